@@ -1,0 +1,1 @@
+"""Asynchronous and communication-efficient data-parallel trainers for ESPnet."""

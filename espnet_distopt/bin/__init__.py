@@ -1,0 +1,1 @@
+"""Command-line entry points; each module has `get_parser()` and `main()`."""

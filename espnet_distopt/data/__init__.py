@@ -1,0 +1,1 @@
+"""Readers and writers that the recipes share: data directories, arks, corpora."""

@@ -1,0 +1,1 @@
+"""Drivers: what carries out the effects that an algorithm yields."""

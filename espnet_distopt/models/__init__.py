@@ -1,0 +1,1 @@
+"""Acoustic-model pieces that ESPnet lacks."""

@@ -1,0 +1,1 @@
+"""Word and character error rates: sclite where it is installed, jiwer otherwise."""
