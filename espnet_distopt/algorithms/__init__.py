@@ -1,1 +1,52 @@
-"""TODO."""
+"""The algorithms, by name, each with the options it takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from espnet_distopt.algorithms.adpsgd import Adpsgd, AdpsgdConfig
+from espnet_distopt.algorithms.allreduce import AllReduce, AllReduceConfig
+from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.bmuf import Bmuf, BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.options import configure
+from espnet_distopt.errors import InputError
+from espnet_distopt.learner import Learner
+
+__all__ = ["ALGORITHMS", "Algorithm", "build", "check"]
+
+ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
+    "allreduce": (AllReduce, AllReduceConfig),
+    "adpsgd": (Adpsgd, AdpsgdConfig),
+    "bmuf": (Bmuf, BmufConfig),
+    "bmuf_adam": (Bmuf, BmufAdamConfig),
+}
+"""Name -> (algorithm class, class of its options)."""
+
+
+def _lookup(name: str) -> tuple[type[Any], type[Any]]:
+    try:
+        return ALGORITHMS[name]
+    except KeyError:
+        names = ", ".join(sorted(ALGORITHMS))
+        raise InputError(f"unknown algorithm '{name}'; there are: {names}") from None
+
+
+def check(name: str, conf: Mapping[str, Any], size: int) -> None:
+    """Raise InputError if `name` with options `conf` cannot run on `size` learners."""
+    algorithm, config_class = _lookup(name)
+    configure(config_class, conf, where=f"distopt_conf of {name}")
+    if size < 1:
+        raise InputError(f"the number of learners must be >= 1, not {size}")
+    algorithm.check_size(size)
+
+
+def build(name: str, conf: Mapping[str, Any], learner: Learner) -> Algorithm:
+    """Return algorithm `name` for one learner.
+
+    Raises:
+        InputError: unknown name, unknown or ill-typed option, impossible size.
+    """
+    check(name, conf, learner.size)
+    algorithm, config_class = _lookup(name)
+    config = configure(config_class, conf, where=f"distopt_conf of {name}")
+    built: Algorithm = algorithm(config, learner)
+    return built

@@ -1,0 +1,67 @@
+"""What an algorithm is: programs that run at fixed points of a training loop."""
+
+from collections.abc import Generator
+from typing import Any
+
+from torch import Tensor
+
+from espnet_distopt.effects import Broadcast, Effect, Program
+from espnet_distopt.learner import Learner
+
+
+class UnequalStepsError(RuntimeError):
+    """Learners that must step together have been given unequal numbers of steps."""
+
+
+class Algorithm:
+    """Base of all algorithms; one instance serves one learner.
+
+    A program is a generator that yields effects (`espnet_distopt.effects`). Programs do
+    arithmetic on the learner's flat tensors and know nothing of processes or time.
+
+    Attributes:
+        wants_gradients: call `after_backward` at the end of each backward pass.
+        wants_gossip: run `gossip` beside the training loop.
+    """
+
+    wants_gradients = False
+    wants_gossip = False
+
+    @classmethod
+    def check_size(cls, size: int) -> None:
+        """Raise InputError if the algorithm cannot run on `size` learners."""
+
+    def start(self, learner: Learner) -> Program:
+        """Once, before training: every learner begins at learner 0's parameters."""
+        yield Broadcast(learner.params)
+
+    def after_backward(self, learner: Learner) -> Program:
+        """After each backward pass; may change `learner.grads`."""
+        yield from ()
+
+    def after_step(self, learner: Learner) -> Program:
+        """After each attempted step."""
+        yield from ()
+
+    def gossip(self, learner: Learner) -> Program:
+        """Beside the training loop, from the first step of an epoch to its last."""
+        yield from ()
+
+    def finish(self, learner: Learner) -> Program:
+        """At the end of an epoch, when the gossip of every learner has ended."""
+        yield from ()
+
+    def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
+        """Return the consensus model, (P,), the same bits on every learner."""
+        raise NotImplementedError
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures about the steps since the last call, for the log."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this learner's algorithm must remember between epochs."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned."""

@@ -1,0 +1,162 @@
+"""The gossip thread of the process-group driver.
+
+Pairing goes through the store: an active learner drops its rank into the mailbox of a
+passive one and both then enter the same directed send and receive. A learner whose
+gossip ends says so in the mailbox of each neighbour that may wait for it, so that no
+receive is ever left waiting.
+"""
+
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from espnet_distopt.drivers.liveness import PeerLostError, Store, Watch
+from espnet_distopt.effects import (
+    AwaitInvitation,
+    AwaitStep,
+    Effect,
+    Exchange,
+    Invite,
+    Program,
+    Retire,
+)
+
+TAG = 7
+"""Of the messages of an exchange."""
+
+RETIRED = b"retired"
+
+
+class GossipThread(threading.Thread):
+    """Runs one gossip program, for one epoch.
+
+    Attributes (guarded by the monitor):
+        steps: how often the training side has published.
+        ending: the training side has ended its epoch.
+        progress: how many times the program has run on.
+        failure: the exception that ended the program, if one did.
+        bytes_sent: in exchanges.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        monitor: threading.Condition,
+        store: Store,
+        watch: Watch,
+        group: dist.ProcessGroup | None,
+        rank: int,
+    ) -> None:
+        super().__init__(name="distopt-gossip", daemon=True)
+        self.steps = 0
+        self.ending = False
+        self.progress = 0
+        self.failure: BaseException | None = None
+        self.bytes_sent = 0
+        self._program = program
+        self._monitor = monitor
+        self._store = store
+        self._watch = watch
+        self._group = group
+        self._rank = rank
+        self._steps_seen = 0
+        self._mails_read = 0
+        self._retired: set[int] = set()
+        self._received: Tensor | None = None
+        self._staged: Tensor | None = None
+
+    def run(self) -> None:
+        """Run the program to its end; a failure is kept for the training side."""
+        try:
+            self._drive()
+        except BaseException as error:
+            with self._monitor:
+                self.failure = error
+                self._monitor.notify_all()
+
+    def _drive(self) -> None:
+        result: object = None
+        while True:
+            with self._monitor:
+                try:
+                    effect = self._program.send(result)
+                except StopIteration:
+                    break
+                finally:
+                    self.progress += 1
+                    self._monitor.notify_all()
+            result = self._perform(effect)
+
+    def _perform(self, effect: Effect) -> object:
+        match effect:
+            case AwaitStep():
+                return self._await_step()
+            case Invite(peer):
+                self._mail(peer, b"invited")
+                return None
+            case Retire(peer):
+                self._mail(peer, RETIRED)
+                return None
+            case AwaitInvitation(peers):
+                return self._await_invitation(peers)
+            case Exchange(peer, tensor):
+                return self._exchange(peer, tensor)
+            case _:
+                raise TypeError(f"{effect} does not belong in a gossip program")
+
+    def _await_step(self) -> bool:
+        with self._monitor:
+            while self.steps == self._steps_seen and not self.ending:
+                self._monitor.wait(1.0)
+            self._steps_seen = self.steps
+            return not self.ending
+
+    def _mail(self, peer: int, message: bytes) -> None:
+        number = self._store.add(f"mail/{peer}", 1)
+        self._store.set(f"mail/{peer}/{number}", b"%d %s" % (self._rank, message))
+
+    def _await_invitation(self, peers: tuple[int, ...]) -> int | None:
+        while not self._retired.issuperset(peers):
+            key = f"mail/{self._rank}/{self._mails_read + 1}"
+            mail = self._watch.wait_for(self._store, key, peers)
+            self._store.delete_key(key)
+            self._mails_read += 1
+            sender, message = mail.split()
+            if message != RETIRED:
+                return int(sender)
+            self._retired.add(int(sender))
+        return None
+
+    def _exchange(self, peer: int, tensor: Tensor) -> Tensor:
+        """Send and receive at once, so that neither end waits for the other's order."""
+        outgoing, incoming = self._buffers(tensor)
+        try:
+            works = (
+                dist.isend(outgoing, peer, group=self._group, tag=TAG),
+                dist.irecv(incoming, peer, group=self._group, tag=TAG),
+            )
+            for work in works:
+                assert work is not None
+                work.wait()
+        except RuntimeError as error:
+            raise PeerLostError(
+                f"learner {self._rank}, after {self.steps} steps of this epoch: the "
+                f"exchange with learner {peer} has failed: {error}"
+            ) from error
+        self.bytes_sent += tensor.nbytes
+        return incoming.to(tensor.device) if tensor.is_cuda else incoming
+
+    def _buffers(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what to send and where to receive: CPU memory, pinned for a GPU."""
+        if self._received is None:
+            self._received = _cpu_like(tensor)
+            self._staged = _cpu_like(tensor) if tensor.is_cuda else None
+        if self._staged is None:
+            return tensor, self._received
+        return self._staged.copy_(tensor), self._received
+
+
+def _cpu_like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

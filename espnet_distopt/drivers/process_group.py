@@ -1,0 +1,226 @@
+"""The process-group driver: one learner a process, over `torch.distributed`.
+
+Collectives run on the training thread. Gossip runs on one thread of its own, over a
+gloo group of its own, from CPU memory (pinned for a GPU): NCCL supports neither several
+threads nor waiting for whichever peer comes. Algorithms run under one lock, which is
+released while an effect is carried out; so the code between two yields is atomic.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from espnet_distopt.drivers.gossip import GossipThread
+from espnet_distopt.drivers.liveness import Liveness, PeerLostError, prefixed
+from espnet_distopt.effects import (
+    AllReduceMean,
+    AwaitGossip,
+    Broadcast,
+    Effect,
+    Program,
+)
+
+
+class ProcessGroupDriver:
+    """Carries out effects between the processes of the default process group.
+
+    Without a process group it serves one learner alone. All processes construct it
+    together (it creates groups).
+
+    Args:
+        timeout: of any single network operation; a learner that dies is noticed much
+            earlier, one that is cut off by the network no later than this.
+        silence: seconds without a heartbeat after which a learner counts as lost.
+
+    Attributes:
+        rank, size: of this learner, among all.
+        spent: seconds that the training thread spent in collectives ("comm_time") and
+            in waits for gossip ("wait_time"), and bytes sent ("bytes").
+    """
+
+    def __init__(
+        self, timeout: timedelta = timedelta(minutes=30), silence: float = 30
+    ) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.rank, self.size = 0, 1
+        self._others: list[int] = []
+        self._gossip: GossipThread | None = None
+        self._liveness: Liveness | None = None
+        self._rounds = 0
+        self._meetings = 0
+        self._monitor = threading.Condition()
+        if not dist.is_initialized():
+            return
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        if self.size == 1:
+            return
+        self._others = [rank for rank in range(self.size) if rank != self.rank]
+        # Separate groups, because a timeout destroys the group it happens in.
+        self._cpu_group = dist.new_group(backend="gloo", timeout=timeout)
+        self._gossip_group = dist.new_group(backend="gloo", timeout=timeout)
+        default = dist.distributed_c10d._get_default_store()
+        self._store = prefixed("espnet_distopt", default)
+        self._liveness = Liveness(self._store, self.rank, self.size, silence)
+
+    def run(self, program: Generator[Effect, Any, Any]) -> Any:
+        """Run `program` on the calling thread and return its value.
+
+        Raises:
+            PeerLostError: another learner has died; the message names it.
+        """
+        result: Any = None
+        while True:
+            with self._monitor:
+                self._check_gossip()
+                try:
+                    effect = program.send(result)
+                except StopIteration as stop:
+                    return stop.value
+            result = self._perform(effect)
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case AllReduceMean(tensor):
+                return self._all_reduce_mean(tensor)
+            case Broadcast(tensor):
+                return self._broadcast(tensor)
+            case AwaitGossip():
+                return self._await_gossip()
+            case _:
+                raise TypeError(f"{effect} belongs in a gossip program")
+
+    def _group(self, tensor: Tensor) -> dist.ProcessGroup | None:
+        """Return NCCL's default group for a GPU tensor where there is one."""
+        nccl = tensor.is_cuda and dist.get_backend() == "nccl"
+        return None if nccl else self._cpu_group
+
+    def _all_reduce_mean(self, tensor: Tensor) -> Tensor:
+        if self.size == 1:
+            return tensor
+        with self._on_network("an all-reduce"):
+            dist.all_reduce(tensor, group=self._group(tensor))
+        self.spent["bytes"] += 2 * tensor.nbytes * (self.size - 1) // self.size
+        return tensor.div_(self.size)
+
+    def _broadcast(self, tensor: Tensor) -> Tensor:
+        if self.size > 1:
+            with self._on_network("a broadcast"):
+                dist.broadcast(tensor, src=0, group=self._group(tensor))
+        return tensor
+
+    @contextmanager
+    def _on_network(self, what: str) -> Generator[None, None, None]:
+        start = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._explain(error, what) from error
+        finally:
+            self.spent["comm_time"] += time.perf_counter() - start
+
+    def _explain(self, error: RuntimeError, what: str) -> PeerLostError:
+        """Find out who is lost after a network operation has failed."""
+        assert self._liveness is not None
+        watch = self._liveness.watch()
+        deadline = time.monotonic() + self._liveness.silence + 5
+        reason = f"nobody is silent; the network said: {error}"
+        while time.monotonic() < deadline:
+            try:
+                watch.check(self._others)
+            except RuntimeError as lost:
+                reason = str(lost)
+                break
+            time.sleep(0.5)
+        return PeerLostError(f"learner {self.rank}: {what} has failed: {reason}")
+
+    # Gossip
+
+    def start_gossip(self, program: Program) -> None:
+        """Run `program` on the gossip thread until `stop_gossip`."""
+        if self.size == 1:
+            return
+        assert self._liveness is not None and self._gossip is None
+        self._rounds += 1
+        self._gossip = GossipThread(
+            program,
+            self._monitor,
+            prefixed(f"gossip/{self._rounds}", self._store),
+            self._liveness.watch(),
+            self._gossip_group,
+            self.rank,
+        )
+        self._gossip.start()
+
+    def published(self) -> None:
+        """Tell the gossip side that the training side has made a step."""
+        if self._gossip is not None:
+            with self._monitor:
+                self._gossip.steps += 1
+                self._monitor.notify_all()
+
+    def stop_gossip(self) -> None:
+        """End the gossip of this epoch: returns when no exchange can come any more.
+
+        An active learner stops initiating; a passive one goes on answering until every
+        learner that may ask has stopped.
+        """
+        if self._gossip is None:
+            return
+        gossip = self._gossip
+        with self._monitor:
+            gossip.ending = True
+            self._monitor.notify_all()
+        while gossip.is_alive():
+            gossip.join(0.2)
+        with self._monitor:
+            self._check_gossip()
+        self.spent["bytes"] += gossip.bytes_sent
+        self._gossip = None
+
+    def _check_gossip(self) -> None:
+        if self._gossip is not None and self._gossip.failure is not None:
+            raise self._gossip.failure
+
+    def _await_gossip(self) -> None:
+        assert self._gossip is not None
+        start = time.perf_counter()
+        with self._monitor:
+            progress = self._gossip.progress
+            while self._gossip.progress == progress and self._gossip.failure is None:
+                self._monitor.wait(1.0)
+        self.spent["wait_time"] += time.perf_counter() - start
+
+    # Meeting and leaving
+
+    def meet(self) -> None:
+        """Wait for all learners, however long they take, as long as they live.
+
+        Comes before the collectives at the end of an epoch, which a learner may reach
+        long before a slow one, and which would then run into their timeout.
+        """
+        if self.size == 1:
+            return
+        assert self._liveness is not None
+        start = time.perf_counter()
+        self._meetings += 1
+        arrived, complete = f"meet/{self._meetings}", f"met/{self._meetings}"
+        if self._store.add(arrived, 1) == self.size:
+            self._store.set(complete, b"1")
+        self._liveness.watch().wait_for(self._store, complete, self._others)
+        self.spent["wait_time"] += time.perf_counter() - start
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Stop the heartbeat; with an `error`, tell the other learners about it."""
+        if self._liveness is None:
+            return
+        if error is not None and not isinstance(error, PeerLostError):
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._liveness.last_words(f"learner {self.rank} ended with {what}")
+        self._liveness.stop()

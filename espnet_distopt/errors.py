@@ -1,0 +1,29 @@
+"""Errors that a user can act on, and how a command shows them."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+
+
+class InputError(ValueError):
+    """Bad input from a user: the message says what, where, and what to do."""
+
+
+Main = Callable[[Sequence[str] | None], None]
+
+
+def one_line_errors(main: Main) -> Main:
+    """Make a command's `main` end bad input with one line and exit code 2."""
+
+    @functools.wraps(main)
+    def wrapper(cmd: Sequence[str] | None = None) -> None:
+        try:
+            main(cmd)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except KeyboardInterrupt:
+            print("stopped by Ctrl-C", file=sys.stderr)
+            raise SystemExit(130) from None
+
+    return wrapper

@@ -1,0 +1,99 @@
+"""The optimizer's moments as flat buffers, in the layout of the learner's parameters.
+
+`torch.optim` keeps state per parameter and creates it lazily, at the first step in
+which the parameter has a gradient. Here each moment becomes one flat tensor, and the
+per-parameter tensors become views into it, so that averaging is one collective.
+"""
+
+import torch
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.learner import Learner
+
+
+def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
+    """Return, for each moment of Adam, AdamW or SGD, its decay rate in each group.
+
+    Raises:
+        InputError: another optimizer, or AMSGrad, whose maximum is no moving average.
+    """
+    groups = optimizer.param_groups
+    if isinstance(optimizer, (Adam, AdamW)):
+        if any(group["amsgrad"] for group in groups):
+            raise InputError("AMSGrad's maximum cannot be averaged; use amsgrad: false")
+        return {
+            "exp_avg": [group["betas"][0] for group in groups],
+            "exp_avg_sq": [group["betas"][1] for group in groups],
+        }
+    if isinstance(optimizer, SGD):
+        if not any(group["momentum"] for group in groups):
+            return {}
+        return {"momentum_buffer": [group["momentum"] for group in groups]}
+    raise InputError(
+        f"the moments of {type(optimizer).__name__} are not known here (Adam, AdamW "
+        "and SGD are); use moments: local"
+    )
+
+
+class Moments:
+    """Flat buffers of the moments of `learner.optimizer`.
+
+    Attributes:
+        flat: moment name -> (P,) tensor. Current after `adopt`.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.decays = moment_decays(learner.optimizer)
+        self._counts_steps = isinstance(learner.optimizer, (Adam, AdamW))
+        self.flat = {name: torch.zeros_like(learner.params) for name in self.decays}
+
+    def adopt(self) -> None:
+        """Make the optimizer's state tensors views into `flat`, keeping their values.
+
+        Parameters without state get zeros, as if they had just been created. Costs
+        nothing but a walk over the parameters once the views are in place.
+        """
+        learner = self._learner
+        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
+            state = learner.optimizer.state[parameter]
+            if self._counts_steps and "step" not in state:
+                group = learner.optimizer.param_groups[slot.group]
+                on_device = group["fused"] or group["capturable"]
+                device = parameter.device if on_device else torch.device("cpu")
+                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+            for name, flat in self.flat.items():
+                view, current = slot.of(flat), state.get(name)
+                if current is None:
+                    view.zero_()
+                elif current.data_ptr() != view.data_ptr():
+                    view.copy_(current)
+                state[name] = view
+
+    def steps(self) -> list[float]:
+        """Return each parameter's step count; empty for an optimizer without one."""
+        if not self._counts_steps:
+            return []
+        state = self._learner.optimizer.state
+        return [float(state[p].get("step", 0.0)) for p in self._learner.parameters]
+
+    def set_steps(self, steps: list[float]) -> None:
+        """Write step counts; Adam's bias correction accepts fractional ones."""
+        if not self._counts_steps:
+            return
+        for parameter, count in zip(self._learner.parameters, steps, strict=True):
+            self._learner.optimizer.state[parameter]["step"].fill_(count)
+
+    def runs(self, values: list[float]) -> list[tuple[slice, int, float]]:
+        """Merge neighbours of one group that share a value: (slice, group, value).
+
+        With the same value everywhere, as nearly always, that is one slice a group.
+        """
+        merged: list[tuple[slice, int, float]] = []
+        for slot, value in zip(self._learner.slots, values, strict=True):
+            if merged and merged[-1][1:] == (slot.group, value):
+                merged[-1] = (slice(merged[-1][0].start, slot.stop), slot.group, value)
+            else:
+                merged.append((slice(slot.start, slot.stop), slot.group, value))
+        return merged

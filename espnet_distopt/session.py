@@ -1,0 +1,179 @@
+"""A session ties a learner, its algorithm and its driver to a training loop."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from espnet_distopt.algorithms import build
+from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.effects import AllReduceMean, Effect, Program
+from espnet_distopt.errors import InputError
+from espnet_distopt.learner import Learner
+
+
+class Session:
+    """One learner's part in a distributed training run.
+
+    Example (alone, or in each process after `torch.distributed.init_process_group`):
+        >>> import torch
+        >>> model = torch.nn.Linear(3, 1)
+        >>> optimizer = torch.optim.Adam(model.parameters())
+        >>> with Session(model, optimizer, "bmuf_adam", period=4) as session:
+        ...     for _ in range(8):
+        ...         optimizer.zero_grad()
+        ...         model(torch.ones(2, 3)).sum().backward()
+        ...         optimizer.step()
+        ...         session.step()
+        ...     with session.consensus():
+        ...         _ = model(torch.ones(1, 3))
+
+    Args:
+        model: the module that is trained, on its final device.
+        optimizer: any `torch.optim` optimizer over its parameters.
+        algorithm: a name in `espnet_distopt.algorithms.ALGORITHMS`.
+        driver: what carries out the communication; by default the process group.
+        options: the algorithm's options.
+
+    Raises:
+        InputError: unknown algorithm or option, or an impossible number of learners.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        algorithm: str,
+        driver: ProcessGroupDriver | None = None,
+        **options: Any,
+    ) -> None:
+        self.driver = driver or ProcessGroupDriver()
+        self.name = algorithm
+        self.learner = Learner(model, optimizer, self.driver.rank, self.driver.size)
+        self.algorithm = build(algorithm, options, self.learner)
+        self._gossiping = False
+        self._own: Tensor | None = None
+        if self.algorithm.wants_gradients and self.learner.size > 1:
+            self.learner.watch_backward(self._after_backward)
+        self._run(self.algorithm.start(self.learner))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._gossiping:
+            self.finish()
+        self.driver.leave(error)
+
+    def _run(self, program: Generator[Effect, Any, Any]) -> Any:
+        return self.driver.run(program)
+
+    def _after_backward(self) -> None:
+        self._run(self.algorithm.after_backward(self.learner))
+
+    def weigh(self, samples: float) -> None:
+        """Before a backward pass: how many samples its batch has (see `allreduce`)."""
+        self.learner.samples = float(samples)
+
+    def step(self) -> None:
+        """Once after each attempted step, also one whose update was skipped."""
+        self._run(self._step())
+        if self.algorithm.wants_gossip:
+            self._start_gossip()
+            self.driver.published()
+
+    def _step(self) -> Program:
+        self.learner.steps += 1
+        yield from self.algorithm.after_step(self.learner)
+
+    def _start_gossip(self) -> None:
+        if not self._gossiping:
+            self._gossiping = True
+            self.driver.start_gossip(self.algorithm.gossip(self.learner))
+
+    def finish(self) -> None:
+        """End an epoch: wait for all learners, and end their gossip and blocks."""
+        if self.algorithm.wants_gossip:
+            self._start_gossip()
+            self.driver.stop_gossip()
+            self._gossiping = False
+        self.driver.meet()
+        self._run(self.algorithm.finish(self.learner))
+        self.learner.check_storage()
+
+    def enter_consensus(self) -> float:
+        """After `finish`: set the consensus model aside the learner's parameters.
+
+        Returns the consensus distance ||x_i - xbar|| / ||xbar||, averaged over them.
+        """
+        mean: Tensor = self._run(self.algorithm.consensus(self.learner))
+        params = self.learner.params
+        distance = (params - mean).norm() / mean.norm().clamp_min(1e-30)
+        self._own = params.clone()
+        params.copy_(mean)
+        return float(self._run(_mean_of(distance)))
+
+    def leave_consensus(self) -> None:
+        """Give the learner its own parameters back, if it is in the consensus."""
+        if self._own is not None:
+            self.learner.params.copy_(self._own)
+            self._own = None
+
+    @contextmanager
+    def consensus(self) -> Generator[float, None, None]:
+        """End the epoch; inside, the model's parameters are the consensus model.
+
+        All learners take part. Gives the consensus distance.
+        """
+        self.finish()
+        distance = self.enter_consensus()
+        try:
+            yield distance
+        finally:
+            self.leave_consensus()
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures since the last call: seconds, bytes, exchanges, staleness."""
+        spent = dict(self.driver.spent)
+        self.driver.spent.clear()
+        zeros = {"comm_time": 0.0, "wait_time": 0.0, "bytes": 0.0}
+        return {**zeros, **spent, **self.algorithm.metrics()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this learner between epochs; each learner has its own.
+
+        Tensors, numbers, strings, lists and dicts only. The optimizer's state is not
+        in it: save `optimizer.state_dict()` beside it.
+        """
+        return {
+            "algorithm": self.name,
+            "learner": self.learner.state_dict(),
+            "state": self.algorithm.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned, after the optimizer's state.
+
+        Raises:
+            InputError: the state was saved by another algorithm, by another number of
+                learners (block momentum), or for another model.
+        """
+        if state["algorithm"] != self.name:
+            raise InputError(
+                f"the saved state is of {state['algorithm']}, not of {self.name}"
+            )
+        self.learner.load_state_dict(state["learner"])
+        self.algorithm.load_state_dict(state["state"])
+
+
+def _mean_of(value: Tensor) -> Generator[Effect, Any, Tensor]:
+    mean: Tensor = yield AllReduceMean(value.reshape(1))
+    return mean
