@@ -2,14 +2,18 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 
 class InputError(ValueError):
     """Bad input from a user: the message says what, where, and what to do."""
 
 
-Main = Callable[[Sequence[str] | None], None]
+class Main(Protocol):
+    """A command's entry: `main()` takes the command line, `main([...])` its own."""
+
+    def __call__(self, cmd: Sequence[str] | None = None) -> None: ...  # noqa: D102
 
 
 def one_line_errors(main: Main) -> Main:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -119,7 +120,12 @@ class Session:
         distance = (params - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = params.clone()
         params.copy_(mean)
-        return float(self._run(_mean_of(distance)))
+        return self.mean(float(distance))
+
+    def mean(self, value: float) -> float:
+        """Return the mean of `value` over the learners; all take part."""
+        tensor = self.learner.params.new_tensor([value], dtype=torch.float64)
+        return float(self._run(_mean_of(tensor)))
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if it is in the consensus."""
@@ -153,9 +159,12 @@ class Session:
         Tensors, numbers, strings, lists and dicts only. The optimizer's state is not
         in it: save `optimizer.state_dict()` beside it.
         """
+        learner = self.learner.state_dict()
+        if self._own is not None:
+            learner["params"] = self._own.clone()
         return {
             "algorithm": self.name,
-            "learner": self.learner.state_dict(),
+            "learner": learner,
             "state": self.algorithm.state_dict(),
         }
 
@@ -175,5 +184,5 @@ class Session:
 
 
 def _mean_of(value: Tensor) -> Generator[Effect, Any, Tensor]:
-    mean: Tensor = yield AllReduceMean(value.reshape(1))
+    mean: Tensor = yield AllReduceMean(value)
     return mean

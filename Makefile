@@ -1,0 +1,28 @@
+# What can be done here: `make demo`, `make test`, `make lint`, `make setup`.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+SCRIPTS = $(shell find local egs -name '*.sh') .ci/run
+
+.PHONY: demo test lint setup dev
+
+# Train and score on synthetic telephone speech, from nothing, on a laptop.
+demo: setup
+	egs/mini_swbd/asr1/run.sh
+
+# Everything a change must pass. PYTEST_ARGS picks tests.
+test: dev lint
+	local/install_sctk.sh
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+lint: dev
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy -p espnet_distopt
+	PATH=".venv/bin:$$PATH" shellcheck -x -P SCRIPTDIR $(SCRIPTS)
+
+# The environment .venv: for the recipes, and for development.
+setup:
+	local/setup.sh
+
+dev:
+	local/setup.sh --dev

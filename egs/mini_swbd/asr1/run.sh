@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Telephone conversations in the layout of Switchboard, made on the spot by a speech
+# synthesizer: no download, minutes on two cores. `./run.sh --help` lists the options.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+exec ../../../local/asr.sh \
+    --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
+    --halves "swbd=^sw_ callhome=^en_" \
+    --token_type bpe --nbpe 100 \
+    --distopt adpsgd --nlearners 2 \
+    --title "mini_swbd: synthetic telephone conversations" \
+    --note "**Synthetic speech**: these word error rates say nothing about Switchboard." \
+    --command "./run.sh${*:+ $*}" \
+    "$@"

@@ -1,0 +1,32 @@
+"""Train an ESPnet ASR model, optionally by one of the algorithms (`--distopt`).
+
+Takes every option of `espnet2.bin.asr_train`. Several learners: start it by torchrun,
+e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+
+from espnet_distopt.errors import one_line_errors
+
+# What ESPnet prints while it is imported is no progress of the training.
+with redirect_stdout(sys.stderr):
+    from espnet_distopt.espnet.tasks import DistoptASRTask
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return ESPnet's parser with the distopt options."""
+    parser: argparse.ArgumentParser = DistoptASRTask.get_parser()
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Train."""
+    DistoptASRTask.main(cmd=cmd)
+
+
+if __name__ == "__main__":
+    main()

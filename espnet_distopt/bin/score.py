@@ -1,0 +1,87 @@
+"""Score decoded text against its reference: word errors by sclite, else by jiwer."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.scoring.jiwer_counts import Jiwer
+from espnet_distopt.scoring.result import ALL, Scorer, score, write_whole
+from espnet_distopt.scoring.sclite import find_sclite
+from espnet_distopt.scoring.trn import (
+    check_same_utterances,
+    format_trn,
+    read_text,
+    read_utt2spk,
+)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Count word errors. Writes ref.trn, hyp.trn, result.txt and "
+        "result.json into --out. An utterance decoded to nothing counts as deletions; "
+        "an utterance missing from the hypotheses is an error.",
+    )
+    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
+    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument("--utt2spk", type=Path, help="speakers, for the trn ids")
+    parser.add_argument(
+        "--half",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help="also score the utterances whose id matches (repeatable)",
+    )
+    parser.add_argument(
+        "--scorer",
+        choices=("auto", "sclite", "jiwer"),
+        default="auto",
+        help="auto: sclite if installed, else jiwer (default)",
+    )
+    parser.add_argument("--sctk", metavar="PATH", help="sclite or sctk to use")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    # A failed scoring must not leave an earlier result to be reported.
+    (args.out / "result.json").unlink(missing_ok=True)
+    halves = dict(_half(argument) for argument in args.half)
+    ref, hyp = read_text(args.ref), read_text(args.hyp)
+    check_same_utterances(ref, hyp, args.ref, args.hyp)
+    speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
+    result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_whole(args.out / "ref.trn", format_trn(ref, speakers))
+        write_whole(args.out / "hyp.trn", format_trn(hyp, speakers))
+        result.write(args.out)
+    except OSError as error:
+        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+    print(result.to_text(), end="")
+
+
+def _half(argument: str) -> tuple[str, str]:
+    name, equals, pattern = argument.partition("=")
+    if not (name and equals and pattern) or name == ALL:
+        raise InputError(f"--half {argument}: expected NAME=REGEX, as swbd=^sw_")
+    return name, pattern
+
+
+def _scorer(choice: str, path: str | None) -> Scorer:
+    if choice == "jiwer":
+        return Jiwer()
+    sclite = find_sclite(path)
+    if sclite is not None:
+        return sclite
+    if choice == "sclite":
+        raise InputError("sclite is not installed (Debian: apt-get install sctk)")
+    return Jiwer()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Configuration files."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from espnet_distopt.errors import InputError
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; an empty file is an empty mapping.
+
+    Raises:
+        InputError: no such file, not YAML (with the line), or not a mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected `key: value` lines")
+    return content

@@ -1,0 +1,60 @@
+"""ESPnet's tasks with distopt training; importable, so that spawned children find them.
+
+Any task gets it: `distopt_task(SomeTask, "DistoptSomeTask", __name__)` at module level.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from espnet2.tasks.abs_task import AbsTask
+from espnet2.tasks.asr import ASRTask
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.options import launched_rank, settle
+from espnet_distopt.espnet.trainer import DistoptTrainer
+from espnet_distopt.models.padded_rnn import pad_rnn_encoders
+
+
+def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
+    """Return a subclass of `task` that trains with `DistoptTrainer`.
+
+    Args:
+        task: an ESPnet task class with one optimizer.
+        name: the variable that the result is assigned to.
+        module: `__name__` of the module that does so; children import it from there.
+    """
+
+    class Task(task):
+        trainer = DistoptTrainer
+
+        @classmethod
+        def main(
+            cls,
+            args: argparse.Namespace | None = None,
+            cmd: Sequence[str] | None = None,
+        ) -> None:
+            if args is None:
+                args = cls.get_parser().parse_args(cmd)
+            try:
+                settle(args)
+            except InputError:
+                if launched_rank() > 0:
+                    sys.exit(2)  # learner 0 says it for all
+                raise
+            super().main(args=args)
+
+        @classmethod
+        def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+            model: Any = super().build_model(args)
+            pad_rnn_encoders(model)
+            return model  # type: ignore[no-any-return]
+
+    Task.__name__ = Task.__qualname__ = name
+    Task.__module__ = module
+    return Task
+
+
+DistoptASRTask = distopt_task(ASRTask, "DistoptASRTask", __name__)

@@ -1,0 +1,45 @@
+"""The counts of one scored set of sentences, and the rates that follow."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Counts over a set of sentences, as sclite's raw summary has them.
+
+    Attributes:
+        sentences: Sentences (utterances) scored.
+        words: Words in the reference.
+        correct: Reference words recognized.
+        substitutions: Reference words recognized as another word.
+        deletions: Reference words without a counterpart.
+        insertions: Hypothesis words without a counterpart.
+        sentence_errors: Sentences with at least one error.
+    """
+
+    sentences: int
+    words: int
+    correct: int
+    substitutions: int
+    deletions: int
+    insertions: int
+    sentence_errors: int
+
+    @property
+    def errors(self) -> int:
+        """Substitutions, deletions and insertions together."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def error_rate(self) -> float:
+        """Word error rate in percent of the reference words."""
+        return self.percent(self.errors)
+
+    @property
+    def sentence_error_rate(self) -> float:
+        """Sentences with an error in percent of the sentences."""
+        return 100.0 * self.sentence_errors / self.sentences
+
+    def percent(self, count: int) -> float:
+        """Return a count in percent of the reference words."""
+        return 100.0 * count / self.words

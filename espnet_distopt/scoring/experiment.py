@@ -1,0 +1,75 @@
+"""What an experiment directory tells about its training and its scores."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.result import Result
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How an experiment was trained; None where the trainer did not say.
+
+    Attributes:
+        algorithm: Name of the distributed optimizer.
+        learners: Replicas trained side by side.
+        epochs: Epochs trained.
+        seconds: Time of training, wall clock.
+        espnet: Version of ESPnet it was trained with.
+        torch: Version of torch it was trained with.
+    """
+
+    algorithm: str | None = None
+    learners: int | None = None
+    epochs: int | None = None
+    seconds: float | None = None
+    espnet: str | None = None
+    torch: str | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> "Summary":
+        """Read the trainer's `distopt/summary.json`; without the file all is None.
+
+        Raises:
+            InputError: The file is there and is not a JSON object.
+        """
+        if not path.exists():
+            return cls()
+        try:
+            content = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{path}: not a JSON object: {error}") from None
+        names = cls.__dataclass_fields__
+        return cls(**{name: content[name] for name in names if name in content})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment: its name, its training, and its results by test set."""
+
+    name: str
+    summary: Summary
+    results: dict[str, Result]
+
+    @classmethod
+    def read(cls, directory: Path) -> "Experiment":
+        """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_wer/result.json`.
+
+        A set decoded in more than one way is named `DECODE/SET`, else `SET`.
+
+        Raises:
+            InputError: There is no such directory, or a file in it is damaged.
+        """
+        if not directory.is_dir():
+            raise InputError(f"{directory}: no such experiment directory")
+        paths = sorted(directory.glob("*/*/score_wer/result.json"))
+        decodings = {path.parts[-4] for path in paths}
+        results = {}
+        for path in paths:
+            decoding, test_set = path.parts[-4:-2]
+            name = test_set if len(decodings) == 1 else f"{decoding}/{test_set}"
+            results[name] = Result.read(path)
+        summary = Summary.read(directory / "distopt" / "summary.json")
+        return cls(directory.resolve().name, summary, results)

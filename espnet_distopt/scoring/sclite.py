@@ -1,0 +1,137 @@
+"""Counts by NIST's sclite (SCTK), whichever way it is installed."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.counts import Counts
+from espnet_distopt.scoring.trn import Transcripts, format_trn
+
+
+@dataclass(frozen=True)
+class Sclite:
+    """An installed sclite: the command that starts it, and its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def label(self) -> str:
+        """The name that results carry."""
+        return f"sclite {self.version}"
+
+    def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
+        """Align hypothesis and reference, which hold the same utterances, and count.
+
+        Case counts (`-s`). A word that sclite reads as markup (`{`, `;;`, an id in
+        brackets) would silently change the sums: they are checked.
+
+        Raises:
+            InputError: sclite failed or did not count what it was given.
+        """
+        with tempfile.TemporaryDirectory(prefix="sclite.") as name:
+            paths = Path(name, "ref.trn"), Path(name, "hyp.trn")
+            for path, transcripts in zip(paths, (ref, hyp), strict=True):
+                path.write_text(format_trn(transcripts, {}), encoding="utf-8")
+            summary = self._summary(*paths)
+        counts = parse_raw_summary(summary)
+        expected = len(ref), sum(map(len, ref.values()))
+        if (counts.sentences, counts.words) != expected:
+            raise InputError(
+                f"{self.label} counted {counts.sentences} sentences and "
+                f"{counts.words} words, the reference has {expected[0]} and "
+                f"{expected[1]}: look for markup ({{, }}, ;;, brackets) in the text, "
+                f"or use --scorer jiwer"
+            )
+        return counts
+
+    def _summary(self, ref: Path, hyp: Path) -> str:
+        arguments = "-s -i spu_id -r {} trn -h {} trn -o rsum stdout"
+        command = [*self.command, *arguments.format(ref.name, hyp.name).split()]
+        done = _run(command, cwd=ref.parent)
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            raise InputError(
+                f"{' '.join(self.command)} failed with exit code {done.returncode}: "
+                f"{said[0] if said else 'it said nothing'}"
+            )
+        return done.stdout
+
+
+def find_sclite(given: str | None = None) -> Sclite | None:
+    """Find sclite: where the user says, else `sclite`, else `sctk sclite` on PATH.
+
+    Args:
+        given: Path of `sclite` or of Debian's front end `sctk`, or None to search.
+
+    Returns:
+        The program found, or None if there is none on PATH.
+
+    Raises:
+        InputError: `given` is not NIST's sclite.
+    """
+    if given is not None:
+        found = _probe((given,)) or _probe((given, "sclite"))
+        if found is None:
+            raise InputError(
+                f"{given}: not NIST's sclite or sctk (install the package sctk)"
+            )
+        return found
+    # The Python package named sctk is another program: _probe rejects it.
+    for command in (("sclite",), ("sctk", "sclite")):
+        if shutil.which(command[0]) and (found := _probe(command)):
+            return found
+    return None
+
+
+def parse_raw_summary(summary: str) -> Counts:
+    """Read the `Sum` line of sclite's `-o rsum` report.
+
+    Raises:
+        InputError: The report has no such line.
+    """
+    for line in summary.splitlines():
+        if re.match(r"\s*\|\s*Sum\s*\|", line):
+            numbers = [int(number) for number in re.findall(r"\d+", line)]
+            sentences, words, correct, sub, deleted, inserted, _, wrong = numbers
+            return Counts(
+                sentences=sentences,
+                words=words,
+                correct=correct,
+                substitutions=sub,
+                deletions=deleted,
+                insertions=inserted,
+                sentence_errors=wrong,
+            )
+    raise InputError("sclite's report has no 'Sum' line: is it sclite 2.4 or later?")
+
+
+def _probe(command: tuple[str, ...]) -> Sclite | None:
+    try:
+        done = _run(command)
+    except InputError:
+        return None
+    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
+    return Sclite(command, version.group(1)) if version else None
+
+
+def _run(
+    command: Sequence[str], cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            cwd=cwd,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from None

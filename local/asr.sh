@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# The stages of a speech recognition recipe, with ESPnet's numbers. A recipe's run.sh
+# starts me in its own directory, which holds path.sh, cmd.sh, conf/ and local/data.sh.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# options
+stage=1                     # first stage: 1 data, 3 format, 5 tokens, 10 statistics,
+stop_stage=13               # last stage:  11 training, 12 decoding, 13 scoring
+distopt=adpsgd              # algorithms to compare: none allreduce adpsgd bmuf_adam ...
+nlearners=2                 # learners that train together (none: always one)
+ngpu=0                      # GPUs of each learner: 0 or 1
+nj=2                        # parallel decoding jobs
+train_config=conf/train.yaml
+decode_config=conf/decode.yaml
+inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
+token_type=bpe              # word, char or bpe
+nbpe=100                    # number of subwords (bpe)
+train_set=train             # names below data/
+valid_set=dev
+test_sets="test"
+halves=                     # parts scored by themselves: "NAME=REGEX-OF-ID ..."
+local_data_opts=            # passed to local/data.sh
+expdir=exp                  # where experiments go
+title=Results               # heading of RESULTS.md
+note=                       # sentence above its figures
+command=./run.sh            # the command it names
+# end of options
+
+# shellcheck source=log.sh
+. "$here/log.sh"
+# shellcheck source=parse_options.sh
+. "$here/parse_options.sh"
+# shellcheck source=jobs.sh
+. "$here/jobs.sh"
+# shellcheck source=../egs/mini_swbd/asr1/path.sh
+. ./path.sh
+# shellcheck source=../egs/mini_swbd/asr1/cmd.sh
+. ./cmd.sh
+
+case $token_type in
+    word | char) token_dir=data/token_list/$token_type bpemodel=none ;;
+    bpe) token_dir=data/token_list/bpe_unigram$nbpe bpemodel=$token_dir/bpe.model ;;
+    *) die "--token_type $token_type: expected word, char or bpe" ;;
+esac
+token_list=$token_dir/tokens.txt
+statsdir=$expdir/stats_${token_dir##*/}
+decode_name=$(basename "$decode_config" .yaml)
+command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
+[ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
+[ "$nj" -ge 1 ] || die "--nj $nj: at least one job must decode"
+[ "$ngpu" -le 1 ] || die "--ngpu $ngpu: a learner has one GPU; use --nlearners for more"
+for config in "$train_config" "$decode_config"; do
+    [ -f "$config" ] || die "$config: no such file (in $PWD)"
+done
+
+# at_stage NUMBER NAME: whether the stage is to run; says so.
+at_stage() {
+    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && log "stage $1: $2"
+}
+
+# require FILE STAGE: end if an earlier stage has not made the file.
+require() {
+    [ -s "$1" ] || die "$1 is missing: run from stage $2 (--stage $2)"
+}
+
+# tool NAME ARGUMENTS...: run a command of the package.
+tool() {
+    run "$python" -m "espnet_distopt.bin.$1" "${@:2}"
+}
+
+# experiment ALGORITHM: sets its directory `exp`, its `learners` and its `options`.
+experiment() {
+    local conf=conf/distopt/$1.yaml
+    learners=$nlearners options=(--distopt "$1")
+    [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
+    [ "$1" != none ] || learners=1 options=()
+    exp=$expdir/asr_$1_$learners
+}
+
+for algorithm in $distopt; do
+    experiment "$algorithm"
+    tool check --config "$train_config" "${options[@]}" --nlearners "$learners"
+done
+
+if at_stage 1 "data"; then
+    # shellcheck disable=SC2086  # a list of options
+    run local/data.sh $local_data_opts
+fi
+
+if at_stage 3 "format"; then
+    for name in "$train_set" "$valid_set" $test_sets; do
+        require "data/$name/wav.scp" 1
+        keep=()
+        [[ " $test_sets " != *" $name "* ]] || keep=(--keep_all)
+        tool format_data "data/$name" "dump/$name" "${keep[@]}"
+    done
+fi
+
+if at_stage 5 "token list"; then
+    require "dump/$train_set/text" 3
+    tool make_tokens --type "$token_type" --nbpe "$nbpe" \
+        --text "dump/$train_set/text" --out "$token_dir"
+fi
+
+# What collecting statistics and training have in common.
+model_options=(
+    --config "$train_config"
+    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
+    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
+    --train_data_path_and_name_and_type "dump/$train_set/wav.scp,speech,kaldi_ark"
+    --train_data_path_and_name_and_type "dump/$train_set/text,text,text"
+    --valid_data_path_and_name_and_type "dump/$valid_set/wav.scp,speech,kaldi_ark"
+    --valid_data_path_and_name_and_type "dump/$valid_set/text,text,text"
+)
+
+if at_stage 10 "statistics"; then
+    require "dump/$train_set/wav.scp" 3
+    require "dump/$valid_set/wav.scp" 3
+    require "$token_list" 5
+    rm -rf "$statsdir"
+    logged "$statsdir/collect_stats.log" "collecting statistics" \
+        "$python" -m espnet_distopt.bin.asr_train --collect_stats true --ngpu 0 \
+        "${model_options[@]}" --output_dir "$statsdir" \
+        --train_shape_file "dump/$train_set/wav.scp" \
+        --valid_shape_file "dump/$valid_set/wav.scp"
+    size=$(wc -l <"$token_list")
+    for part in train valid; do
+        awk -v n="$((size))" '{ print $0 "," n }' "$statsdir/$part/text_shape" \
+            >"$statsdir/$part/text_shape.$token_type.tmp"
+        mv "$statsdir/$part/text_shape.$token_type"{.tmp,}
+    done
+fi
+
+# train ALGORITHM: its experiment, resumed if it was interrupted.
+train() {
+    local launch=()
+    [ "$1" = none ] ||
+        launch=(-m torch.distributed.run --standalone --nproc_per_node "$learners")
+    log "training $exp: $learners learner(s), log in $exp/train.log"
+    logged "$exp/train.log" "training $exp" \
+        "$python" "${launch[@]}" -m espnet_distopt.bin.asr_train \
+        "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu" \
+        --normalize global_mvn \
+        --normalize_conf "stats_file=$statsdir/train/feats_stats.npz" \
+        --fold_length 80000 --fold_length 150 \
+        --train_shape_file "$statsdir/train/speech_shape" \
+        --train_shape_file "$statsdir/train/text_shape.$token_type" \
+        --valid_shape_file "$statsdir/valid/speech_shape" \
+        --valid_shape_file "$statsdir/valid/text_shape.$token_type"
+}
+
+if at_stage 11 "training"; then
+    require "$statsdir/valid/text_shape.$token_type" 10
+    for algorithm in $distopt; do
+        experiment "$algorithm"
+        train "$algorithm"
+    done
+fi
+
+if at_stage 12 "decoding"; then
+    for algorithm in $distopt; do
+        experiment "$algorithm"
+        require "$exp/$inference_asr_model" 11
+        for name in $test_sets; do
+            run "$here/decode.sh" --nj "$nj" --exp "$exp" --data "dump/$name" \
+                --model "$inference_asr_model" --config "$decode_config" \
+                --out "$exp/$decode_name/$name"
+        done
+    done
+fi
+
+if at_stage 13 "scoring"; then
+    parts=()
+    for half in $halves; do parts+=(--half "$half"); done
+    for algorithm in $distopt; do
+        experiment "$algorithm"
+        for name in $test_sets; do
+            require "$exp/$decode_name/$name/text" 12
+            log "scoring $exp on $name"
+            tool score --ref "dump/$name/text" --hyp "$exp/$decode_name/$name/text" \
+                --utt2spk "dump/$name/utt2spk" --out "$exp/$decode_name/$name/score_wer" \
+                "${parts[@]}"
+        done
+    done
+    report=(--title "$title" --command "$command")
+    [ -z "$note" ] || report+=(--note "$note")
+    tool wer_report "$expdir"/asr_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
+    mv "$expdir/RESULTS.md.tmp" RESULTS.md
+    log "results in RESULTS.md:"
+    sed '/^## /,$d' RESULTS.md
+fi

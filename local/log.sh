@@ -1,0 +1,35 @@
+# shellcheck shell=bash
+# How the recipes' scripts speak. Source me.
+
+# log MESSAGE: one line on stdout, with the time.
+log() { echo "$(date '+%H:%M:%S') $*"; }
+
+# die MESSAGE: one line on stderr, and the end.
+die() {
+    echo "error: $*" >&2
+    exit 2
+}
+
+# first_error LOG: the line of a Python log that tells what went wrong first: the end
+# of the first traceback (of any rank), or a command's own "error: ...".
+first_error() {
+    sed -E 's/^\[[a-z]*rank[0-9]+\]: ?//' "$1" | awk '
+        /^error: / { print; exit }
+        /^[^ ]*: error: / { print; exit }
+        /^Traceback \(most recent call last\)/ { inside = 1; next }
+        inside && /^[^ ]/ { print; exit }'
+}
+
+# show_failure LOG WHAT STATUS: the first error and where to read on, on stderr.
+show_failure() {
+    local found
+    found=$(first_error "$1")
+    {
+        if [ -z "$found" ]; then
+            echo "last lines of $1:"
+            tail -n 12 "$1" | sed 's/^/    /'
+        fi
+        echo "error: $2 failed (exit code $3)${found:+: ${found#error: }}"
+        echo "full log: $1"
+    } >&2
+}

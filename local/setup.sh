@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Make the repository's own environment, .venv, with the exact versions of
+# requirements/. A second call returns at once unless a list has changed.
+#
+# Usage: local/setup.sh [--dev]     --dev: also what tests and linters need
+#
+# If you have an environment with ESPnet already, you need none of this:
+# activate it and run `pip install -e .`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=log.sh
+. local/log.sh
+
+lists=(requirements/py311.txt)
+case ${1-} in
+    '') ;;
+    --dev) lists+=(requirements/dev.txt) ;;
+    *) die "unknown argument '$1'; usage: local/setup.sh [--dev]" ;;
+esac
+
+stamp=.venv/installed${1-}.cksum
+sums=$(cksum setup.cfg pyproject.toml local/setup.sh "${lists[@]}")
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$sums" ]; then
+    exit 0
+fi
+
+# Twice quiet: nothing but errors.
+pip() { .venv/bin/python -m pip "$@" -qq --disable-pip-version-check; }
+imports() { .venv/bin/python -c "import $1" 2>/dev/null; }
+
+is_311() {
+    "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null
+}
+
+# The command that starts Python 3.11, tried because a pyenv shim may only pretend.
+find_python() {
+    local name
+    for name in python3.11 python3 python; do
+        if is_311 "$name"; then
+            echo "$name"
+            return
+        fi
+    done
+    die "python3.11 not found: install it (Debian 12: apt-get install python3.11-venv)"
+}
+
+make_venv() {
+    if [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1; then
+        return
+    fi
+    local python
+    python=$(find_python)
+    log "set-up: creating .venv with $("$python" --version)"
+    "$python" -m venv .venv ||
+        die "$python -m venv failed (Debian 12: apt-get install python3.11-venv)"
+}
+
+# torch comes first, so that the list finds it in place. PyPI's Linux build needs the
+# CUDA libraries, which the list does not name: with a GPU it comes with them; without
+# one, the CPU build does, from the configured indexes if they have it, else PyTorch's.
+install_torch() {
+    local wanted
+    wanted=$(grep '^torch==' requirements/py311.txt)
+    if [ "$(uname -s)" != Linux ]; then
+        pip install --no-deps "$wanted"
+    elif nvidia-smi -L >/dev/null 2>&1; then
+        log "set-up: $wanted for CUDA"
+        pip install -c requirements/py311.txt "$wanted"
+    else
+        log "set-up: $wanted for CPU"
+        pip install --no-deps "$wanted+cpu" 2>/dev/null ||
+            pip install --no-deps "$wanted+cpu" \
+                --index-url https://download.pytorch.org/whl/cpu ||
+            die "no CPU build of $wanted: allow pip to reach download.pytorch.org" \
+                "or put the wheel into a directory that PIP_FIND_LINKS names"
+    fi
+}
+
+# PyPI's torchaudio has an extension linked to CUDA, without which it runs as well.
+mend_torchaudio() {
+    imports torchaudio && return
+    log "set-up: torchaudio without its CUDA extension"
+    rm -f .venv/lib/python3.11/site-packages/torchaudio/lib/*.so
+    imports torchaudio ||
+        die "torchaudio cannot be imported: see .venv/bin/python -c 'import torchaudio'"
+}
+
+make_venv
+is_311 .venv/bin/python || die ".venv is not Python 3.11: move it away and run again"
+install_torch
+for list in "${lists[@]}"; do
+    log "set-up: installing $(grep -c '==' "$list") packages of $list, a minute or two"
+    # No resolver accepts espnet's pins beside torch's: the list is complete instead.
+    pip install --no-deps -r "$list"
+done
+mend_torchaudio
+pip install --no-deps --no-build-isolation -e .
+# The stamp without --dev is the same list less its last line.
+head -n 4 <<<"$sums" >.venv/installed.cksum
+echo "$sums" >"$stamp"
+log "set-up: done, .venv is ready"

@@ -1,0 +1,43 @@
+"""A recipe on toy data, whose `python` only records what it is asked to do."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from toy_recipe import ROOT, Recipe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """A recipe three levels below a copy of local/, with two utterances a set."""
+    directory = tmp_path / "egs" / "toy" / "asr1"
+    (directory / "local").mkdir(parents=True)
+    (directory / "conf").mkdir()
+    (tmp_path / "local").symlink_to(ROOT / "local")
+    for name in ("path.sh", "cmd.sh"):
+        shutil.copy(ROOT / "egs" / "fsdd" / "asr1" / name, directory)
+    for name in ("train.yaml", "decode.yaml"):
+        (directory / "conf" / name).write_text("seed: 0\n")
+    (directory / "local" / "data.sh").write_text(
+        "#!/usr/bin/env bash\nset -euo pipefail\n"
+        "for name in train dev test; do\n"
+        "    mkdir -p data/$name\n"
+        "    printf 'a-1 one two\\nb-2 three\\n' >data/$name/text\n"
+        "    printf 'a-1 a\\nb-2 b\\n' >data/$name/utt2spk\n"
+        "    printf 'a-1 x.ark:4\\nb-2 x.ark:9\\n' >data/$name/wav.scp\n"
+        "done\n"
+    )
+    (directory / "local" / "data.sh").chmod(0o755)
+    stub = tmp_path / "python"
+    stub_source = Path(__file__).with_name("stub_python.py")
+    stub.write_text(f'#!/bin/sh\nexec {sys.executable} {stub_source} "$@"\n')
+    stub.chmod(0o755)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHON": str(stub),
+        "PYTHONPATH": str(ROOT),
+        "STUB_CALLS": str(tmp_path / "calls"),
+    }
+    return Recipe(directory, environment)

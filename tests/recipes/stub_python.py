@@ -1,0 +1,114 @@
+"""Stands in for `python` in the recipes' tests: records each call, makes its files.
+
+STUB_CALLS names the record, a JSON list of arguments a line. STUB_FAIL names a module
+that is to fail, STUB_HANG one that is to hang with a child of its own.
+"""
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+RANK_FAILURE = """\
+W1201 some warning of torch
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 1, in <module>
+[rank1]: RuntimeError: rank 1 ran out of luck
+Traceback (most recent call last):
+  File "run.py", line 1, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def option(name: str) -> str:
+    return sys.argv[sys.argv.index(name) + 1]
+
+
+def collect_stats() -> None:
+    for part in ("train", "valid"):
+        directory = Path(option("--output_dir"), part)
+        directory.mkdir(parents=True)
+        (directory / "speech_shape").write_text("a-1 8000\n")
+        (directory / "text_shape").write_text("a-1 2\n")
+        (directory / "feats_stats.npz").write_text("-")
+
+
+def train() -> None:
+    directory = Path(option("--output_dir"))
+    print("epoch 1: loss 1.0")
+    print("a line of the log", file=sys.stderr)
+    (directory / "config.yaml").write_text("-\n")
+    (directory / "valid.loss.ave.pth").write_text("-\n")
+
+
+def asr_train() -> None:
+    if "--collect_stats" in sys.argv:
+        collect_stats()
+    else:
+        train()
+
+
+def asr_inference() -> None:
+    keys = Path(option("--key_file")).read_text().splitlines()
+    references = Path("dump/test/text").read_text().splitlines()
+    directory = Path(option("--output_dir"), "1best_recog")
+    directory.mkdir(parents=True)
+    chosen = {line.split()[0] for line in keys}
+    lines = [line for line in references if line.split()[0] in chosen]
+    for _ in lines:
+        print("INFO: speech length: 8000", file=sys.stderr)
+    (directory / "text").write_text("\n".join(lines) + "\n")
+
+
+def make_tokens() -> None:
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "tokens.txt").write_text("<blank>\n<unk>\none\n<sos/eos>\n")
+
+
+def format_data() -> None:
+    source, target = (Path(argument) for argument in sys.argv[3:5])
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def prepare_fsdd() -> None:
+    for name, speaker in (("test_known", "jim"), ("test_unseen", "ann")):
+        directory = Path("data", name)
+        directory.mkdir(parents=True, exist_ok=True)
+        for file in ("wav.scp", "text", "utt2spk"):
+            (directory / file).write_text(f"{speaker}-{name}-1 {speaker}\n")
+        (directory / "spk2utt").write_text(f"{speaker} {speaker}-{name}-1\n")
+
+
+def hang() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    temporary = Path(f"hanging.{os.getpid()}")
+    temporary.write_text(f"{os.getpid()} {child.pid}\n")
+    temporary.rename("hanging")
+    time.sleep(600)
+
+
+def main() -> None:
+    with Path(os.environ["STUB_CALLS"]).open("a") as record:
+        record.write(json.dumps(sys.argv[1:]) + "\n")
+    modules = [b for a, b in pairwise(sys.argv) if a == "-m"]
+    name = modules[-1].rpartition(".")[2]
+    if name == os.environ.get("STUB_FAIL"):
+        sys.stderr.write(RANK_FAILURE)
+        sys.exit(1)
+    if name == os.environ.get("STUB_HANG"):
+        hang()
+    if name in ("score", "wer_report"):
+        sys.argv = sys.argv[2:]
+        runpy.run_module(modules[-1], run_name="__main__")
+    elif name in globals():
+        globals()[name]()
+
+
+if __name__ == "__main__":
+    main()

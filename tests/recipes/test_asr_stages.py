@@ -1,0 +1,205 @@
+"""local/asr.sh on toy data: which programs it starts, and how it ends."""
+
+import os
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from toy_recipe import Recipe
+
+BEFORE_TRAINING = ["format_data"] * 3 + ["make_tokens", "asr_train"]
+
+
+def test_all_stages(recipe: Recipe) -> None:
+    done = recipe.asr(
+        "--distopt", "none allreduce", "--halves", "a=^a b=^b", "--note", "Toy speech."
+    )
+    assert done.returncode == 0, done.stderr
+    assert recipe.modules() == [
+        *["check", "check", *BEFORE_TRAINING, "asr_train", "asr_train"],
+        *["asr_inference"] * 4,
+        *["score", "score", "wer_report"],
+    ]
+    report = (recipe.directory / "RESULTS.md").read_text()
+    assert "Toy speech." in report
+    for name in ("asr_none_1", "asr_allreduce_2"):
+        assert f"| {name} | - | - | - | - | 0.0 | 0.0 | 0.0 |" in report
+    assert "epoch 1: loss 1.0" in done.stdout
+    log = recipe.directory / "exp" / "asr_none_1" / "train.log"
+    assert log.read_text() == "a line of the log\n"
+
+
+def test_launch(recipe: Recipe) -> None:
+    distopt = recipe.directory / "conf" / "distopt"
+    distopt.mkdir()
+    (distopt / "adpsgd.yaml").write_text("distopt: adpsgd\n")
+    done = recipe.asr("--distopt", "none adpsgd", "--nlearners", "3")
+    assert done.returncode == 0, done.stderr
+    checks = [call[2:] for call in recipe.calls() if call[1].endswith("check")]
+    config = ["--config", "conf/train.yaml"]
+    assert checks[0] == [*config, "--nlearners", "1"]
+    assert checks[1] == [
+        *[*config, "--distopt", "adpsgd"],
+        *["--distopt_config", "conf/distopt/adpsgd.yaml", "--nlearners", "3"],
+    ]
+    trainings = [call for call in recipe.calls() if "--resume" in call]
+    alone, together = trainings
+    assert alone[:2] == ["-m", "espnet_distopt.bin.asr_train"]
+    assert "--distopt" not in alone
+    assert together[:4] == [
+        *["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    ]
+    assert together[4:11] == [
+        *["3", "-m", "espnet_distopt.bin.asr_train", "--distopt", "adpsgd"],
+        *["--distopt_config", "conf/distopt/adpsgd.yaml"],
+    ]
+    shape = recipe.directory / "exp" / "stats_word" / "train" / "text_shape.word"
+    assert shape.read_text() == "a-1 2,4\n"  # the vocabulary size is appended
+    shapes = [b for a, b in pairwise(alone) if "shape_file" in a]
+    assert [name.split("stats_word/")[1] for name in shapes] == [
+        *["train/speech_shape", "train/text_shape.word"],
+        *["valid/speech_shape", "valid/text_shape.word"],
+    ]
+
+
+def test_each_stage_alone(recipe: Recipe) -> None:
+    assert recipe.asr("--stop_stage", "5").returncode == 0
+    assert recipe.modules() == ["check", *BEFORE_TRAINING[:-1]]
+    for stage in (10, 11, 12, 13, 12, 13):
+        done = recipe.asr("--stage", str(stage), "--stop_stage", str(stage))
+        assert done.returncode == 0, done.stderr
+    assert (recipe.directory / "RESULTS.md").exists()
+    assert recipe.asr("--stage", "11", "--stop_stage", "11").returncode == 0
+    kept = recipe.directory / "exp" / "asr_adpsgd_2" / "train.1.log"
+    assert kept.exists()
+
+
+def test_only_test_sets_keep_every_utterance(recipe: Recipe) -> None:
+    recipe.asr("--stop_stage", "3")
+    formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]
+    assert formatted == [
+        ["data/train", "dump/train"],
+        ["data/dev", "dump/dev"],
+        ["data/test", "dump/test", "--keep_all"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "missing", "earlier"),
+    [
+        (3, "data/train/wav.scp", 1),
+        (5, "dump/train/text", 3),
+        (10, "dump/train/wav.scp", 3),
+        (11, "exp/stats_word/valid/text_shape.word", 10),
+        (12, "exp/asr_adpsgd_2/valid.loss.ave.pth", 11),
+        (13, "exp/asr_adpsgd_2/decode/test/text", 12),
+    ],
+)
+def test_stage_without_what_it_needs(
+    recipe: Recipe, stage: int, missing: str, earlier: int
+) -> None:
+    done = recipe.asr("--stage", str(stage))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: {missing} is missing: run from stage {earlier} (--stage {earlier})\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--nlearner", "2"), "error: asr.sh: unknown option --nlearner (see --help)"),
+        (("--here", "2"), "error: asr.sh: unknown option --here (see --help)"),
+        (("--stage",), "error: asr.sh: --stage needs a value (see --help)"),
+        (
+            ("--stage", "ten"),
+            "error: asr.sh: --stage must be a whole number, not 'ten' (see --help)",
+        ),
+        (
+            ("stage", "1"),
+            "error: asr.sh: unexpected argument 'stage', expected --name value "
+            "(see --help)",
+        ),
+        (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
+        (("--nj", "0"), "error: --nj 0: at least one job must decode"),
+        (
+            ("--ngpu", "2"),
+            "error: --ngpu 2: a learner has one GPU; use --nlearners for more",
+        ),
+        (("--token_type", "x"), "error: --token_type x: expected word, char or bpe"),
+    ],
+)
+def test_bad_option(recipe: Recipe, options: tuple[str, ...], message: str) -> None:
+    done = recipe.asr(*options)
+    assert (done.returncode, done.stderr) == (2, message + "\n")
+    assert recipe.calls() == []
+
+
+def test_missing_config(recipe: Recipe) -> None:
+    done = recipe.asr("--train_config", "conf/none.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: conf/none.yaml: no such file")
+
+
+def test_refused_options_stop_before_stage_1(recipe: Recipe) -> None:
+    done = recipe.asr(STUB_FAIL="check")
+    assert done.returncode == 1
+    assert recipe.modules() == ["check"]
+    assert not (recipe.directory / "data").exists()
+
+
+def test_failed_training_shows_the_first_error(recipe: Recipe) -> None:
+    assert recipe.asr("--stop_stage", "10").returncode == 0
+    done = recipe.asr("--stage", "11", STUB_FAIL="asr_train")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: training exp/asr_adpsgd_2 failed (exit code 1): "
+        "RuntimeError: rank 1 ran out of luck\n"
+        "full log: exp/asr_adpsgd_2/train.log\n"
+    )
+    assert not (recipe.directory / "RESULTS.md").exists()
+
+
+def test_failed_decoding_leaves_no_text(recipe: Recipe) -> None:
+    assert recipe.asr().returncode == 0
+    done = recipe.asr("--stage", "12", STUB_FAIL="asr_inference")
+    assert done.returncode == 1
+    assert "error: decoding dump/test failed (exit code 1): RuntimeError" in done.stderr
+    assert not (recipe.directory / "exp/asr_adpsgd_2/decode/test/text").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "sent", "status"),
+    [
+        ("asr_train", signal.SIGINT, 130),
+        ("asr_inference", signal.SIGINT, 130),
+        ("make_tokens", signal.SIGTERM, 143),
+    ],
+)
+def test_a_stopped_recipe_leaves_no_process(
+    recipe: Recipe, module: str, sent: signal.Signals, status: int
+) -> None:
+    script = str(Path(__file__).parents[2] / "local" / "asr.sh")
+    process = recipe.start(script, "--token_type", "word", STUB_HANG=module)
+    hanging = recipe.directory / "hanging"
+    deadline = time.monotonic() + 60
+    while not hanging.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(sent)
+    process.communicate(timeout=60)
+    assert process.returncode == status
+    for pid in hanging.read_text().split():
+        assert not _runs(int(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())

@@ -1,0 +1,147 @@
+"""local/setup.sh with a stub for Python 3.11: what it installs, and when."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from toy_recipe import ROOT
+
+# Answers as Python 3.11 does; `-m venv` copies it, and pip only records.
+STUB = """\
+#!/bin/bash
+case "$*" in
+    *version_info*) exit "${STUB_NOT_311:-0}" ;;
+    --version) echo "Python 3.11.7" ;;
+    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+    "-c import torchaudio")
+        [ ! -e .venv/lib/python3.11/site-packages/torchaudio/lib/x.so ] ;;
+    "-m pip --version") ;;
+    "-m pip install"*) echo "${*:4}" >>pip.log
+        [[ "$*" != *${STUB_ABSENT:-nothing}* || "$*" == *--index-url* ]] ;;
+    *) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The files that setup.sh reads, and a PATH with the stub alone."""
+    (tmp_path / "local").mkdir()
+    (tmp_path / "requirements").mkdir()
+    for name in ("local/setup.sh", "local/log.sh", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "requirements" / "py311.txt").write_text("a==1\ntorch==2.0\n")
+    (tmp_path / "requirements" / "dev.txt").write_text("pytest==9\n")
+    (tmp_path / "path").mkdir()
+    script(tmp_path / "path" / "python3.11", STUB)
+    return tmp_path
+
+
+def script(path: Path, content: str) -> None:
+    path.write_text(content)
+    path.chmod(0o755)
+
+
+def setup(
+    checkout: Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    path = f"{checkout}/path:{os.environ['PATH']}"
+    return subprocess.run(
+        ["local/setup.sh", *arguments],
+        cwd=checkout,
+        env={**os.environ, "PATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def installed(checkout: Path) -> list[str]:
+    """Return what pip was asked to install, and forget it."""
+    log = checkout / "pip.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return [line.replace(" -qq --disable-pip-version-check", "") for line in lines]
+
+
+@pytest.fixture
+def no_gpu(checkout: Path) -> None:
+    script(checkout / "path" / "nvidia-smi", "#!/bin/sh\nexit 9\n")
+
+
+THE_LIST = "--no-deps -r requirements/py311.txt"
+DEV_LIST = "--no-deps -r requirements/dev.txt"
+OURSELVES = "--no-deps --no-build-isolation -e ."
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_installs_once(checkout: Path) -> None:
+    done = setup(checkout)
+    assert done.returncode == 0, done.stderr
+    assert installed(checkout) == ["--no-deps torch==2.0+cpu", THE_LIST, OURSELVES]
+    assert setup(checkout).stdout == ""
+    assert installed(checkout) == []
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_changed_list_installs_again(checkout: Path) -> None:
+    setup(checkout, "--dev")
+    assert DEV_LIST in installed(checkout)
+    setup(checkout)
+    assert installed(checkout) == []  # --dev has made the rest as well
+    (checkout / "requirements" / "py311.txt").write_text("a==2\ntorch==2.0\n")
+    setup(checkout)
+    assert THE_LIST in installed(checkout)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_an_interrupted_set_up_is_not_taken_for_whole(checkout: Path) -> None:
+    done = setup(checkout, STUB_ABSENT="py311.txt")
+    assert done.returncode != 0
+    installed(checkout)
+    assert setup(checkout).returncode == 0
+    assert THE_LIST in installed(checkout)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_cpu_index_is_the_second_choice(checkout: Path) -> None:
+    done = setup(checkout, STUB_ABSENT="+cpu")
+    assert done.returncode == 0, done.stderr
+    assert installed(checkout)[:2] == [
+        "--no-deps torch==2.0+cpu",
+        "--no-deps torch==2.0+cpu --index-url https://download.pytorch.org/whl/cpu",
+    ]
+
+
+def test_a_gpu_gets_torch_with_the_cuda_libraries(checkout: Path) -> None:
+    script(checkout / "path" / "nvidia-smi", "#!/bin/sh\necho GPU 0\n")
+    assert setup(checkout).returncode == 0
+    assert installed(checkout)[0] == "-c requirements/py311.txt torch==2.0"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_torchaudio_loses_an_extension_that_does_not_load(checkout: Path) -> None:
+    library = checkout / ".venv/lib/python3.11/site-packages/torchaudio/lib/x.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    done = setup(checkout)
+    assert done.returncode == 0, done.stderr
+    assert not library.exists()
+
+
+def test_no_python_3_11(checkout: Path) -> None:
+    for name in ("python3", "python"):
+        script(checkout / "path" / name, STUB)
+    done = setup(checkout, STUB_NOT_311="1")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: python3.11 not found: install it")
+    assert not (checkout / ".venv").exists()
+
+
+def test_unknown_argument(checkout: Path) -> None:
+    done = setup(checkout, "--devel")
+    assert done.returncode == 2
+    assert "unknown argument '--devel'" in done.stderr

@@ -1,0 +1,52 @@
+"""A recipe directory in a test, and how to start its scripts."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe directory, and how to start its scripts."""
+
+    directory: Path
+    environment: Mapping[str, str]
+
+    def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env={**self.environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*command, **variables)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def asr(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run asr.sh for token type word."""
+        script = str(ROOT / "local" / "asr.sh")
+        return self.run(script, "--token_type", "word", *options, **variables)
+
+    def calls(self) -> list[list[str]]:
+        """Return the arguments of every call of `python` so far."""
+        record = Path(self.environment["STUB_CALLS"])
+        if not record.exists():
+            return []
+        return [json.loads(line) for line in record.read_text().splitlines()]
+
+    def modules(self) -> list[str]:
+        """Return the last part of the module that each call ran."""
+        return [
+            [b for a, b in pairwise(call) if a == "-m"][-1].rpartition(".")[2]
+            for call in self.calls()
+        ]
