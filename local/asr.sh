@@ -16,6 +16,7 @@ decode_config=conf/decode.yaml
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
 token_type=bpe              # word, char or bpe
 nbpe=100                    # number of subwords (bpe)
+feats_normalize=utterance_mvn  # or global_mvn, over the training set
 train_set=train             # names below data/
 valid_set=dev
 test_sets="test"
@@ -137,12 +138,14 @@ train() {
     local launch=()
     [ "$1" = none ] ||
         launch=(-m torch.distributed.run --standalone --nproc_per_node "$learners")
+    local normalize=(--normalize "$feats_normalize")
+    [ "$feats_normalize" != global_mvn ] ||
+        normalize+=(--normalize_conf "stats_file=$statsdir/train/feats_stats.npz")
     log "training $exp: $learners learner(s), log in $exp/train.log"
     logged "$exp/train.log" "training $exp" \
         "$python" "${launch[@]}" -m espnet_distopt.bin.asr_train \
         "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu" \
-        --normalize global_mvn \
-        --normalize_conf "stats_file=$statsdir/train/feats_stats.npz" \
+        "${normalize[@]}" \
         --fold_length 80000 --fold_length 150 \
         --train_shape_file "$statsdir/train/speech_shape" \
         --train_shape_file "$statsdir/train/text_shape.$token_type" \

@@ -83,15 +83,9 @@ class Progress:
             return
         elapsed = time.perf_counter() - self._began
         self._epoch_times.append(elapsed)
-        errors = [
-            f"{key.upper()} {100 * latest(reporter, key):.1f} %"
-            for key in ("cer_ctc", "cer", "wer")
-            if reporter.stats.get(key)
-        ]
         self._say(
             f"loss {self._train_loss:.3f}",
             f"valid loss {latest(reporter, 'loss'):.3f}",
-            *errors,
             duration(elapsed),
             self._left(1.0),
         )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_recipe import ROOT, Recipe
+from tests.recipes.toy_recipe import ROOT, Recipe
 
 
 @pytest.fixture

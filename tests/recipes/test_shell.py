@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from toy_recipe import ROOT, Recipe
+from tests.recipes.toy_recipe import ROOT, Recipe
 
 RECIPES = sorted(path.parent for path in ROOT.glob("egs/*/*/run.sh"))
 SCRIPTS = [*ROOT.glob("local/*.sh"), *ROOT.glob("egs/**/*.sh"), ROOT / ".ci" / "run"]

@@ -1,0 +1,67 @@
+"""Format a data directory: cut out its utterances and pack them into one ark."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import one_line_errors
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser of this command."""
+    parser = argparse.ArgumentParser(
+        description="Read every utterance of a Kaldi data directory and write a dump "
+        "directory: wav.ark, wav.scp, text, utt2spk, spk2utt, utt2num_samples.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("source", type=Path, help="data directory, as data/train")
+    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
+    parser.add_argument(
+        "--min_seconds", type=float, default=0.1, help="drop shorter utterances"
+    )
+    parser.add_argument(
+        "--max_seconds", type=float, default=20.0, help="drop longer utterances"
+    )
+    parser.add_argument(
+        "--keep_all",
+        action="store_true",
+        help="keep utterances of any duration and without words (for test sets)",
+    )
+    parser.add_argument(
+        "--sample_rate", type=int, default=8000, help="rate the audio must have, Hz"
+    )
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Format the directory and print what was kept and dropped."""
+    args = get_parser().parse_args(cmd)
+    # Late, so that --help doesn't wait for numpy.
+    from espnet_distopt.data.formatting import Limits, format_data
+
+    started = time.monotonic()
+    limits = Limits(min_seconds=args.min_seconds, max_seconds=args.max_seconds)
+    formatted = format_data(
+        args.source,
+        args.target,
+        limits=None if args.keep_all else limits,
+        sample_rate=args.sample_rate,
+        progress=_progress,
+    )
+    print(
+        f"{args.target}: {formatted.utterances} utterances, "
+        f"{formatted.seconds / 3600:.2f} h, in {time.monotonic() - started:.1f} s"
+    )
+    for reason, count in sorted(formatted.dropped.items()):
+        print(f"{args.target}: dropped {count} {reason}")
+
+
+def _progress(done: int, total: int) -> None:
+    if done % 5000 == 0:
+        print(f"utterances: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main(None)

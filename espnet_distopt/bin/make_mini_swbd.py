@@ -1,0 +1,57 @@
+"""Make a synthetic Switchboard: telephone conversations on discs as the LDC's."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import one_line_errors
+
+_SIZES = {
+    "conversations": (60, "training conversations"),
+    "test_conversations": (6, "conversations of each test half"),
+    "turns": (66, "utterances in a conversation"),
+    "speakers": (40, "people in training and in the Switchboard half"),
+    "test_speakers": (10, "people in the CallHome half"),
+}
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser of this command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="directory of the corpus"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything")
+    parser.add_argument("--nj", type=int, default=2, help="number of processes")
+    for name, (default, meaning) in _SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Make the corpus and print a summary."""
+    args = get_parser().parse_args(cmd)
+    # Late, so that --help doesn't wait for numpy and scipy.
+    from espnet_distopt.data.mini_plan import Sizes
+    from espnet_distopt.data.mini_swbd import as_sets, make_corpus
+    from espnet_distopt.data.speech_set import summarize
+
+    started = time.monotonic()
+    sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
+    recorded = make_corpus(args.out, sizes, args.seed, args.nj, _progress)
+    print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
+    print(summarize(as_sets(recorded)))
+
+
+def _progress(done: int, total: int) -> None:
+    if done == total or done % 10 == 0:
+        print(f"conversations: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Kaldi arks of 16-bit mono wavs, through kaldiio or omniio, whichever is installed.
+
+ESPnet 202511 comes with kaldiio, later versions with omniio; both write the same bytes.
+The wavs are written as "soundfile" entries (`AUDIO`, a length, a wav file), because both
+libraries read those as floats in [-1, 1], as ESPnet expects of `kaldi_ark` speech; bare
+wavs they read as integers, on which feature extraction fails.
+"""
+
+import importlib
+import re
+import struct
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espnet_distopt.errors import InputError
+
+Samples = NDArray[np.int16]
+
+_LOCATION = re.compile(r"(.+):(\d+)")
+_AUDIO = b"AUDIO"  # then a byte n, and the wav's length in n bytes
+_RIFF_HEADER = struct.Struct("<4sI")
+_UNKNOWN = 0x7FFF0000  # lengths from here on: written to a pipe, which can't go back
+
+
+def is_in_ark(location: str) -> bool:
+    """Whether a location of a `wav.scp` is `path.ark:offset` rather than a file."""
+    return _LOCATION.fullmatch(location) is not None
+
+
+def read_wav(location: str) -> tuple[int, Samples]:
+    """Read one wav.
+
+    Args:
+        location: `path.ark:offset`, the offset in bytes.
+
+    Returns:
+        Sample rate in Hz, and the samples, shape (time,).
+
+    Raises:
+        InputError: no such ark, no whole wav at this place, or it is not 16-bit mono.
+    """
+    found = _LOCATION.fullmatch(location)
+    if found is None:
+        raise InputError(f"{location}: expected path.ark:offset")
+    try:
+        with open(found[1], "rb") as file:
+            check_whole(file, _wav_offset(file, int(found[2])), location)
+            rate, samples = _library().load_mat(location, fd_dict={found[1]: file})
+    except OSError as error:
+        raise InputError(
+            f"{location}: cannot be read: {error.strerror or error}"
+        ) from None
+    except InputError:
+        raise
+    except Exception as error:  # the libraries raise many kinds, even AssertionError
+        raise InputError(f"{location}: cannot be read: {error}") from error
+    if samples.dtype == np.float64:
+        # 16-bit samples divided by 2^15, which is exact
+        samples = (samples * 2**15).astype(np.int16)
+    if samples.dtype != np.int16 or samples.ndim != 1:
+        raise InputError(
+            f"{location}: expected 16-bit mono, got {samples.dtype} of shape "
+            f"{samples.shape}"
+        )
+    return rate, samples
+
+
+class WavArkWriter:
+    """Writes wavs into an ark: `ark[key] = (rate, samples)`, samples of shape (time,).
+
+    Attributes:
+        locations: where each wav lies, as a `wav.scp` tells it.
+    """
+
+    def __init__(self, path: Path, named: Path | None = None) -> None:
+        """Open the ark.
+
+        Args:
+            path: file to write.
+            named: name that the locations give it, if it is to be renamed.
+        """
+        self.locations: dict[str, str] = {}
+        self._named = named or path
+        self._save = _library().save_ark
+        self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
+
+    def __setitem__(self, key: str, wav: tuple[int, Samples]) -> None:
+        rate, samples = wav
+        if samples.dtype != np.int16 or samples.ndim != 1:
+            raise TypeError(f"{key}: expected 16-bit mono, got {samples.dtype}")
+        offset = self._file.tell() + len(f"{key} ".encode())
+        self._save(self._file, {key: (rate, samples)}, write_function="soundfile")
+        self.locations[key] = f"{self._named}:{offset}"
+
+    def __enter__(self) -> "WavArkWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _wav_offset(file: BinaryIO, offset: int) -> int:
+    """Where the wav of an entry starts: behind `AUDIO` and its length, or at once."""
+    file.seek(offset)
+    start = file.read(len(_AUDIO) + 1)
+    if not start.startswith(_AUDIO) or len(start) == len(_AUDIO):
+        return offset
+    return offset + len(start) + start[-1]
+
+
+def check_whole(file: BinaryIO, offset: int, location: str) -> None:
+    """Check that a wav starts at an offset of a file and ends within it.
+
+    kaldiio, omniio and libsndfile quietly return what is left of a truncated wav.
+
+    Raises:
+        InputError: it does not; the message names `location`.
+    """
+    size = file.seek(0, 2)
+    file.seek(offset)
+    header = file.read(_RIFF_HEADER.size)
+    if len(header) < _RIFF_HEADER.size or not header.startswith(b"RIFF"):
+        raise InputError(f"{location}: no wav starts at this offset")
+    _, length = _RIFF_HEADER.unpack(header)
+    if length < _UNKNOWN and offset + _RIFF_HEADER.size + length > size:
+        raise InputError(f"{location}: the file ends within this wav: it is truncated")
+
+
+def _library() -> ModuleType:
+    for name in ("kaldiio", "omniio.kaldi"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("kaldiio", "omniio", "omniio.kaldi"):
+                raise
+    raise InputError("neither kaldiio nor omniio is installed: pip install omniio")

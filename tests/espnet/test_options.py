@@ -1,0 +1,91 @@
+"""Wrong options end in one line, before anything is trained."""
+
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin import asr_train, check
+from tests.espnet.toy import arguments, write_toy_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("toy")
+    write_toy_data(root, train=4, valid=2)
+    return root
+
+
+WRONG = {
+    "unknown algorithm": (["--distopt", "adpsdg"], "unknown algorithm 'adpsdg'"),
+    "unknown option": (
+        ["--distopt", "bmuf", "--distopt_conf", "perod=4"],
+        "unknown option 'perod'; known (with defaults): period=8",
+    ),
+    "wrong type": (
+        ["--distopt", "bmuf", "--distopt_conf", "period=eight"],
+        "period must be an integer, not 'eight'",
+    ),
+    "out of range": (
+        ["--distopt", "bmuf", "--distopt_conf", "momentum=1.5"],
+        "momentum must be in [0, 1), not 1.5",
+    ),
+    "odd ring": (
+        ["--distopt", "adpsgd", "--dist_world_size", "3", "--dist_rank", "0"],
+        "even number",
+    ),
+    "no such file": (
+        ["--distopt_config", "nowhere.yaml"],
+        "nowhere.yaml: No such file",
+    ),
+    "early stopping on a figure that is not shared": (
+        ["--distopt", "bmuf", "--dist_world_size", "2", "--dist_rank", "0"]
+        + ["--patience", "2", "--early_stopping_criterion", "train", "loss", "min"],
+        "use valid.loss",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_options_end_in_one_line_that_says_what_is_wrong(
+    case: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options, message = WRONG[case]
+    with pytest.raises(SystemExit) as end:
+        asr_train.main(arguments(data, tmp_path / "exp", *options))
+    assert end.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("error: ")
+    assert message in said[-1]
+    assert sum("rror" in line for line in said) == 1
+    assert not (tmp_path / "exp").exists()
+
+
+def test_only_learner_0_speaks(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        asr_train.main(arguments(data, tmp_path / "exp", "--distopt", "nothing"))
+    assert "error" not in capsys.readouterr().err
+
+
+def test_check_reads_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text("distopt: bmuf\ndistopt_conf: {period: 0}\n")
+    with pytest.raises(SystemExit) as end:
+        check.main(["--config", str(config), "--nlearners", "2"])
+    assert end.value.code == 2
+    assert "period must be >= 1, not 0" in capsys.readouterr().err
+    config.write_text("distopt: bmuf\ndistopt_conf: {period: 4}\n")
+    check.main(["--config", str(config), "--nlearners", "2"])
+
+
+def test_check_refuses_no_learner(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        check.main(["--distopt", "bmuf", "--nlearners", "0"])
+    assert "must be >= 1, not 0" in capsys.readouterr().err
