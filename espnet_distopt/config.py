@@ -15,11 +15,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         InputError: no such file, not YAML (with the line), or not a mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected `key: value` lines")
     return content

@@ -68,7 +68,7 @@ class Learner:
         self.samples = 1.0
         self.steps = 0
         self.updates = 0
-        self._backward_pending = False
+        self._backward_pass = -1
         optimizer.register_step_post_hook(self._count_update)
         _keep_storage(model)
 
@@ -106,7 +106,8 @@ class Learner:
         """Raise RuntimeError if something moved a parameter out of the flat buffer."""
         base, size = self.params.data_ptr(), self.params.element_size()
         for index, slot in enumerate(self.slots):
-            if self.parameters[index].data_ptr() != base + slot.start * size:
+            here = self.parameters[index].data_ptr()
+            if slot.stop > slot.start and here != base + slot.start * size:
                 raise RuntimeError(
                     f"learner {self.rank}, step {self.steps}: parameter {index} of "
                     f"shape {tuple(slot.shape)} has left the flat buffer (model.to(), "
@@ -130,8 +131,10 @@ class Learner:
     ) -> Callable[[Tensor], None]:
         def hook(parameter: Tensor) -> None:
             assert self.grads is not None
-            if not self._backward_pending:
-                self._backward_pending = True
+            # A pass that failed never ended: only its number tells it from the next.
+            current = torch._C._current_graph_task_id()
+            if current != self._backward_pass:
+                self._backward_pass = current
                 self.used = [False] * len(self.parameters)
                 # The end of a whole backward pass has no public hook; DDP uses this.
                 torch.autograd.Variable._execution_engine.queue_callback(
@@ -148,7 +151,6 @@ class Learner:
 
     def _backward_end(self, done: Callable[[], None]) -> Callable[[], None]:
         def end() -> None:
-            self._backward_pending = False
             for used, parameter, slot in zip(
                 self.used, self.parameters, self.slots, strict=True
             ):

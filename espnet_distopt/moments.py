@@ -11,6 +11,9 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
+LONG_RUN = 2.0**21
+"""Steps; float32 counts them in quarters up to twice as many."""
+
 
 def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
     """Return, for each moment of Adam, AdamW or SGD, its decay rate in each group.
@@ -79,11 +82,15 @@ class Moments:
         return [float(state[p].get("step", 0.0)) for p in self._learner.parameters]
 
     def set_steps(self, steps: list[float]) -> None:
-        """Write step counts; Adam's bias correction accepts fractional ones."""
+        """Write step counts; Adam's bias correction accepts fractional ones.
+
+        Counts are float32: beyond `LONG_RUN`, where bias correction has long done its
+        part, they are held there, so that the optimizer can still count.
+        """
         if not self._counts_steps:
             return
         for parameter, count in zip(self._learner.parameters, steps, strict=True):
-            self._learner.optimizer.state[parameter]["step"].fill_(count)
+            self._learner.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
 
     def runs(self, values: list[float]) -> list[tuple[slice, int, float]]:
         """Merge neighbours of one group that share a value: (slice, group, value).

@@ -106,7 +106,9 @@ class Session:
             self._start_gossip()
             self.driver.stop_gossip()
             self._gossiping = False
-        self.driver.meet()
+            # Others may be far behind. Where learners step together they are not, and
+            # those with more data must not be left waiting for a block.
+            self.driver.meet()
         self._run(self.algorithm.finish(self.learner))
         self.learner.check_storage()
 
@@ -115,10 +117,11 @@ class Session:
 
         Returns the consensus distance ||x_i - xbar|| / ||xbar||, averaged over them.
         """
-        mean: Tensor = self._run(self.algorithm.consensus(self.learner))
         params = self.learner.params
-        distance = (params - mean).norm() / mean.norm().clamp_min(1e-30)
-        self._own = params.clone()
+        own = params.clone()
+        mean: Tensor = self._run(self.algorithm.consensus(self.learner))
+        distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
+        self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)
         return self.mean(float(distance))
 

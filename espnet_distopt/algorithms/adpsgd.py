@@ -48,8 +48,8 @@ class AdpsgdConfig:
     """Options of `adpsgd`.
 
     Attributes:
-        max_staleness: training waits for the gossip when an exchange has been in flight
-            for more than this many own steps (the bound T of the paper).
+        max_staleness: training waits for an exchange that has been in flight for this
+            many own steps, so that no correction is older (the bound T of the paper).
         from_consensus: begin each epoch at the consensus model, not at the learner's
             own parameters.
         seed: of the choice of neighbours.
@@ -91,7 +91,7 @@ class Adpsgd(Algorithm):
         if learner.size == 1:
             return
         self.published.publish()
-        while self.published.age() > self.config.max_staleness:
+        while self.published.age() >= self.config.max_staleness:
             yield AwaitGossip()
             self.published.publish()
 

@@ -50,6 +50,9 @@ class BmufConfig:
         period: steps in a block (tau).
         momentum: block momentum (eta); None means 1 - 1/N.
         block_lr: block learning rate (zeta).
+        warmup: steps before momentum sets in; until then blocks are plain averages. A
+            model that starts from random parameters makes large steps at first, which
+            momentum would amplify.
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
         moments: what becomes of the optimizer's moments at the end of a block:
             extrapolate (BMUF-Adam), average, local (left alone) or reset.
@@ -58,6 +61,7 @@ class BmufConfig:
     period: int = 8
     momentum: float | None = None
     block_lr: float = 1.0
+    warmup: int = 0
     nesterov: bool = True
     moments: Literal["extrapolate", "average", "local", "reset"] = "average"
 
@@ -66,8 +70,10 @@ class BmufConfig:
             raise InputError(f"period must be >= 1, not {self.period}")
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InputError(f"momentum must be in [0, 1), not {self.momentum}")
-        if self.block_lr <= 0:
-            raise InputError(f"block_lr must be > 0, not {self.block_lr}")
+        if self.warmup < 0:
+            raise InputError(f"warmup must be >= 0, not {self.warmup}")
+        if not 0 < self.block_lr < math.inf:
+            raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,8 @@ def extrapolation_gain(decay: float, tau: float, k: float) -> float:
     """
     if tau <= 0 or k <= 0 or decay <= 0:
         return 0.0
+    if decay == 1:
+        return k / tau
     log = math.log(decay)
     return math.exp(tau * log) * math.expm1(k * log) / math.expm1(tau * log)
 
@@ -96,6 +104,7 @@ class Bmuf(Algorithm):
         init: (P,) where the current block started.
         delta: (P,) the filtered block update.
         rho: minibatches equivalent to `delta`.
+        blocks: how many have ended.
     """
 
     def __init__(self, config: BmufConfig, learner: Learner) -> None:
@@ -105,6 +114,7 @@ class Bmuf(Algorithm):
         self.init = self.theta.clone()
         self.delta = torch.zeros_like(self.theta)
         self.rho = 0.0
+        self.blocks = 0
         self._block_steps = 0
         self._updates = learner.updates
         self._size = learner.size
@@ -157,7 +167,10 @@ class Bmuf(Algorithm):
 
         Returns k, the equivalent minibatches from the mean to the next start point.
         """
-        eta, zeta, previous_rho = self.eta, self.config.block_lr, self.rho
+        warm = self.blocks * self.config.period < self.config.warmup
+        eta = 0.0 if warm else self.eta
+        zeta, previous_rho = self.config.block_lr, self.rho
+        self.blocks += 1
         self.rho = eta * previous_rho + zeta * tau
         ahead = self.rho if self.config.nesterov else previous_rho
         if eta == 0 and zeta == 1:
@@ -189,16 +202,22 @@ class Bmuf(Algorithm):
         if self.config.moments == "extrapolate":
             before = self._steps or [0.0] * len(steps)
             taus = [now - then for now, then in zip(steps, before, strict=True)]
-            self._extrapolate(moments, taus or [tau] * self._tensors, k)
-            steps = [step + k for step in steps]
+            ahead = k / tau
+            self._extrapolate(moments, taus or [tau] * self._tensors, ahead)
+            steps = [s + ahead * t for s, t in zip(steps, taus, strict=True)]
             self._remember_moments()
         moments.set_steps(steps)
-        self._steps = steps
+        self._steps = moments.steps()
 
-    def _extrapolate(self, moments: Moments, taus: list[float], k: float) -> None:
+    def _extrapolate(self, moments: Moments, taus: list[float], ahead: float) -> None:
+        """Carry moments over `ahead` times as many steps as each was updated in.
+
+        A parameter that was not reached in every step of a block has its own tau.
+        """
         for name, flat in moments.flat.items():
             for part, group, tau in moments.runs(taus):
                 decay = moments.decays[name][group]
+                k = ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
                 if gain == 0:
                     continue
@@ -230,6 +249,7 @@ class Bmuf(Algorithm):
             "init": self.init.clone(),
             "delta": self.delta.clone(),
             "rho": self.rho,
+            "blocks": self.blocks,
             "block_steps": self._block_steps,
             "updates": self._updates,
             "steps": list(self._steps),
@@ -241,7 +261,7 @@ class Bmuf(Algorithm):
 
         Raises:
             InputError: the number of learners has changed, and with it the default
-                momentum and the meaning of `rho`.
+                momentum and the meaning of `rho`; or what is kept of moments has.
         """
         if state["learners"] != self._size:
             raise InputError(
@@ -249,9 +269,15 @@ class Bmuf(Algorithm):
                 f"cannot be used by {self._size}; resume with as many learners, or "
                 "remove the experiment's distopt/ folder to reset it"
             )
+        if set(state["moments"]) != set(self._moments_init):
+            raise InputError(
+                "the state was saved with other `moments` or another optimizer; resume "
+                "with the same, or remove the experiment's distopt/ folder to reset it"
+            )
         for name in ("theta", "init", "delta"):
             getattr(self, name).copy_(state[name])
         self.rho = state["rho"]
+        self.blocks = state["blocks"]
         self._block_steps = state["block_steps"]
         self._updates = state["updates"]
         self._steps = list(state["steps"])

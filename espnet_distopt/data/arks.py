@@ -1,9 +1,9 @@
 """Kaldi arks of 16-bit mono wavs, through kaldiio or omniio, whichever is installed.
 
 ESPnet 202511 comes with kaldiio, later versions with omniio; both write the same bytes.
-The wavs are written as "soundfile" entries (`AUDIO`, a length, a wav file), because both
-libraries read those as floats in [-1, 1], as ESPnet expects of `kaldi_ark` speech; bare
-wavs they read as integers, on which feature extraction fails.
+The wavs are written as "soundfile" entries (`AUDIO`, a length, a wav file), because
+both libraries read those as floats in [-1, 1], as ESPnet expects of `kaldi_ark` speech;
+bare wavs they read as integers, on which feature extraction fails.
 """
 
 import importlib

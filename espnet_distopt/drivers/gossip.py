@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from espnet_distopt.drivers.liveness import PeerLostError, Store, Watch
+from espnet_distopt.drivers.liveness import Liveness, Store
 from espnet_distopt.effects import (
     AwaitInvitation,
     AwaitStep,
@@ -45,7 +45,7 @@ class GossipThread(threading.Thread):
         program: Program,
         monitor: threading.Condition,
         store: Store,
-        watch: Watch,
+        liveness: Liveness,
         group: dist.ProcessGroup | None,
         rank: int,
     ) -> None:
@@ -58,7 +58,8 @@ class GossipThread(threading.Thread):
         self._program = program
         self._monitor = monitor
         self._store = store
-        self._watch = watch
+        self._liveness = liveness
+        self._watch = liveness.watch()
         self._group = group
         self._rank = rank
         self._steps_seen = 0
@@ -141,10 +142,8 @@ class GossipThread(threading.Thread):
                 assert work is not None
                 work.wait()
         except RuntimeError as error:
-            raise PeerLostError(
-                f"learner {self._rank}, after {self.steps} steps of this epoch: the "
-                f"exchange with learner {peer} has failed: {error}"
-            ) from error
+            what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
+            raise self._liveness.explain(error, what) from error
         self.bytes_sent += tensor.nbytes
         return incoming.to(tensor.device) if tensor.is_cuda else incoming
 

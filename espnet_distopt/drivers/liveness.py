@@ -27,7 +27,15 @@ def prefixed(prefix: str, store: Store) -> Store:
 
 
 class PeerLostError(RuntimeError):
-    """A learner has died, or has been silent for too long; the message names it."""
+    """A learner has died, or has been silent for too long; the message names it.
+
+    Attributes:
+        reason: who is lost and why, without what this learner was doing.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class Liveness:
@@ -69,6 +77,29 @@ class Liveness:
             self._store.compare_set("failed", "", message)
         except RuntimeError:
             return  # nobody is left to listen
+
+    def explain(self, error: RuntimeError, what: str) -> PeerLostError:
+        """Find out who is lost after a network operation has failed.
+
+        A process that died closes its connections at once, but is silent only after a
+        while: this waits for as long as it takes to tell.
+        """
+        watch = self.watch()
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        reason = f"nobody is silent; the network said: {error}"
+        deadline = time.monotonic() + self.silence + 5
+        while time.monotonic() < deadline:
+            try:
+                watch.check(others)
+            except PeerLostError as lost:
+                reason = lost.reason
+                break
+            except RuntimeError as unreachable:
+                reason = f"the rendezvous store is gone, too: {unreachable}"
+                break
+            time.sleep(0.2)
+        message = f"learner {self.rank}: {what} has failed: {reason}"
+        return PeerLostError(message, reason)
 
     def watch(self) -> "Watch":
         """Return a watch for one waiting thread, with a store connection of its own."""

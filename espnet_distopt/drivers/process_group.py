@@ -6,6 +6,7 @@ threads nor waiting for whichever peer comes. Algorithms run under one lock, whi
 released while an effect is carried out; so the code between two yields is atomic.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -26,6 +27,9 @@ from espnet_distopt.effects import (
     Effect,
     Program,
 )
+
+_serial = itertools.count()
+"""Numbers the drivers of a process: their keys in the store must not meet."""
 
 
 class ProcessGroupDriver:
@@ -66,7 +70,7 @@ class ProcessGroupDriver:
         self._cpu_group = dist.new_group(backend="gloo", timeout=timeout)
         self._gossip_group = dist.new_group(backend="gloo", timeout=timeout)
         default = dist.distributed_c10d._get_default_store()
-        self._store = prefixed("espnet_distopt", default)
+        self._store = prefixed(f"espnet_distopt/{next(_serial)}", default)
         self._liveness = Liveness(self._store, self.rank, self.size, silence)
 
     def run(self, program: Generator[Effect, Any, Any]) -> Any:
@@ -83,16 +87,17 @@ class ProcessGroupDriver:
                     effect = program.send(result)
                 except StopIteration as stop:
                     return stop.value
-            result = self._perform(effect)
+                progress = self._gossip.progress if self._gossip else 0
+            result = self._perform(effect, progress)
 
-    def _perform(self, effect: Effect) -> Any:
+    def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
             case AllReduceMean(tensor):
                 return self._all_reduce_mean(tensor)
             case Broadcast(tensor):
                 return self._broadcast(tensor)
             case AwaitGossip():
-                return self._await_gossip()
+                return self._await_gossip(progress)
             case _:
                 raise TypeError(f"{effect} belongs in a gossip program")
 
@@ -121,24 +126,10 @@ class ProcessGroupDriver:
         try:
             yield
         except RuntimeError as error:
-            raise self._explain(error, what) from error
+            assert self._liveness is not None
+            raise self._liveness.explain(error, what) from error
         finally:
             self.spent["comm_time"] += time.perf_counter() - start
-
-    def _explain(self, error: RuntimeError, what: str) -> PeerLostError:
-        """Find out who is lost after a network operation has failed."""
-        assert self._liveness is not None
-        watch = self._liveness.watch()
-        deadline = time.monotonic() + self._liveness.silence + 5
-        reason = f"nobody is silent; the network said: {error}"
-        while time.monotonic() < deadline:
-            try:
-                watch.check(self._others)
-            except RuntimeError as lost:
-                reason = str(lost)
-                break
-            time.sleep(0.5)
-        return PeerLostError(f"learner {self.rank}: {what} has failed: {reason}")
 
     # Gossip
 
@@ -152,7 +143,7 @@ class ProcessGroupDriver:
             program,
             self._monitor,
             prefixed(f"gossip/{self._rounds}", self._store),
-            self._liveness.watch(),
+            self._liveness,
             self._gossip_group,
             self.rank,
         )
@@ -188,11 +179,11 @@ class ProcessGroupDriver:
         if self._gossip is not None and self._gossip.failure is not None:
             raise self._gossip.failure
 
-    def _await_gossip(self) -> None:
+    def _await_gossip(self, progress: int) -> None:
+        """Wait until the gossip is further than it was when the wait was asked for."""
         assert self._gossip is not None
         start = time.perf_counter()
         with self._monitor:
-            progress = self._gossip.progress
             while self._gossip.progress == progress and self._gossip.failure is None:
                 self._monitor.wait(1.0)
         self.spent["wait_time"] += time.perf_counter() - start
@@ -220,7 +211,9 @@ class ProcessGroupDriver:
         """Stop the heartbeat; with an `error`, tell the other learners about it."""
         if self._liveness is None:
             return
-        if error is not None and not isinstance(error, PeerLostError):
+        if isinstance(error, PeerLostError):
+            self._liveness.last_words(error.reason)  # else this one is taken for lost
+        elif error is not None:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             self._liveness.last_words(f"learner {self.rank} ended with {what}")
         self._liveness.stop()

@@ -1,0 +1,53 @@
+"""What the README shows, runs; what the documentation links to, exists."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
+    code = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert code is not None
+    script = tmp_path / "loop.py"
+    script.write_text(code[1])
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*launch, "--nproc_per_node", "2", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    errors = [float(e) for e in re.findall(r"error ([\d.]+)", done.stdout)]
+    assert len(errors) == 6
+    assert max(errors[-2:]) < 0.2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_option_table_is_the_truth() -> None:
+    import dataclasses
+
+    from espnet_distopt.algorithms import ALGORITHMS
+
+    table = (ROOT / "README.md").read_text()
+    for name, (_, config) in ALGORITHMS.items():
+        assert f"| `{name}` |" in table
+        for field in dataclasses.fields(config):
+            row = re.search(rf"\| `{field.name}` \| ([\w, ]+) \|", table)
+            assert row is not None and name in row[1].split(", "), (name, field.name)
