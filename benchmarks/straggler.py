@@ -1,11 +1,11 @@
-"""How much a slow learner slows a fast one: two processes, one with a sleep in its data.
+"""How much a slow learner slows a fast one: two processes, one sleeps in its data.
 
 Both train the same BLSTM on random frames. For each algorithm, learner 0's steps per
-second are measured twice in one run: with a learner 1 that is equally fast, and with one
-that sleeps before each batch so that it is ten times slower. The ratio of the two is what
+second are measured twice: beside a learner 1 that is equally fast, and beside one that
+sleeps before each batch so that it is ten times slower. The ratio of the two is what
 the straggler leaves of learner 0's speed. All within one epoch.
 
-    python benchmarks/straggler.py          # a minute; two cores, one a learner
+    python benchmarks/straggler.py          # two minutes; two cores, one a learner
 """
 
 import argparse
@@ -23,7 +23,7 @@ from torch import nn
 from espnet_distopt import Session
 
 RESULTS = Path(__file__).parent / "results" / "straggler"
-STEPS = 60
+STEPS = 200
 WARM_UP = 10
 
 
@@ -39,7 +39,8 @@ def measure(rank: int, algorithm: str, slowdown: float, folder: str) -> None:
     # A learner that is k times slower has k times fewer batches to go through. What
     # steps together (allreduce) has as many.
     asynchronous = algorithm == "adpsgd"
-    steps = STEPS // (int(slowdown) if asynchronous and rank else 1)
+    share = (int(slowdown) if rank else 1) if asynchronous else 4
+    steps = STEPS // share
     pause = 0.0
     with Session(model, optimizer, algorithm) as session:
         began = time.perf_counter()

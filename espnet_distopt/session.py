@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import AllReduceMean, Effect, Program
+from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
@@ -59,6 +59,9 @@ class Session:
         self._own: Tensor | None = None
         if self.algorithm.wants_gradients and self.learner.size > 1:
             self.learner.watch_backward(self._after_backward)
+        self._model = model
+        for tensor in _not_trained(model, self.learner):
+            self._run(_one(Broadcast(tensor)))
         self._run(self.algorithm.start(self.learner))
 
     def __enter__(self) -> Self:
@@ -70,9 +73,14 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None and self._gossiping:
-            self.finish()
-        self.driver.leave(error)
+        try:
+            if error is None and self._gossiping:
+                self.finish()
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self.driver.leave(error)
 
     def _run(self, program: Generator[Effect, Any, Any]) -> Any:
         return self.driver.run(program)
@@ -119,6 +127,8 @@ class Session:
         """
         params = self.learner.params
         own = params.clone()
+        for statistics in _running_statistics(self._model):
+            self._run(_one(AllReduceMean(statistics)))
         mean: Tensor = self._run(self.algorithm.consensus(self.learner))
         distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = own.copy_(params)  # which may go on from the consensus
@@ -128,7 +138,7 @@ class Session:
     def mean(self, value: float) -> float:
         """Return the mean of `value` over the learners; all take part."""
         tensor = self.learner.params.new_tensor([value], dtype=torch.float64)
-        return float(self._run(_mean_of(tensor)))
+        return float(self._run(_one(AllReduceMean(tensor))))
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if it is in the consensus."""
@@ -186,6 +196,25 @@ class Session:
         self.algorithm.load_state_dict(state["state"])
 
 
-def _mean_of(value: Tensor) -> Generator[Effect, Any, Tensor]:
-    mean: Tensor = yield AllReduceMean(value)
-    return mean
+def _one(effect: Effect) -> Generator[Effect, Any, Any]:
+    """Return the program of a single effect."""
+    return (yield effect)
+
+
+def _not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
+    """Return buffers and frozen parameters, which must begin equal everywhere, too."""
+    trained = {id(parameter) for parameter in learner.parameters}
+    frozen = [p.detach() for p in model.parameters() if id(p) not in trained]
+    return [*model.buffers(), *frozen]
+
+
+def _running_statistics(model: nn.Module) -> list[Tensor]:
+    """Return what BatchNorm has learnt of the data, which no derivation covers.
+
+    The consensus model, and each learner after it, gets their mean.
+    """
+    norms = [
+        m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)
+    ]
+    named = [s for m in norms for s in (m.running_mean, m.running_var)]
+    return [statistics for statistics in named if statistics is not None]

@@ -12,6 +12,7 @@ nlearners=2                 # learners that train together (none: always one)
 ngpu=0                      # GPUs of each learner: 0 or 1
 nj=2                        # parallel decoding jobs
 train_config=conf/train.yaml
+train_args=                 # more options of asr_train, e.g. "--max_epoch 20"
 decode_config=conf/decode.yaml
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
 token_type=bpe              # word, char or bpe
@@ -142,10 +143,11 @@ train() {
     [ "$feats_normalize" != global_mvn ] ||
         normalize+=(--normalize_conf "stats_file=$statsdir/train/feats_stats.npz")
     log "training $exp: $learners learner(s), log in $exp/train.log"
+    # shellcheck disable=SC2086  # a list of options
     logged "$exp/train.log" "training $exp" \
         "$python" "${launch[@]}" -m espnet_distopt.bin.asr_train \
         "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu" \
-        "${normalize[@]}" \
+        "${normalize[@]}" $train_args \
         --fold_length 80000 --fold_length 150 \
         --train_shape_file "$statsdir/train/speech_shape" \
         --train_shape_file "$statsdir/train/text_shape.$token_type" \

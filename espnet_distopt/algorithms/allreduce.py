@@ -44,7 +44,8 @@ class AllReduce(Algorithm):
         if ended > 0:
             raise UnequalStepsError(self._unequal(learner))
         assert learner.grads is not None
-        learner.grads.mul_(learner.samples / samples)
+        if samples > 0:
+            learner.grads.mul_(learner.samples / samples)
         yield AllReduceMean(learner.grads)
         learner.use_gradients(used)
 

@@ -179,7 +179,7 @@ class Bmuf(Algorithm):
             self.theta.copy_(mean)
             self.init.copy_(mean)
             return 0.0
-        self.delta.mul_(eta).add_(mean, alpha=zeta).sub_(self.init, alpha=zeta)
+        self.delta.mul_(eta).add_(mean.sub_(self.init), alpha=zeta)
         self.theta.add_(self.delta)
         lookahead = eta if self.config.nesterov else 0.0
         torch.add(self.theta, self.delta, alpha=lookahead, out=self.init)

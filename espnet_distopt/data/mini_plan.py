@@ -22,10 +22,10 @@ class Sizes:
         test_speakers: people heard in the CallHome half only.
     """
 
-    conversations: int = 60
+    conversations: int = 120
     test_conversations: int = 6
     turns: int = 66
-    speakers: int = 40
+    speakers: int = 120
     test_speakers: int = 10
 
 

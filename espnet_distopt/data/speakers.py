@@ -10,7 +10,7 @@ from espnet_distopt.data.synthesis import Voice
 _KNOWN_ACCENTS = ("en-us", "en-us-nyc", "en", "en-gb-x-rp")
 _KNOWN_MEN = ("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam")
 _KNOWN_WOMEN = ("f1", "f2", "f3", "f4", "f5", "Annie", "linda", "steph")
-_UNSEEN_ACCENTS = ("en-us", "en-gb-scotland")
+_UNSEEN_ACCENTS = ("en-us", "en-gb-x-rp")
 _UNSEEN_MEN = ("Michael", "robert", "max", "rob")
 _UNSEEN_WOMEN = ("belinda", "Alicia", "shelby")
 

@@ -39,20 +39,25 @@ class Line:
 
 
 def good_line(rng: np.random.Generator) -> Line:
-    """A line as on most Switchboard calls: small differences in level and noise."""
-    return Line(level_db=rng.uniform(-29, -23), snr_db=rng.uniform(27, 40))
+    """A line as on Switchboard calls: differences in level, noise and band."""
+    return Line(
+        level_db=rng.uniform(-32, -23),
+        snr_db=rng.uniform(24, 40),
+        low_hz=rng.uniform(280, 350),
+        high_hz=rng.uniform(3200, 3450),
+    )
 
 
 def bad_line(rng: np.random.Generator) -> Line:
     """A long-distance line: weaker, noisier, narrower, with echo and clipping."""
     return Line(
         level_db=rng.uniform(-33, -23),
-        snr_db=rng.uniform(14, 24),
+        snr_db=rng.uniform(16, 23),
         low_hz=rng.uniform(300, 400),
-        high_hz=rng.uniform(2900, 3300),
-        echo_db=rng.uniform(-24, -14),
+        high_hz=rng.uniform(3000, 3300),
+        echo_db=rng.uniform(-28, -18),
         echo_seconds=rng.uniform(0.02, 0.08),
-        clip=rng.uniform(0.15, 0.4),
+        clip=rng.uniform(0.2, 0.5),
     )
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from espnet_distopt.drivers.liveness import Liveness, Store
+from espnet_distopt.drivers.liveness import Watch
 from espnet_distopt.effects import (
     AwaitInvitation,
     AwaitStep,
@@ -44,8 +44,8 @@ class GossipThread(threading.Thread):
         self,
         program: Program,
         monitor: threading.Condition,
-        store: Store,
-        liveness: Liveness,
+        mailboxes: str,
+        watch: Watch,
         group: dist.ProcessGroup | None,
         rank: int,
     ) -> None:
@@ -57,9 +57,8 @@ class GossipThread(threading.Thread):
         self.bytes_sent = 0
         self._program = program
         self._monitor = monitor
-        self._store = store
-        self._liveness = liveness
-        self._watch = liveness.watch()
+        self._mailboxes = mailboxes
+        self._watch = watch
         self._group = group
         self._rank = rank
         self._steps_seen = 0
@@ -115,14 +114,15 @@ class GossipThread(threading.Thread):
             return not self.ending
 
     def _mail(self, peer: int, message: bytes) -> None:
-        number = self._store.add(f"mail/{peer}", 1)
-        self._store.set(f"mail/{peer}/{number}", b"%d %s" % (self._rank, message))
+        store, box = self._watch.store, f"{self._mailboxes}/{peer}"
+        number = store.add(box, 1)
+        store.set(f"{box}/{number}", b"%d %s" % (self._rank, message))
 
     def _await_invitation(self, peers: tuple[int, ...]) -> int | None:
         while not self._retired.issuperset(peers):
-            key = f"mail/{self._rank}/{self._mails_read + 1}"
-            mail = self._watch.wait_for(self._store, key, peers)
-            self._store.delete_key(key)
+            key = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}"
+            mail = self._watch.wait_for(key, peers)
+            self._watch.store.delete_key(key)
             self._mails_read += 1
             sender, message = mail.split()
             if message != RETIRED:
@@ -143,7 +143,7 @@ class GossipThread(threading.Thread):
                 work.wait()
         except RuntimeError as error:
             what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
-            raise self._liveness.explain(error, what) from error
+            raise self._watch.explain(error, what) from error
         self.bytes_sent += tensor.nbytes
         return incoming.to(tensor.device) if tensor.is_cuda else incoming
 

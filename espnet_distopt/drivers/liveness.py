@@ -12,18 +12,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import DistError, DistStoreError
 
 Store = Any
 """A `torch.distributed.Store`, whose published types lack `clone` and bytes."""
 
 SLICE = timedelta(seconds=1)
 """How long one wait on the store lasts before heartbeats are looked at."""
-
-
-def prefixed(prefix: str, store: Store) -> Store:
-    """Return a view of `store` under `prefix`, with a connection of its own."""
-    return PrefixStore(prefix, store.clone())
 
 
 class PeerLostError(RuntimeError):
@@ -39,23 +34,25 @@ class PeerLostError(RuntimeError):
 
 
 class Liveness:
-    """Heartbeat of this process, and a watch over those of the others.
+    """Heartbeat of this process, and what others are to know of its end.
 
     Args:
-        store: the store of all learners; each thread gets a clone of its own.
+        store: the store of all learners; the heartbeat gets a connection of its own.
         rank: this learner. size: number of learners.
         silence: seconds without a heartbeat after which a learner counts as lost.
     """
 
     def __init__(self, store: Store, rank: int, size: int, silence: float = 30) -> None:
         self.rank = rank
-        self.size = size
+        self.others = [peer for peer in range(size) if peer != rank]
         self.silence = silence
         self._store = store
         self._stop = threading.Event()
-        beating = store.clone()
         self._thread = threading.Thread(
-            target=self._beat, args=(beating,), name="distopt-heartbeat", daemon=True
+            target=self._beat,
+            args=(store.clone(),),
+            name="distopt-heartbeat",
+            daemon=True,
         )
         self._thread.start()
 
@@ -64,7 +61,7 @@ class Liveness:
             try:
                 store.add(f"beat/{self.rank}", 1)
             except RuntimeError:
-                return  # the store's host is gone; whoever waits on it will say so
+                return  # the store is gone; whoever waits on it will say so
 
     def stop(self) -> None:
         """End the heartbeat."""
@@ -78,65 +75,76 @@ class Liveness:
         except RuntimeError:
             return  # nobody is left to listen
 
+
+class Watch:
+    """One thread's view of the other learners, over a store connection of its own.
+
+    Connections are made here and nowhere later: a lost store cannot be connected to.
+    """
+
+    def __init__(self, liveness: Liveness, store: Store) -> None:
+        self.store = store.clone()
+        self._liveness = liveness
+        self._seen: dict[int, tuple[int, float]] = {}
+
+    def check(self, peers: Sequence[int]) -> None:
+        """Raise PeerLostError if one of `peers` is lost or any learner has failed."""
+        try:
+            if self.store.check(["failed"]):
+                raise PeerLostError(self.store.get("failed").decode())
+            beats = {peer: self.store.add(f"beat/{peer}", 0) for peer in peers}
+        except DistError as error:
+            raise _store_lost() from error
+        now = time.monotonic()
+        for peer in peers:
+            seen, since = self._seen.get(peer, (None, now))
+            if beats[peer] != seen:
+                self._seen[peer] = (beats[peer], now)
+            elif now - since > self._liveness.silence:
+                raise PeerLostError(
+                    f"learner {peer} has been silent for {now - since:.0f} s; its "
+                    "process or its machine is gone: look at its log"
+                )
+
+    def wait_for(self, key: str, peers: Sequence[int]) -> bytes:
+        """Wait for `key` of the store while every one of `peers` lives; return it.
+
+        Raises:
+            PeerLostError: one of them is lost, some learner has failed, or the process
+                that keeps the store has.
+        """
+        self._seen.clear()
+        while True:
+            try:
+                self.store.wait([key], SLICE)
+                return bytes(self.store.get(key))
+            except DistStoreError:
+                self.check(peers)
+            except DistError as error:
+                raise _store_lost() from error
+
     def explain(self, error: RuntimeError, what: str) -> PeerLostError:
         """Find out who is lost after a network operation has failed.
 
         A process that died closes its connections at once, but is silent only after a
         while: this waits for as long as it takes to tell.
         """
-        watch = self.watch()
-        others = [rank for rank in range(self.size) if rank != self.rank]
+        self._seen.clear()
         reason = f"nobody is silent; the network said: {error}"
-        deadline = time.monotonic() + self.silence + 5
+        deadline = time.monotonic() + self._liveness.silence + 5
         while time.monotonic() < deadline:
             try:
-                watch.check(others)
+                self.check(self._liveness.others)
             except PeerLostError as lost:
                 reason = lost.reason
                 break
-            except RuntimeError as unreachable:
-                reason = f"the rendezvous store is gone, too: {unreachable}"
-                break
             time.sleep(0.2)
-        message = f"learner {self.rank}: {what} has failed: {reason}"
+        message = f"learner {self._liveness.rank}: {what} has failed: {reason}"
         return PeerLostError(message, reason)
 
-    def watch(self) -> "Watch":
-        """Return a watch for one waiting thread, with a store connection of its own."""
-        return Watch(self._store.clone(), self.silence)
 
-
-class Watch:
-    """One waiting thread's view of the others' heartbeats."""
-
-    def __init__(self, store: Store, silence: float) -> None:
-        self._store = store
-        self._silence = silence
-        self._seen: dict[int, tuple[int, float]] = {}
-
-    def check(self, peers: Sequence[int]) -> None:
-        """Raise PeerLostError if one of `peers` is lost or any learner has failed."""
-        if self._store.check(["failed"]):
-            raise PeerLostError(self._store.get("failed").decode())
-        now = time.monotonic()
-        for peer in peers:
-            beats = self._store.add(f"beat/{peer}", 0)
-            seen, since = self._seen.get(peer, (None, now))
-            if beats != seen:
-                self._seen[peer] = (beats, now)
-            elif now - since > self._silence:
-                raise PeerLostError(
-                    f"learner {peer} has been silent for {now - since:.0f} s; its "
-                    "process or its machine is gone: look at its log"
-                )
-
-    def wait_for(self, store: Store, key: str, peers: Sequence[int]) -> bytes:
-        """Wait for `key` of `store` while every one of `peers` lives; return it."""
-        self._seen.clear()
-        while True:
-            try:
-                store.wait([key], SLICE)
-            except DistStoreError:
-                self.check(peers)
-            else:
-                return bytes(store.get(key))
+def _store_lost() -> PeerLostError:
+    return PeerLostError(
+        "the rendezvous store is gone: the process that keeps it (learner 0, or "
+        "the launcher) has died"
+    )

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.drivers.gossip import GossipThread
-from espnet_distopt.drivers.liveness import Liveness, PeerLostError, prefixed
+from espnet_distopt.drivers.liveness import Liveness, PeerLostError, Watch
 from espnet_distopt.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -54,7 +55,6 @@ class ProcessGroupDriver:
     ) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.rank, self.size = 0, 1
-        self._others: list[int] = []
         self._gossip: GossipThread | None = None
         self._liveness: Liveness | None = None
         self._rounds = 0
@@ -65,13 +65,14 @@ class ProcessGroupDriver:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         if self.size == 1:
             return
-        self._others = [rank for rank in range(self.size) if rank != self.rank]
         # Separate groups, because a timeout destroys the group it happens in.
         self._cpu_group = dist.new_group(backend="gloo", timeout=timeout)
         self._gossip_group = dist.new_group(backend="gloo", timeout=timeout)
         default = dist.distributed_c10d._get_default_store()
-        self._store = prefixed(f"espnet_distopt/{next(_serial)}", default)
-        self._liveness = Liveness(self._store, self.rank, self.size, silence)
+        store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
+        self._liveness = Liveness(store, self.rank, self.size, silence)
+        self._watch = Watch(self._liveness, store)
+        self._gossip_watch = Watch(self._liveness, store)
 
     def run(self, program: Generator[Effect, Any, Any]) -> Any:
         """Run `program` on the calling thread and return its value.
@@ -126,8 +127,7 @@ class ProcessGroupDriver:
         try:
             yield
         except RuntimeError as error:
-            assert self._liveness is not None
-            raise self._liveness.explain(error, what) from error
+            raise self._watch.explain(error, what) from error
         finally:
             self.spent["comm_time"] += time.perf_counter() - start
 
@@ -137,13 +137,13 @@ class ProcessGroupDriver:
         """Run `program` on the gossip thread until `stop_gossip`."""
         if self.size == 1:
             return
-        assert self._liveness is not None and self._gossip is None
+        assert self._gossip is None
         self._rounds += 1
         self._gossip = GossipThread(
             program,
             self._monitor,
-            prefixed(f"gossip/{self._rounds}", self._store),
-            self._liveness,
+            f"mail/{self._rounds}",
+            self._gossip_watch,
             self._gossip_group,
             self.rank,
         )
@@ -202,9 +202,12 @@ class ProcessGroupDriver:
         start = time.perf_counter()
         self._meetings += 1
         arrived, complete = f"meet/{self._meetings}", f"met/{self._meetings}"
-        if self._store.add(arrived, 1) == self.size:
-            self._store.set(complete, b"1")
-        self._liveness.watch().wait_for(self._store, complete, self._others)
+        try:
+            if self._watch.store.add(arrived, 1) == self.size:
+                self._watch.store.set(complete, b"1")
+        except RuntimeError as error:
+            raise self._watch.explain(error, "the end of an epoch") from error
+        self._watch.wait_for(complete, self._liveness.others)
         self.spent["wait_time"] += time.perf_counter() - start
 
     def leave(self, error: BaseException | None = None) -> None:

@@ -38,8 +38,20 @@ WRONG = {
         "nowhere.yaml: No such file",
     ),
     "early stopping on a figure that is not shared": (
-        ["--distopt", "bmuf", "--dist_world_size", "2", "--dist_rank", "0"]
-        + ["--patience", "2", "--early_stopping_criterion", "train", "loss", "min"],
+        [
+            "--distopt",
+            "bmuf",
+            "--dist_world_size",
+            "2",
+            "--dist_rank",
+            "0",
+            "--patience",
+            "2",
+            "--early_stopping_criterion",
+            "train",
+            "loss",
+            "min",
+        ],
         "use valid.loss",
     ),
 }

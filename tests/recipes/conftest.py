@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from tests.recipes.toy_recipe import Recipe
 
 BEFORE_TRAINING = ["format_data"] * 3 + ["make_tokens", "asr_train"]

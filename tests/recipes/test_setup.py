@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.recipes.toy_recipe import ROOT
 
 # Answers as Python 3.11 does; `-m venv` copies it, and pip only records.

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 RECIPES = sorted(path.parent for path in ROOT.glob("egs/*/*/run.sh"))

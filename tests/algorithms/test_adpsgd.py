@@ -1,0 +1,284 @@
+"""AD-PSGD: conservation, pair averages, staleness, endings (facts: AD1 to AD5)."""
+
+import random
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lockstep import Gossip, Point, Replica, end, run
+from torch import Tensor
+from torch.optim import SGD
+
+from espnet_distopt.errors import InputError
+
+SIZES = [2, 4, 8]
+
+
+def points(starts: list[float], lr: float = 1.0, **options: Any) -> list[Replica]:
+    size, make = len(starts), partial(SGD, lr=lr)
+    replicas = [
+        Replica.of("adpsgd", Point([0.0]), make, rank, size, **options)
+        for rank in range(size)
+    ]
+    run(*(r.algorithm.start(r.learner) for r in replicas))
+    place(replicas, starts)
+    return replicas
+
+
+def place(replicas: list[Replica], starts: Iterable[float]) -> None:
+    for replica, x in zip(replicas, starts, strict=True):
+        algorithm: Any = replica.algorithm
+        replica.learner.params.fill_(x)
+        algorithm.published.publish()
+
+
+def training(replica: Replica, gradients: Iterable[float]) -> Any:
+    """Training program of `Gossip`: yields None at the end of each step."""
+    for gradient in gradients:
+        yield from replica.step(gradient)
+        yield None
+
+
+def pull(replica: Replica, target: float, steps: int) -> Any:
+    for _ in range(steps):
+        yield from replica.step([replica.x[0] - target])
+        yield None
+
+
+def gossip(
+    replicas: list[Replica], gradients: list[list[float]], seed: int, **options: Any
+) -> Gossip:
+    epochs = [training(r, g) for r, g in zip(replicas, gradients, strict=True)]
+    schedule = Gossip(replicas, epochs, seed, **options)
+    schedule.run()
+    end(replicas)
+    return schedule
+
+
+def values(replicas: list[Replica]) -> Tensor:
+    return torch.cat([r.learner.params for r in replicas])
+
+
+class Scripted:
+    """Stands for the random choice of neighbours."""
+
+    def __init__(self, *peers: int) -> None:
+        self.peers = list(peers)
+
+    def choice(self, _: object) -> int:
+        return self.peers.pop(0)
+
+
+def in_flight(before: list[float], after: list[float]) -> list[float]:
+    """Two learners at 1 and 3 exchange; they step meanwhile, and after answering."""
+    replicas = points([1.0, 3.0])
+    published: list[Any] = [r.algorithm.published for r in replicas]  # type: ignore[attr-defined]
+    sent = published[0].lend().clone()
+    run(*(r.step([g]) for r, g in zip(replicas, before, strict=True)))
+    answer = published[1].lend().clone()
+    published[1].correct(sent.clone())
+    run(replicas[1].step([after[1]]))
+    published[0].correct(answer)
+    run(replicas[0].step([after[0]]))
+    total: list[float] = values(replicas).tolist()
+    return total
+
+
+def test_ad1_no_step_is_lost_during_an_exchange() -> None:
+    """Averaging live weights would lose half of the active learner's step: 1.9, 2."""
+    assert in_flight([0.2, 0.0], [0.0, 0.0]) == pytest.approx([1.8, 2.0], rel=1e-15)
+
+
+def test_ad2_neither_of_both_sides() -> None:
+    x = in_flight([0.2, 0.4], [0.0, 0.1])
+    assert x == pytest.approx([1.6, 1.7], rel=1e-15)
+    assert sum(x) == pytest.approx(3.3, rel=1e-15)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ad3_sum_is_conserved_under_random_schedules(size: int) -> None:
+    for seed in range(4800 // size**2):
+        source = random.Random(seed)
+        starts = [source.uniform(-1, 1) for _ in range(size)]
+        lengths = [source.randrange(6) for _ in range(size)]
+        steps = [[source.uniform(-1, 1) for _ in range(n)] for n in lengths]
+        replicas = points(starts, seed=seed)
+        patience = 10 ** source.uniform(-1, 1)
+        gossip(replicas, steps, seed, patience=patience)
+        expected = sum(starts) - sum(map(sum, steps))
+        assert values(replicas).sum().item() == pytest.approx(expected, abs=1e-13)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ad3_every_exchange_is_an_average_of_two(size: int) -> None:
+    """Energy falls by (s_a - s_p)^2 / 2 an exchange, no more and no less.
+
+    Several exchanges from one snapshot (own weight 1 - q/2), or an answer with an old
+    value, conserve the sum too; this they do not.
+    """
+    for seed in range(12):
+        source = random.Random(seed)
+        starts = [source.uniform(-1, 1) for _ in range(size)]
+        replicas = points(starts, seed=seed)
+        patience = 10 ** source.uniform(-1, 1)
+        run_of = gossip(replicas, [[0.0] * 15] * size, seed, patience=patience)
+        assert run_of.events
+        lost = sum((e.sent - e.answered).square().sum().item() for e in run_of.events)
+        energy = sum(x * x for x in starts) - lost / 2
+        assert values(replicas).square().sum().item() == pytest.approx(energy, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ad3_spread_tends_to_zero(size: int) -> None:
+    replicas = points([float(rank) for rank in range(size)])
+    gossip(replicas, [[0.0] * 400] * size, seed=size)
+    middle = (size - 1) / 2
+    assert values(replicas).tolist() == pytest.approx([middle] * size, abs=1e-3)
+
+
+def test_a_passive_answers_twice_with_different_values() -> None:
+    """Without a step in between: the second answer knows of the first exchange."""
+    replicas = points([0.0, 8.0, 0.0, 0.0])
+    published: Any = replicas[1].algorithm.published  # type: ignore[attr-defined]
+    assert published.lend().item() == 8
+    published.correct(torch.zeros(1, dtype=torch.float64))
+    assert published.lend().item() == 4
+    published.correct(torch.zeros(1, dtype=torch.float64))
+    assert replicas[1].x == [8]  # the training side sees nothing until its step ends
+    run(replicas[1].step([0.0]))
+    assert replicas[1].x == [2]
+
+
+def test_ad4_lockstep_is_synchronous_gossip_of_pairs() -> None:
+    """Vector SD4: gradients at x, then pair averages of x, alternating pairs."""
+    replicas = points([0.0] * 4, lr=0.1)
+    for rank, peers in ((0, (1, 3, 1, 3, 1)), (2, (3, 1, 3, 1, 3))):
+        algorithm: Any = replicas[rank].algorithm
+        algorithm._choice = Scripted(*peers)
+    trace: list[list[float]] = []
+    epochs = [_recorded(r, trace) for r in replicas]
+    Gossip(replicas, epochs, eager=True).run()
+    expected = [
+        [-0.1, -0.2, -0.3, -0.4],
+        [-0.35, -0.45, -0.55, -0.65],
+        [-0.5, -0.6, -0.9, -1.0],
+        [-0.85, -0.95, -1.05, -1.15],
+    ]
+    for step, row in enumerate(expected):
+        assert [trace[4 * step + r][0] for r in range(4)] == pytest.approx(row)
+
+
+def _recorded(replica: Replica, trace: list[list[float]]) -> Any:
+    for _ in range(4):
+        yield from replica.step([replica.learner.rank + 1.0])
+        trace.append(replica.x)
+        yield None
+
+
+def test_ad4_one_learner_is_the_plain_optimizer() -> None:
+    (replica,) = points([1.0], lr=0.3)
+    plain = Point([1.0])
+    optimizer = SGD(plain.parameters(), lr=0.3)
+    for gradient in (0.1, -0.7, 0.3):
+        run(replica.step([gradient]))
+        plain.x.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+    assert replica.x == plain.x.tolist()
+    (consensus,) = run(replica.algorithm.consensus(replica.learner))
+    assert consensus.tolist() == replica.x
+
+
+def test_training_converges_to_a_common_optimum() -> None:
+    replicas = points([0.0, 1.0, 5.0, 9.0], lr=0.05)
+    Gossip(replicas, [pull(r, 3.0, 400) for r in replicas], seed=3).run()
+    end(replicas)
+    assert values(replicas).tolist() == pytest.approx([3.0] * 4, abs=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 9), (9, 0), (1, 30), (30, 1)])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_ad5_every_order_of_ends_comes_to_an_end(
+    lengths: tuple[int, int], copies: int
+) -> None:
+    steps = [[0.0] * count for count in lengths * copies]
+    for seed in range(20):
+        replicas = points([float(r) for r in range(len(steps))])
+        gossip(replicas, steps, seed)
+        assert values(replicas).sum() == pytest.approx(sum(range(len(steps))))
+
+
+def slow_network(bound: int) -> tuple[int, Gossip]:
+    """Gossip gets its turn rarely; returns the greatest staleness applied."""
+    replicas = points([0.0, 1.0, 2.0, 3.0], max_staleness=bound)
+    schedule = gossip(replicas, [[0.0] * 150] * 4, seed=1, patience=20)
+    algorithms: list[Any] = [r.algorithm for r in replicas]
+    return max(max(a.published.staleness) for a in algorithms), schedule
+
+
+@pytest.mark.parametrize("bound", [1, 4])
+def test_training_waits_when_an_exchange_takes_too_long(bound: int) -> None:
+    greatest, schedule = slow_network(bound)
+    assert schedule.waits.total() > 10
+    assert greatest <= bound
+    unbounded, without = slow_network(150)
+    assert unbounded > 10
+    assert not without.waits
+
+
+@pytest.mark.parametrize("bound", [1, 4])
+def test_ad6_staleness_never_exceeds_the_bound(bound: int) -> None:
+    assert slow_network(bound)[0] <= bound
+
+
+def test_metrics_count_exchanges_and_staleness_once() -> None:
+    replicas = points([0.0, 1.0])
+    schedule = gossip(replicas, [[0.0] * 10] * 2, seed=0)
+    figures = replicas[0].algorithm.metrics()
+    assert figures["exchanges"] == len(schedule.events)
+    assert 0 <= figures["staleness"] <= 10
+    assert replicas[0].algorithm.metrics() == {"exchanges": 0.0}
+
+
+@pytest.mark.parametrize("from_consensus", [False, True])
+def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
+    from_consensus: bool,
+) -> None:
+    replicas = points([1.0, 2.0, 6.0, 7.0], from_consensus=from_consensus)
+    means = run(*(r.algorithm.consensus(r.learner) for r in replicas))
+    assert [m.item() for m in means] == [4.0] * 4
+    kept = [4.0] * 4 if from_consensus else [1.0, 2.0, 6.0, 7.0]
+    assert values(replicas).tolist() == kept
+    assert [r.algorithm.published.lend().item() for r in replicas] == kept  # type: ignore[attr-defined]
+
+
+def test_resume_between_epochs_is_the_uninterrupted_run() -> None:
+    starts, steps = [0.0, 1.0, 5.0, 9.0], [[0.1] * 20] * 4
+    whole = points(starts)
+    gossip(whole, steps, seed=1)
+    states = [(r.learner.state_dict(), r.algorithm.state_dict()) for r in whole]
+    second = gossip(whole, steps, seed=2)
+
+    resumed = points([0.0] * 4)
+    for replica, (learner, algorithm) in zip(resumed, states, strict=True):
+        replica.learner.load_state_dict(learner)
+        replica.algorithm.load_state_dict(algorithm)
+    again = gossip(resumed, steps, seed=2)
+    assert torch.equal(values(resumed), values(whole))
+    assert [(e.active, e.passive) for e in again.events] == [
+        (e.active, e.passive) for e in second.events
+    ]
+
+
+def test_actives_ask_both_neighbours_about_equally_often() -> None:
+    replicas = points([0.0] * 4)
+    schedule = gossip(replicas, [[0.0] * 200] * 4, seed=0)
+    asked = [e.passive for e in schedule.events if e.active == 2]
+    assert 0.3 < asked.count(1) / len(asked) < 0.7
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_odd_rings_are_refused(size: int) -> None:
+    with pytest.raises(InputError, match="even number"):
+        points([0.0] * size)

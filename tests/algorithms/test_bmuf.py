@@ -1,0 +1,368 @@
+"""Block momentum: parameters, block clock and state (facts: BM1 to BM7)."""
+
+import copy
+import io
+import itertools
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lockstep import Point, Replica, end, run
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+
+from espnet_distopt.errors import InputError
+
+Make = Callable[[Iterable[nn.Parameter]], Optimizer]
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": partial(SGD, lr=0.1),
+    "momentum": partial(SGD, lr=0.1, momentum=0.9),
+    "nesterov": partial(SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": partial(Adam, lr=0.01),
+    "adamw": partial(AdamW, lr=0.01),
+}
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.detach().contiguous().numpy().tobytes()
+
+
+class Net(nn.Module):
+    """Two layers; the second head never gets a gradient."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.body = nn.Linear(4, 5)
+        self.head = nn.Linear(5, 2)
+        self.idle = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(x)))
+
+
+def learn(model: nn.Module, optimizer: Optimizer, rank: int, step: int) -> None:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    x = torch.randn(3, 4, generator=generator)
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    optimizer.step()
+
+
+def steps(replica: Replica, count: int, start: int = 0) -> Any:
+    for step in range(start, start + count):
+        learn(replica.model, replica.optimizer, replica.learner.rank, step)
+        replica.learner.steps += 1
+        yield from replica.algorithm.after_step(replica.learner)
+
+
+def nets(name: str, make: Make, size: int, **options: Any) -> list[Replica]:
+    replicas = [Replica.of(name, Net(), make, r, size, **options) for r in range(size)]
+    run(*(r.algorithm.start(r.learner) for r in replicas))
+    return replicas
+
+
+def points(name: str, x: list[float], size: int, **options: Any) -> list[Replica]:
+    make = options.pop("make", partial(SGD, lr=1.0))
+    replicas = [
+        Replica.of(name, Point(x), make, rank, size, **options) for rank in range(size)
+    ]
+    run(*(r.algorithm.start(r.learner) for r in replicas))
+    return replicas
+
+
+@pytest.mark.parametrize("period", [1, 3, 100])
+@pytest.mark.parametrize("moments", ["average", "extrapolate", "local"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bm1_one_learner_is_the_plain_optimizer_bit_for_bit(
+    optimizer: str, moments: str, period: int
+) -> None:
+    plain = Net()
+    plain_optimizer = OPTIMIZERS[optimizer](plain.parameters())
+    (replica,) = nets("bmuf", OPTIMIZERS[optimizer], 1, period=period, moments=moments)
+    for step in range(7):
+        learn(plain, plain_optimizer, 0, step)
+    run(steps(replica, 7))
+    end([replica])
+    for mine, theirs in zip(
+        replica.model.parameters(), plain.parameters(), strict=True
+    ):
+        assert bits(mine) == bits(theirs)
+        for key, value in plain_optimizer.state[theirs].items():
+            assert bits(replica.optimizer.state[mine][key]) == bits(value), key
+
+
+def test_bm1_negative_zero_and_infinity_survive_a_block() -> None:
+    (replica,) = points("bmuf", [-0.0, float("inf"), 1.0], 1, period=1)
+    run(replica.step([0.0, 0.0, 0.0]))
+    assert bits(replica.learner.params) == bits(
+        torch.tensor([-0.0, float("inf"), 1.0], dtype=torch.float64)
+    )
+
+
+def test_bm2_period_1_without_momentum_is_synchronous_sgd() -> None:
+    make = partial(SGD, lr=0.1)
+    blocks = nets("bmuf", make, 4, period=1, momentum=0.0)
+    run(*(steps(r, 6) for r in blocks))
+    oracle = Net().double()
+    optimizer = SGD(oracle.parameters(), lr=0.1)
+    for step in range(6):
+        optimizer.zero_grad()
+        for rank in range(4):
+            generator = torch.Generator().manual_seed(1000 * rank + step)
+            x = torch.randn(3, 4, generator=generator).double()
+            (oracle(x).square().sum() / 4).backward()
+        optimizer.step()
+    expected = nn.utils.parameters_to_vector(oracle.parameters()).float()
+    torch.testing.assert_close(blocks[0].learner.params, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_bm3_without_momentum_a_block_ends_at_the_mean() -> None:
+    replicas = nets("bmuf", OPTIMIZERS["adam"], 3, period=4, momentum=0.0)
+    alone = [Replica.of("bmuf", Net(), OPTIMIZERS["adam"]) for _ in range(3)]
+    for rank, replica in enumerate(alone):
+        for step in range(4):
+            learn(replica.model, replica.optimizer, rank, step)
+    run(*(steps(r, 4) for r in replicas))
+    mean = torch.stack([r.learner.params.double() for r in alone]).mean(0).float()
+    torch.testing.assert_close(replicas[0].learner.params, mean, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (2, [8, 12, 14, 15, 15.5]),
+        (8, [8, 15, 21.125, 26.484375, 31.173828]),
+        (16, [8, 15.5, 22.53125, 29.123047, 35.302856]),
+        (32, [8, 15.75, 23.257813, 30.531006, 37.576912]),
+        (64, [8, 15.875, 23.626953, 31.257782, 38.769379]),
+    ],
+)
+def test_bm4_equivalent_minibatches(size: int, expected: list[float]) -> None:
+    replica = Replica.of("bmuf", Point([0.0]), partial(SGD, lr=1.0), 0, size)
+    for rho in expected:
+        for _ in range(8):
+            run(replica.step([0.25]))
+        assert replica.algorithm.rho == pytest.approx(rho, abs=5e-7)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("size", [8, 64])
+def test_bm5_steady_progress_is_n_blocks_a_block(size: int, nesterov: bool) -> None:
+    """15 and 127 would be a look-ahead counted twice; 1 a gain of 1 - eta."""
+    replica = Replica.of(
+        "bmuf",
+        Point([0.0]),
+        partial(SGD, lr=1.0),
+        0,
+        size,
+        period=1,
+        nesterov=nesterov,
+    )
+    algorithm: Any = replica.algorithm
+    eta = 1 - 1 / size
+    before = algorithm.theta.item()
+    for block in range(1, 40 * size):
+        before = algorithm.theta.item()
+        run(replica.step([-1.0]))
+        if block < 6:
+            delta = (1 - eta**block) / (1 - eta)
+            assert algorithm.delta.item() == pytest.approx(delta, rel=1e-12)
+    assert algorithm.theta.item() - before == pytest.approx(size, rel=1e-9)
+    (model,) = run(algorithm.consensus(replica.learner))
+    assert model.item() == algorithm.theta.item()
+    lead = eta * size if nesterov else 0
+    assert replica.x[0] - model.item() == pytest.approx(lead, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("zeta", "trace"),
+    [
+        (1.0, [(1, 1, 1.5), (0, 1, 1), (0.25, 1.25, 1.375), (0.125, 1.375, 1.4375)]),
+        (
+            0.5,
+            [
+                (0.5, 0.5, 0.75),
+                (0, 0.5, 0.5),
+                (0.125, 0.625, 0.6875),
+                (0.0625, 0.6875, 0.71875),
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_bm6_trace(
+    zeta: float, trace: list[tuple[float, float, float]], nesterov: bool
+) -> None:
+    options = {"period": 1, "momentum": 0.5, "block_lr": zeta, "nesterov": nesterov}
+    (replica,) = points("bmuf", [0.0], 1, **options)
+    algorithm: Any = replica.algorithm
+    for displacement, (delta, theta, init) in zip(
+        [1, -0.5, 0.25, 0], trace, strict=True
+    ):
+        run(replica.step([-displacement]))
+        assert algorithm.delta.item() == delta
+        assert algorithm.theta.item() == theta
+        assert replica.x == [init if nesterov else theta]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("zeta", [1.0, 0.7])
+def test_is_torch_sgd_on_the_block_update(zeta: float, nesterov: bool) -> None:
+    options = {"momentum": 0.9, "block_lr": zeta, "nesterov": nesterov, "period": 2}
+    replicas = points("bmuf", [1.0, -2.0], 2, **options)
+    outer = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    sgd = SGD([outer], lr=zeta, momentum=0.9, nesterov=nesterov)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(12):
+        moves = torch.randn(2, 2, 2, generator=generator, dtype=torch.float64)
+        run(*(_two_steps(r, moves[r.learner.rank]) for r in replicas))
+        outer.grad = moves.sum(1).mean(0)
+        sgd.step()
+        torch.testing.assert_close(
+            replicas[0].learner.params, outer.detach(), rtol=0, atol=1e-12
+        )
+
+
+def _two_steps(replica: Replica, gradients: Tensor) -> Any:
+    for gradient in gradients:
+        yield from replica.step(gradient.tolist())
+
+
+@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam"])
+def test_bm7_all_learners_have_the_same_bits_after_a_block(name: str) -> None:
+    replicas = nets(name, OPTIMIZERS["adam"], 3, period=4)
+    run(*(steps(r, 8) for r in replicas))
+    assert len({bits(r.learner.params) for r in replicas}) == 1
+    for key in ("exp_avg", "exp_avg_sq", "step"):
+        states = [
+            b"".join(bits(r.optimizer.state[p][key]) for p in r.learner.parameters)
+            for r in replicas
+        ]
+        assert len(set(states)) == 1
+    run(*(steps(r, 1, start=8) for r in replicas))
+    assert len({bits(r.learner.params) for r in replicas}) == 3
+
+
+def test_bm7_the_order_of_learners_does_not_matter() -> None:
+    results = []
+    for order in itertools.permutations(range(3)):
+        replicas = points("bmuf", [0.0, 1.0], 3, period=1)
+        for step in range(4):
+            run(*(r.step([order[i] + step, -order[i]]) for i, r in enumerate(replicas)))
+        results.append(replicas[0].learner.params)
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=1e-12, atol=1e-12)
+
+
+def saved(replica: Replica) -> dict[str, Any]:
+    """What a checkpoint holds, after a round through a weights-only file."""
+    file = io.BytesIO()
+    state = {
+        "learner": replica.learner.state_dict(),
+        "algorithm": replica.algorithm.state_dict(),
+        "optimizer": replica.optimizer.state_dict(),
+    }
+    torch.save(copy.deepcopy(state), file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam"])
+@pytest.mark.parametrize("optimizer", ["adam", "momentum"])
+def test_bm7_resume_at_every_step_is_the_uninterrupted_run(
+    name: str, optimizer: str
+) -> None:
+    whole = nets(name, OPTIMIZERS[optimizer], 2, period=3)
+    states = []
+    for step in range(9):
+        states.append([saved(r) for r in whole])
+        run(*(steps(r, 1, start=step) for r in whole))
+    for cut, state in enumerate(states):
+        resumed = nets(name, OPTIMIZERS[optimizer], 2, period=3)
+        for replica, own in zip(resumed, state, strict=True):
+            replica.optimizer.load_state_dict(own["optimizer"])
+            replica.learner.load_state_dict(own["learner"])
+            replica.algorithm.load_state_dict(own["algorithm"])
+        run(*(steps(r, 9 - cut, start=cut) for r in resumed))
+        for mine, theirs in zip(resumed, whole, strict=True):
+            assert bits(mine.learner.params) == bits(theirs.learner.params), cut
+            assert bits(mine.algorithm.theta) == bits(theirs.algorithm.theta)  # type: ignore[attr-defined]
+
+
+def test_bm7_uneven_data_ends_with_the_mean_step_count() -> None:
+    replicas = points("bmuf", [0.0], 2, period=4, momentum=0.5)
+    run(replicas[0].epoch([-1.0] * 10), replicas[1].epoch([-1.0] * 4))
+    algorithm: Any = replicas[0].algorithm
+    # blocks: (4, 4) steps, then (4, 0), then (2, 0)
+    assert algorithm.rho == 0.5 * (0.5 * 4 + 2) + 1
+    assert algorithm.delta.item() == 0.5 * (0.5 * 4 + 2) + 1
+    assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)
+    assert all(r.algorithm._block_steps == 0 for r in replicas)  # type: ignore[attr-defined]
+
+
+def test_a_learner_without_data_takes_part() -> None:
+    replicas = points("bmuf", [0.0], 2, period=4)
+    run(replicas[0].epoch([-1.0] * 9), replicas[1].epoch([]))
+    assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)
+
+
+def test_skipped_updates_do_not_shift_the_blocks() -> None:
+    replicas = points("bmuf", [0.0], 2, period=4, momentum=0.5)
+    run(
+        replicas[0].epoch([None, -1.0, None, -1.0, -1.0, -1.0, -1.0, -1.0]),
+        replicas[1].epoch([-1.0] * 8),
+    )
+    algorithm: Any = replicas[0].algorithm
+    assert algorithm.rho == 0.5 * 3 + 4  # mean updates 3 of 4, then 4 of 4
+    assert (replicas[0].learner.steps, replicas[0].learner.updates) == (8, 6)
+    assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)
+
+
+def test_a_block_without_any_update_is_not_filtered() -> None:
+    replicas = points("bmuf", [0.0], 2, period=2)
+    run(*(r.epoch([-1.0, -1.0, None, None]) for r in replicas))
+    algorithm: Any = replicas[0].algorithm
+    assert (algorithm.rho, algorithm.delta.item()) == (2, 2)
+
+
+def test_the_finish_of_an_empty_block_adds_no_momentum() -> None:
+    replicas = points("bmuf", [0.0], 2, period=2)
+    run(*(r.epoch([-1.0, -1.0]) for r in replicas))
+    assert replicas[0].algorithm.theta.item() == 2  # type: ignore[attr-defined]
+
+
+def test_momentum_sets_in_after_the_warmup() -> None:
+    (replica,) = points("bmuf", [0.0], 1, period=2, momentum=0.5, warmup=4)
+    algorithm: Any = replica.algorithm
+    deltas = []
+    for _ in range(4):
+        run(_two_steps(replica, torch.tensor([[-1.0], [-1.0]])))
+        deltas.append((algorithm.delta.item(), algorithm.rho))
+    assert deltas == [(2, 2), (2, 2), (3, 3), (3.5, 3.5)]
+    assert algorithm.theta.item() == 2 + 2 + 3 + 3.5
+
+
+def test_changed_number_of_learners_is_refused() -> None:
+    state = nets("bmuf", OPTIMIZERS["sgd"], 2)[0].algorithm.state_dict()
+    (alone,) = nets("bmuf", OPTIMIZERS["sgd"], 1)
+    with pytest.raises(InputError, match="saved by 2 learners"):
+        alone.algorithm.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (partial(Adagrad, lr=0.1), "Adagrad are not known"),
+        (partial(Adam, lr=0.1, amsgrad=True), "AMSGrad"),
+    ],
+)
+def test_unknown_moments_are_refused_unless_left_alone(make: Make, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        nets("bmuf", make, 2)
+    replicas = nets("bmuf", make, 2, moments="local", period=2)
+    run(*(steps(r, 2) for r in replicas))
+    assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)

@@ -1,0 +1,125 @@
+"""Runs a function in several real processes that form a gloo process group."""
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# The store looks up the name of whoever connects; a slow name server is not our matter.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOAD = ["pytest", "torch.distributed", "torch._dynamo", "espnet_distopt.session"]
+_CONTEXT.set_forkserver_preload(_PRELOAD)
+
+
+def launch(
+    size: int,
+    function: Callable[..., Any],
+    *args: Any,
+    timeout: float = 60,
+    dying: Collection[int] = (),
+    hosted: bool = False,
+) -> list[Any]:
+    """Return `function(*args)` of each rank; None for those in `dying`.
+
+    The store is kept by this process, or by learner 0 if `hosted`, on a port that the
+    system chose. If one process fails or the time is over, all are killed.
+
+    Raises:
+        AssertionError: with the tracebacks of the processes that failed, or the names
+            of those that did not end in time.
+    """
+    store = (
+        None
+        if hosted
+        else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    )
+    port = store.port if store else _free_port()
+    children, pipes = [], {}
+    for rank in range(size):
+        receiver, sender = _CONTEXT.Pipe(duplex=False)
+        child = _CONTEXT.Process(
+            target=_child,
+            args=(sender, port, hosted and rank == 0, rank, size, function, args),
+        )
+        child.start()
+        sender.close()
+        children.append(child)
+        pipes[receiver] = rank
+    try:
+        return _collect(pipes, size, time.monotonic() + timeout, dying)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _collect(
+    pipes: dict[Connection, int], size: int, deadline: float, dying: Collection[int]
+) -> list[Any]:
+    results: list[Any] = [None] * size
+    failures = []
+    while pipes:
+        # once one has failed, the others have a moment to say what they saw
+        left = 2.0 if failures else deadline - time.monotonic()
+        ready = wait(list(pipes), max(0.0, left))
+        if not ready:
+            failures.append(f"no end of learners {sorted(pipes.values())} in time")
+            break
+        for pipe in ready:
+            assert isinstance(pipe, Connection)
+            rank = pipes.pop(pipe)
+            try:
+                good, value = pipe.recv()
+            except EOFError:
+                if rank not in dying:
+                    failures.append(f"learner {rank} has died")
+                continue
+            if good:
+                results[rank] = value
+            else:
+                failures.append(f"learner {rank}:\n{value}")
+    if failures:
+        raise AssertionError("\n".join(failures))
+    return results
+
+
+def _child(
+    pipe: Connection,
+    port: int,
+    hosts: bool,
+    rank: int,
+    size: int,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
+    torch.set_num_threads(1)
+    try:
+        store = dist.TCPStore(
+            "127.0.0.1",
+            port,
+            is_master=hosts,
+            timeout=timedelta(seconds=30),
+            wait_for_workers=False,
+        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        pipe.send((True, function(*args)))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+        sys.exit(1)

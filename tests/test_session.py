@@ -1,0 +1,141 @@
+"""A session of one learner: the loop's point of view."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import Adam
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.errors import InputError
+from espnet_distopt.session import Session
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def train(
+    model: nn.Module, optimizer: Adam, session: Session | None, steps: int
+) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        if session is not None:
+            session.weigh(2)
+        model(torch.full((2, 3), 1.0 + step)).square().sum().backward()
+        optimizer.step()
+        if session is not None:
+            session.step()
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_one_learner_is_the_plain_optimizer_bit_for_bit(name: str) -> None:
+    model, plain = net(), net()
+    optimizer, other = Adam(model.parameters()), Adam(plain.parameters())
+    with Session(model, optimizer, name) as session:
+        train(model, optimizer, session, 11)
+        train(plain, other, None, 11)
+        with session.consensus() as distance:
+            assert torch.equal(flat(model), flat(plain))
+        assert distance == 0
+    assert torch.equal(flat(model), flat(plain))
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        for key, value in other.state[theirs].items():
+            assert torch.equal(optimizer.state[mine][key], value)
+
+
+def block(**options: Any) -> tuple[nn.Module, Adam, Session]:
+    model = net()
+    optimizer = Adam(model.parameters(), lr=0.1)
+    options = {"period": 4, "momentum": 0.5, **options}
+    return model, optimizer, Session(model, optimizer, "bmuf", **options)
+
+
+def test_the_consensus_is_set_aside_the_own_parameters() -> None:
+    model, optimizer, session = block()
+    train(model, optimizer, session, 6)
+    with session.consensus() as distance:
+        inside = flat(model)
+        saved = session.state_dict()["learner"]["params"]
+    own = flat(model)
+    assert distance == pytest.approx(float((own - inside).norm() / inside.norm()))
+    assert distance > 0
+    assert torch.equal(saved, own)  # what is saved inside is not the consensus
+    session.leave_consensus()
+    assert torch.equal(flat(model), own)
+
+
+def test_an_error_inside_the_consensus_restores_the_parameters() -> None:
+    model, optimizer, session = block()
+    train(model, optimizer, session, 4)
+    own = flat(model)
+    with pytest.raises(OSError, match="disk full"), session.consensus():
+        raise OSError("disk full")
+    assert torch.equal(flat(model), own)
+
+
+def test_resume_between_epochs_is_the_uninterrupted_run() -> None:
+    model, optimizer, session = block()
+    train(model, optimizer, session, 6)
+    with session.consensus():
+        state = session.state_dict()
+        moments = copy.deepcopy(optimizer.state_dict())
+    again, other, resumed = block()
+    other.load_state_dict(moments)
+    resumed.load_state_dict(state)
+    train(again, other, resumed, 6)
+    train(model, optimizer, session, 6)
+    assert torch.equal(flat(again), flat(model))
+    assert resumed.learner.steps == 12
+
+
+def test_state_of_another_algorithm_is_refused() -> None:
+    state = block()[2].state_dict()
+    model = net()
+    with pytest.raises(InputError, match="is of bmuf, not of adpsgd"):
+        Session(model, Adam(model.parameters()), "adpsgd").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("bmuff", {}, "unknown algorithm 'bmuff'"),
+        ("bmuf", {"perid": 3}, "distopt_conf of bmuf: unknown option 'perid'"),
+    ],
+)
+def test_wrong_options_are_refused(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    model = net()
+    with pytest.raises(InputError, match=words):
+        Session(model, Adam(model.parameters()), name, **options)
+
+
+def test_moved_parameters_are_noticed_at_the_end_of_the_epoch() -> None:
+    model, optimizer, session = block()
+    train(model, optimizer, session, 1)
+    model.double()
+    with pytest.raises(RuntimeError, match="left the flat buffer"):
+        session.finish()
+
+
+def test_metrics_start_again_after_each_call() -> None:
+    session = block()[2]
+    session.driver.spent["bytes"] = 7.0
+    assert session.metrics()["bytes"] == 7.0
+    assert session.metrics() == {"comm_time": 0.0, "wait_time": 0.0, "bytes": 0.0}
+    assert session.mean(2.5) == 2.5
+
+
+def test_changed_options_at_resume_do_not_end_in_a_bare_key_error() -> None:
+    state = block(moments="extrapolate")[2].state_dict()
+    _, _, session = block(moments="average")
+    with pytest.raises(InputError):
+        session.load_state_dict(state)
