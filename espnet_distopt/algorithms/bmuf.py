@@ -16,13 +16,8 @@ block momentum into the global model, from which the next block starts:
     rho_n                     `rho`: minibatches equivalent to Delta_n,
                               rho_n = eta rho_{n-1} + zeta tau_n
 
-BMUF-Adam (Chen, Ding and Huo, ICASSP 2020): theta_init lies k equivalent minibatches
-ahead of the mean, but averaged moments do not. With E[g], E[g*g] constant in a block,
-a moment m with decay b is carried along by
-
-    m_init = mbar + kappa (mbar - m_0),    kappa = b^tau (1 - b^k) / (1 - b^tau)
-
-and Adam's step count by k. eta = 0 with zeta = 1 is plain model averaging (Local SGD).
+BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to theta_init,
+see `block_moments`. eta = 0 with zeta = 1 is plain model averaging (Local SGD).
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
 Memory: 3P elements, 2P more when Adam's moments are extrapolated.
 """
@@ -36,10 +31,10 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.block_moments import BlockMoments, Fate
 from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
-from espnet_distopt.moments import Moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,7 @@ class BmufConfig:
     block_lr: float = 1.0
     warmup: int = 0
     nesterov: bool = True
-    moments: Literal["extrapolate", "average", "local", "reset"] = "average"
+    moments: Literal[Fate, "local"] = "average"
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -80,20 +75,7 @@ class BmufConfig:
 class BmufAdamConfig(BmufConfig):
     """Options of `bmuf_adam`: those of `bmuf`, with moments extrapolated."""
 
-    moments: Literal["extrapolate", "average", "local", "reset"] = "extrapolate"
-
-
-def extrapolation_gain(decay: float, tau: float, k: float) -> float:
-    """Return kappa = b^tau (1 - b^k) / (1 - b^tau), computed without cancellation.
-
-    Tends to k / tau as the decay tends to 1: the gain that the parameters get.
-    """
-    if tau <= 0 or k <= 0 or decay <= 0:
-        return 0.0
-    if decay == 1:
-        return k / tau
-    log = math.log(decay)
-    return math.exp(tau * log) * math.expm1(k * log) / math.expm1(tau * log)
+    moments: Literal[Fate, "local"] = "extrapolate"
 
 
 class Bmuf(Algorithm):
@@ -118,14 +100,9 @@ class Bmuf(Algorithm):
         self._block_steps = 0
         self._updates = learner.updates
         self._size = learner.size
-        self._tensors = len(learner.slots)
-        self._moments = None if config.moments == "local" else Moments(learner)
-        self._steps = self._moments.steps() if self._moments else []
-        self._moments_init: dict[str, Tensor] = {}
-        if self._moments and config.moments == "extrapolate":
-            if learner.optimizer.state:
-                self._moments.adopt()
-            self._remember_moments()
+        self._moments = (
+            None if config.moments == "local" else BlockMoments(config.moments, learner)
+        )
 
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters."""
@@ -157,7 +134,8 @@ class Bmuf(Algorithm):
         if tau > 0:
             yield AllReduceMean(learner.params)
             k = self._filter(learner.params, tau)
-            yield from self._carry_moments(steps, tau, k)
+            if self._moments:
+                yield from self._moments.carry(steps, tau, k)
         self._block_steps = 0
         self._updates = learner.updates
         return bool(share_ended == 1.0)
@@ -186,56 +164,6 @@ class Bmuf(Algorithm):
         mean.copy_(self.init)
         return max(0.0, eta * ahead + (zeta - 1) * tau)
 
-    def _carry_moments(self, steps: list[float], tau: float, k: float) -> Program:
-        """Average, extrapolate or reset the moments; `steps` are mean step counts."""
-        moments = self._moments
-        if moments is None:
-            return
-        moments.adopt()
-        if self.config.moments == "reset":
-            for flat in moments.flat.values():
-                flat.zero_()
-            moments.set_steps([0.0] * len(steps))
-            return
-        for flat in moments.flat.values():
-            yield AllReduceMean(flat)
-        if self.config.moments == "extrapolate":
-            before = self._steps or [0.0] * len(steps)
-            taus = [now - then for now, then in zip(steps, before, strict=True)]
-            ahead = k / tau
-            self._extrapolate(moments, taus or [tau] * self._tensors, ahead)
-            steps = [s + ahead * t for s, t in zip(steps, taus, strict=True)]
-            self._remember_moments()
-        moments.set_steps(steps)
-        self._steps = moments.steps()
-
-    def _extrapolate(self, moments: Moments, taus: list[float], ahead: float) -> None:
-        """Carry moments over `ahead` times as many steps as each was updated in.
-
-        A parameter that was not reached in every step of a block has its own tau.
-        """
-        for name, flat in moments.flat.items():
-            for part, group, tau in moments.runs(taus):
-                decay = moments.decays[name][group]
-                k = ahead * tau
-                gain = extrapolation_gain(decay, tau, k)
-                if gain == 0:
-                    continue
-                start, current = self._moments_init[name][part], flat[part]
-                # E[g*g] >= 0 bounds the second moment from below; exact arithmetic
-                # respects the bound, rounding (and gradients that vanish) do not.
-                floor = start * decay ** (tau + k) if name == "exp_avg_sq" else None
-                current.mul_(1 + gain).sub_(start, alpha=gain)
-                if floor is not None:
-                    torch.maximum(current, floor, out=current)
-
-    def _remember_moments(self) -> None:
-        assert self._moments is not None
-        for name, flat in self._moments.flat.items():
-            if name not in self._moments_init:
-                self._moments_init[name] = torch.empty_like(flat)
-            self._moments_init[name].copy_(flat)
-
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the global model theta_t, not the look-ahead."""
         yield from ()
@@ -252,8 +180,7 @@ class Bmuf(Algorithm):
             "blocks": self.blocks,
             "block_steps": self._block_steps,
             "updates": self._updates,
-            "steps": list(self._steps),
-            "moments": {name: t.clone() for name, t in self._moments_init.items()},
+            "moments": self._moments.state_dict() if self._moments else {},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -269,17 +196,11 @@ class Bmuf(Algorithm):
                 f"cannot be used by {self._size}; resume with as many learners, or "
                 "remove the experiment's distopt/ folder to reset it"
             )
-        if set(state["moments"]) != set(self._moments_init):
-            raise InputError(
-                "the state was saved with other `moments` or another optimizer; resume "
-                "with the same, or remove the experiment's distopt/ folder to reset it"
-            )
         for name in ("theta", "init", "delta"):
             getattr(self, name).copy_(state[name])
         self.rho = state["rho"]
         self.blocks = state["blocks"]
         self._block_steps = state["block_steps"]
         self._updates = state["updates"]
-        self._steps = list(state["steps"])
-        for name, tensor in state["moments"].items():
-            self._moments_init[name].copy_(tensor)
+        if self._moments:
+            self._moments.load_state_dict(state["moments"])

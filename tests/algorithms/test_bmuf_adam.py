@@ -10,7 +10,7 @@ from lockstep import Point, Replica, end, run
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from espnet_distopt.algorithms.bmuf import extrapolation_gain
+from espnet_distopt.algorithms.block_moments import extrapolation_gain
 from espnet_distopt.learner import Learner
 from espnet_distopt.moments import Moments
 
@@ -124,7 +124,7 @@ def test_ba4_gradients_that_vanish_leave_no_negative_variance(
     for step in range(8 * 12):
         if step % 8 == 0:
             algorithm: Any = replica.algorithm
-            before = algorithm._moments_init["exp_avg_sq"].clone()
+            before = algorithm._moments._init["exp_avg_sq"].clone()
         gradient = torch.randn(200) if step < 16 else torch.zeros(200)
         run(replica.step(gradient.tolist()))
         v = replica.optimizer.state[replica.learner.parameters[0]]["exp_avg_sq"]
