@@ -6,13 +6,32 @@ from dataclasses import dataclass
 
 from espnet_distopt.data.synthesis import Voice
 
-# Variants of espeak-ng that sound like people: no robots, whispers or croaks.
+# Variants of espeak-ng that sound like people: no robots, whispers or croaks. There are
+# many in training, so that a voice that is not has some that resemble it.
 _KNOWN_ACCENTS = ("en-us", "en-us-nyc", "en", "en-gb-x-rp")
-_KNOWN_MEN = ("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam")
-_KNOWN_WOMEN = ("f1", "f2", "f3", "f4", "f5", "Annie", "linda", "steph")
+_KNOWN_MEN = (
+    *("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam", "Diogo"),
+    *("Gene", "Hugo", "Lee", "Marco", "Michael", "antonio", "benjamin", "david", "ed"),
+    *(
+        "edward",
+        "ian",
+        "iven",
+        "john",
+        "marcelo",
+        "michel",
+        "miguel",
+        "norbert",
+        "paul",
+    ),
+    *("pedro", "sandro", "travis", "victor", "zac"),
+)
+_KNOWN_WOMEN = (
+    *("f1", "f2", "f3", "f4", "f5", "Alicia", "Andrea", "Annie", "anika", "aunty"),
+    *("belinda", "linda", "steph", "steph2"),
+)
 _UNSEEN_ACCENTS = ("en-us", "en-gb-x-rp")
-_UNSEEN_MEN = ("Michael", "robert", "max", "rob")
-_UNSEEN_WOMEN = ("belinda", "Alicia", "shelby")
+_UNSEEN_MEN = ("max", "rob", "robert", "edward2")
+_UNSEEN_WOMEN = ("shelby", "steph3")
 
 
 @dataclass(frozen=True)
