@@ -1,0 +1,77 @@
+"""Gossip in a simulation: mail between learners, and exchanges of tensors."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from espnet_distopt.drivers.cluster import Clock, Network
+from espnet_distopt.effects import Exchange
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """One end of an exchange, under way: what this learner sent and will receive."""
+
+    sent: Tensor
+    received: Tensor
+
+
+class VirtualGossip:
+    """Brings mail and tensors to their receivers, in their time.
+
+    Attributes:
+        in_flight: rank -> what its exchange has not brought it yet.
+
+    Args:
+        clock, network: of the simulation.
+        receive: is called with a rank and what an exchange has brought it.
+    """
+
+    def __init__(
+        self, clock: Clock, network: Network, receive: Callable[[int, Tensor], None]
+    ) -> None:
+        self.in_flight: dict[int, Transfer] = {}
+        self._clock = clock
+        self._network = network
+        self._receive = receive
+        self._offers: dict[int, Exchange] = {}
+        self._sent: Counter[tuple[int, int]] = Counter()
+        self._last_mail: dict[tuple[int, int], int] = {}
+
+    def mail(self, sender: int, receiver: int, arrive: Callable[[], None]) -> None:
+        """Call `arrive` when the mail does; a pair's mails do not overtake."""
+        pair = sender, receiver
+        when = max(self._arrival(sender, receiver, 0), self._last_mail.get(pair, 0))
+        self._last_mail[pair] = when
+        self._clock.at(when, arrive)
+
+    def exchange(self, rank: int, offer: Exchange) -> int:
+        """Wait for the other end; then send copies both ways, each in its own time.
+
+        Returns the bytes that each end sends: none yet while one end is missing.
+        """
+        self._offers[rank] = offer
+        answer = self._offers.get(offer.peer)
+        if answer is None or answer.peer != rank:
+            return 0
+        del self._offers[rank], self._offers[offer.peer]
+        self._send(offer.peer, answer.tensor, rank, offer.tensor)
+        self._send(rank, offer.tensor, offer.peer, answer.tensor)
+        return offer.tensor.nbytes
+
+    def _send(self, sender: int, tensor: Tensor, receiver: int, sent: Tensor) -> None:
+        self.in_flight[receiver] = Transfer(sent, tensor.clone())
+        when = self._arrival(sender, receiver, tensor.nbytes)
+        self._clock.at(when, partial(self._deliver, receiver))
+
+    def _deliver(self, receiver: int) -> None:
+        self._receive(receiver, self.in_flight.pop(receiver).received)
+
+    def _arrival(self, sender: int, receiver: int, nbytes: int) -> int:
+        number = self._sent[sender, receiver]
+        self._sent[sender, receiver] += 1
+        seconds = self._network.message(sender, receiver, number, nbytes)
+        return self._clock.later(seconds)
