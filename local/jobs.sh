@@ -50,6 +50,6 @@ end_jobs() {
 }
 
 trap end_jobs EXIT
-trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C" >&2; exit 130' INT
+trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C; training will go on from its last finished epoch" >&2; exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
