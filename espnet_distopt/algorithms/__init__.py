@@ -22,21 +22,22 @@ ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
 """Name -> (algorithm class, class of its options)."""
 
 
-def _lookup(name: str) -> tuple[type[Any], type[Any]]:
-    try:
-        return ALGORITHMS[name]
-    except KeyError:
+def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any], Any]:
+    """Return the class of algorithm `name` and its checked options."""
+    if name not in ALGORITHMS:
         names = ", ".join(sorted(ALGORITHMS))
-        raise InputError(f"unknown algorithm '{name}'; there are: {names}") from None
+        raise InputError(f"unknown algorithm '{name}'; there are: {names}")
+    algorithm, config_class = ALGORITHMS[name]
+    config = configure(config_class, conf, where=f"distopt_conf of {name}")
+    if size < 1:
+        raise InputError(f"the number of learners must be >= 1, not {size}")
+    algorithm.check_size(size)
+    return algorithm, config
 
 
 def check(name: str, conf: Mapping[str, Any], size: int) -> None:
     """Raise InputError if `name` with options `conf` cannot run on `size` learners."""
-    algorithm, config_class = _lookup(name)
-    configure(config_class, conf, where=f"distopt_conf of {name}")
-    if size < 1:
-        raise InputError(f"the number of learners must be >= 1, not {size}")
-    algorithm.check_size(size)
+    _configured(name, conf, size)
 
 
 def build(name: str, conf: Mapping[str, Any], learner: Learner) -> Algorithm:
@@ -45,8 +46,6 @@ def build(name: str, conf: Mapping[str, Any], learner: Learner) -> Algorithm:
     Raises:
         InputError: unknown name, unknown or ill-typed option, impossible size.
     """
-    check(name, conf, learner.size)
-    algorithm, config_class = _lookup(name)
-    config = configure(config_class, conf, where=f"distopt_conf of {name}")
+    algorithm, config = _configured(name, conf, learner.size)
     built: Algorithm = algorithm(config, learner)
     return built
