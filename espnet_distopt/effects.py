@@ -13,23 +13,80 @@ from typing import Any
 
 from torch import Tensor
 
+Ranks = tuple[int, ...] | None
+"""The learners of a collective, in ascending order; None means all. Each yields it."""
+
 
 @dataclass(frozen=True, eq=False)
 class AllReduceMean:
-    """Replace `tensor` by its mean over all learners, in place; returns it.
+    """Replace `tensor` by its mean over `ranks`, in place; returns it.
 
     Every learner gets the same bits. One learner: `tensor` is left untouched, bit for
     bit. Cost: 2n(N-1)/N.
     """
 
     tensor: Tensor
+    ranks: Ranks = None
 
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """Overwrite `tensor` by learner 0's, in place; returns it. Cost: about n."""
+    """Overwrite `tensor` by that of the first of `ranks`, in place; returns it.
+
+    Cost: about n.
+    """
 
     tensor: Tensor
+    ranks: Ranks = None
+
+
+@dataclass(frozen=True, eq=False)
+class AllToAll:
+    """Send row j of `tensor` (N, S) to the j-th of `ranks`.
+
+    Returns (N, S), whose row j came from the j-th. Cost: n(N-1)/N.
+    """
+
+    tensor: Tensor
+    ranks: Ranks = None
+
+
+@dataclass(frozen=True, eq=False)
+class AllGather:
+    """Return (N, S): the `tensor` (S,) of each of `ranks`, in order. Cost: n(N-1)."""
+
+    tensor: Tensor
+    ranks: Ranks = None
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourAllGather:
+    """Send `tensor` (S,) to each of `peers` and return theirs, (len(peers), S).
+
+    Every one of `peers` yields it too, with this learner among its own peers. No other
+    learner takes part. Cost: n len(peers).
+    """
+
+    tensor: Tensor
+    peers: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """Begin a collective and return at once: training goes on beside it.
+
+    Returns a handle for `Wait`. The collective's tensor must not be read or written
+    before. All learners begin and complete the same collectives in the same order.
+    """
+
+    collective: AllReduceMean | NeighbourAllGather
+
+
+@dataclass(frozen=True, eq=False)
+class Wait:
+    """Wait for what `Begin` has begun; returns what the collective does."""
+
+    handle: Any
 
 
 @dataclass(frozen=True)
@@ -84,6 +141,11 @@ class AwaitGossip:
 Effect = (
     AllReduceMean
     | Broadcast
+    | AllToAll
+    | AllGather
+    | NeighbourAllGather
+    | Begin
+    | Wait
     | Invite
     | Retire
     | AwaitInvitation

@@ -37,6 +37,7 @@ class Learner:
         params: (P,) all trainable parameters, P elements.
         grads: (P,) their gradients after a backward pass; None unless `watch_backward`
             was called.
+        gradient_message: `grads` with room behind, see `algorithms.gradient_mean`.
         used: for each parameter, whether the last backward pass reached it.
         samples: samples in the current batch, for weighting; set by the training loop.
         steps: attempted steps. A step skipped because of a non-finite gradient is still
@@ -48,22 +49,30 @@ class Learner:
         optimizer: any `torch.optim` optimizer over parameters of `model`.
         rank: this learner's number, 0 <= rank < size.
         size: number of learners, N.
+        per_node: learners on each machine, as the launcher says; None: it does not.
 
     Raises:
         InputError: no trainable parameter, or more than one dtype or device.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, rank: int = 0, size: int = 1
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        rank: int = 0,
+        size: int = 1,
+        per_node: int | None = None,
     ) -> None:
         self.rank = rank
         self.size = size
+        self.per_node = per_node
         self.optimizer = optimizer
         self.parameters: list[nn.Parameter] = []
         self.slots: list[Slot] = []
         self._lay_out()
         self.params = self._pack()
         self.grads: Tensor | None = None
+        self.gradient_message = self.params.new_empty(0)
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -121,7 +130,9 @@ class Learner:
         writes there is what clipping and the optimizer see. A parameter that the pass
         did not reach has zeros in `grads` and keeps its `.grad`.
         """
-        self.grads = torch.zeros_like(self.params)
+        tail = 2 + len(self.parameters)
+        self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
+        self.grads = self.gradient_message[: self.params.numel()]
         for index, parameter in enumerate(self.parameters):
             hook = self._gradient_hook(index, done)
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]

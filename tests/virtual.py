@@ -8,7 +8,7 @@ from lockstep import Point
 from torch import nn
 from torch.optim import SGD
 
-from espnet_distopt.drivers.virtual_learner import VirtualLearner
+from espnet_distopt.drivers.simulation import VirtualLearner
 
 
 def pull(model: Point, target: float) -> Callable[[int], float]:

@@ -31,7 +31,7 @@ def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any
     config = configure(config_class, conf, where=f"distopt_conf of {name}")
     if size < 1:
         raise InputError(f"the number of learners must be >= 1, not {size}")
-    algorithm.check_size(size)
+    algorithm.check_size(config, size)
     return algorithm, config
 
 

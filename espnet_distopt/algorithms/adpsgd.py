@@ -77,7 +77,7 @@ class Adpsgd(Algorithm):
         self._exchanges = 0
 
     @classmethod
-    def check_size(cls, size: int) -> None:
+    def check_size(cls, config: Any, size: int) -> None:
         """Raise InputError for a ring that cannot be two-coloured."""
         ring_neighbours(0, size)
 

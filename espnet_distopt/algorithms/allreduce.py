@@ -11,10 +11,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
+from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.gradient_mean import pack, unpack
 from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.learner import Learner
 
@@ -38,43 +38,14 @@ class AllReduce(Algorithm):
         Raises:
             UnequalStepsError: another learner has come to the end of its epoch.
         """
-        if learner.size == 1:
-            return
-        ended, samples, used = yield from self._agree(learner, ended=False)
-        if ended > 0:
-            raise UnequalStepsError(self._unequal(learner))
-        assert learner.grads is not None
-        if samples > 0:
-            learner.grads.mul_(learner.samples / samples)
-        yield AllReduceMean(learner.grads)
-        learner.use_gradients(used)
+        if learner.size > 1:
+            unpack(learner, (yield AllReduceMean(pack(learner))))
 
     def finish(self, learner: Learner) -> Program:
         """Check that every learner has come to the end of its epoch."""
-        if learner.size == 1:
-            return
-        ended, _, _ = yield from self._agree(learner, ended=True)
-        if ended < 1:
-            raise UnequalStepsError(self._unequal(learner))
-
-    def _agree(
-        self, learner: Learner, ended: bool
-    ) -> Generator[Effect, Any, tuple[float, float, list[bool]]]:
-        """Return the share of ended learners, the mean samples, the used parameters."""
-        message = torch.tensor(
-            [float(ended), learner.samples, *map(float, learner.used)],
-            dtype=torch.float64,
-            device=learner.params.device,
-        )
-        mean = (yield AllReduceMean(message)).tolist()
-        return mean[0], mean[1], [value > 0 for value in mean[2:]]
-
-    def _unequal(self, learner: Learner) -> str:
-        return (
-            f"learner {learner.rank}, step {learner.steps}: the learners have unequal "
-            "numbers of steps in this epoch, and allreduce needs equal ones; even out "
-            "the data, or use an algorithm that does not (bmuf, adpsgd)"
-        )
+        if learner.size > 1:
+            mean = yield AllReduceMean(pack(learner, ended=True))
+            unpack(learner, mean, ended=True)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the parameters: they are the same everywhere."""

@@ -28,8 +28,8 @@ class Algorithm:
     wants_gossip = False
 
     @classmethod
-    def check_size(cls, size: int) -> None:
-        """Raise InputError if the algorithm cannot run on `size` learners."""
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if, with `config`, it cannot run on `size` learners."""
 
     def start(self, learner: Learner) -> Program:
         """Once, before training: every learner begins at learner 0's parameters."""

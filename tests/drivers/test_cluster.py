@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from espnet_distopt.drivers.cluster import Clock, Compute, Link, Network
+from espnet_distopt.drivers.simulation.cluster import Clock, Compute, Link, Network
 from espnet_distopt.errors import InputError
 
 
@@ -66,12 +66,12 @@ def test_messages_vary_by_pair_direction_and_number() -> None:
 def test_collectives_cost_what_a_ring_costs() -> None:
     near, far = Link(latency=1, bandwidth=100), Link(latency=2, bandwidth=10)
     network = Network(inside=near, between=far, per_node=4)
-    assert network.all_reduce(1, 400) == 0
-    assert network.all_reduce(4, 400) == 2 * 3 * (1 + 1)
-    assert network.all_reduce(8, 400) == 2 * 7 * (2 + 5)
-    assert network.broadcast(1, 400) == 0
-    assert network.broadcast(4, 400) == 3 * 1 + 4
-    assert network.broadcast(8, 400) == 7 * 2 + 40
+    assert network.all_reduce(range(1), 400) == 0
+    assert network.all_reduce(range(4), 400) == 2 * 3 * (1 + 1)
+    assert network.all_reduce(range(8), 400) == 2 * 7 * (2 + 5)
+    assert network.broadcast(range(1), 400) == 0
+    assert network.broadcast(range(4), 400) == 3 * 1 + 4
+    assert network.broadcast(range(8), 400) == 7 * 2 + 40
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,13 @@ from itertools import pairwise
 import pytest
 from virtual import place, points, published, towards_rank, x
 
-from espnet_distopt.drivers.cluster import Compute, Link, Network
-from espnet_distopt.drivers.simulation import Simulation
-from espnet_distopt.drivers.virtual_learner import VirtualLearner
+from espnet_distopt.drivers.simulation import (
+    Compute,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
 
 SIZES = [2, 4, 8]
 

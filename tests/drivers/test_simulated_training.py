@@ -12,8 +12,7 @@ from torch.optim import Adam
 from virtual import along, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.cluster import Compute, Link, Network
-from espnet_distopt.drivers.simulation import Simulation
+from espnet_distopt.drivers.simulation import Compute, Link, Network, Simulation
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -118,7 +117,7 @@ def test_a_straggler_slows_allreduce_to_its_own_pace() -> None:
 
 
 def test_time_of_a_step_with_all_reduce() -> None:
-    """Two messages: what to agree on (3 float64), then 2 float64 of gradient."""
+    """One message of 5 float64: the gradient (2) and what there is to agree on."""
     link = Link(latency=0.5, bandwidth=8)
     learners = points("allreduce", 4, towards_rank)
     simulation = Simulation(learners, Compute(seconds=1), Network(between=link))
@@ -126,9 +125,7 @@ def test_time_of_a_step_with_all_reduce() -> None:
     started = simulation.seconds
     assert started == 3 * 0.5 + 2
     simulation.epoch(1)
-    assert simulation.record[-1].seconds == started + 1 + 6 * (
-        (0.5 + 0.75) + (0.5 + 0.5)
-    )
+    assert simulation.record[-1].seconds == started + 1 + 6 * (0.5 + 1.25)
 
 
 def test_256_learners_on_a_quadratic() -> None:

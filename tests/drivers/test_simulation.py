@@ -9,8 +9,13 @@ from virtual import drop, noisy, place, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS, Algorithm
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.drivers.cluster import Compute, Link, Network
-from espnet_distopt.drivers.simulation import DeadlockError, Simulation
+from espnet_distopt.drivers.simulation import (
+    Compute,
+    DeadlockError,
+    Link,
+    Network,
+    Simulation,
+)
 from espnet_distopt.effects import (
     AllReduceMean,
     AwaitGossip,

@@ -1,13 +1,12 @@
 """Gossip in a simulation: mail between learners, and exchanges of tensors."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor
 
-from espnet_distopt.drivers.cluster import Clock, Network
+from espnet_distopt.drivers.simulation.cluster import Clock, Wire
 from espnet_distopt.effects import Exchange
 
 
@@ -26,25 +25,26 @@ class VirtualGossip:
         in_flight: rank -> what its exchange has not brought it yet.
 
     Args:
-        clock, network: of the simulation.
+        clock, wire: of the simulation.
         receive: is called with a rank and what an exchange has brought it.
     """
 
     def __init__(
-        self, clock: Clock, network: Network, receive: Callable[[int, Tensor], None]
+        self, clock: Clock, wire: Wire, receive: Callable[[int, Tensor], None]
     ) -> None:
         self.in_flight: dict[int, Transfer] = {}
         self._clock = clock
-        self._network = network
+        self._wire = wire
         self._receive = receive
         self._offers: dict[int, Exchange] = {}
-        self._sent: Counter[tuple[int, int]] = Counter()
         self._last_mail: dict[tuple[int, int], int] = {}
 
     def mail(self, sender: int, receiver: int, arrive: Callable[[], None]) -> None:
         """Call `arrive` when the mail does; a pair's mails do not overtake."""
         pair = sender, receiver
-        when = max(self._arrival(sender, receiver, 0), self._last_mail.get(pair, 0))
+        when = max(
+            self._wire.arrival(sender, receiver, 0), self._last_mail.get(pair, 0)
+        )
         self._last_mail[pair] = when
         self._clock.at(when, arrive)
 
@@ -64,14 +64,8 @@ class VirtualGossip:
 
     def _send(self, sender: int, tensor: Tensor, receiver: int, sent: Tensor) -> None:
         self.in_flight[receiver] = Transfer(sent, tensor.clone())
-        when = self._arrival(sender, receiver, tensor.nbytes)
+        when = self._wire.arrival(sender, receiver, tensor.nbytes)
         self._clock.at(when, partial(self._deliver, receiver))
 
     def _deliver(self, receiver: int) -> None:
         self._receive(receiver, self.in_flight.pop(receiver).received)
-
-    def _arrival(self, sender: int, receiver: int, nbytes: int) -> int:
-        number = self._sent[sender, receiver]
-        self._sent[sender, receiver] += 1
-        seconds = self._network.message(sender, receiver, number, nbytes)
-        return self._clock.later(seconds)

@@ -1,9 +1,8 @@
 """The simulation driver: N virtual learners in one process, under a virtual clock.
 
 It runs the very algorithms that the process-group driver runs, with real gradients of
-real models; only time is simulated (`espnet_distopt.drivers.cluster`). One thread, one
-queue of events ordered by (integer nanoseconds, sequence number): a run is a pure
-function of its arguments.
+real models; only time is simulated (`cluster`). One thread, one queue of events ordered
+by (integer nanoseconds, sequence number): a run is a pure function of its arguments.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -13,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.drivers.cluster import Clock, Compute, Network
-from espnet_distopt.drivers.virtual_collective import Collective, meet
-from espnet_distopt.drivers.virtual_gossip import Transfer, VirtualGossip
-from espnet_distopt.drivers.virtual_learner import (
+from espnet_distopt.drivers.simulation.cluster import Clock, Compute, Network, Wire
+from espnet_distopt.drivers.simulation.collective import Collectives
+from espnet_distopt.drivers.simulation.gossip import Transfer, VirtualGossip
+from espnet_distopt.drivers.simulation.learner import (
     EndGossip,
     Meet,
     Side,
@@ -27,20 +26,47 @@ from espnet_distopt.drivers.virtual_learner import (
     Work,
 )
 from espnet_distopt.effects import (
+    AllGather,
     AllReduceMean,
+    AllToAll,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
+    Begin,
     Broadcast,
     Exchange,
     Invite,
+    NeighbourAllGather,
     Retire,
+    Wait,
 )
 from espnet_distopt.errors import InputError
 
 
 class DeadlockError(RuntimeError):
     """Nobody can go on, and not everybody is done; the message says who waits."""
+
+
+class Handle:
+    """A collective that has begun: its result, or who waits for it."""
+
+    def __init__(self) -> None:
+        self._result: list[Any] = []
+        self._waiting: Callable[[Any], None] | None = None
+
+    def complete(self, result: Any) -> None:
+        """Keep the result, or hand it to who waits."""
+        if self._waiting is None:
+            self._result = [result]
+        else:
+            self._waiting(result)
+
+    def wait(self, resume: Callable[[Any], None]) -> None:
+        """Call `resume` with the result, now or when it is there."""
+        if self._result:
+            resume(self._result[0])
+        else:
+            self._waiting = resume
 
 
 @dataclass
@@ -81,9 +107,12 @@ class Simulation:
             if rank not in range(size):
                 raise InputError(f"slowdown of learner {rank}, of {size} learners")
         self._clock = Clock()
-        self._gossip = VirtualGossip(self._clock, self.network, self._receive)
+        wire = Wire(self._clock, self.network)
+        self._gossip = VirtualGossip(self._clock, wire, self._receive)
+        self._collectives = Collectives(
+            self._clock, self.network, wire, size, self._count_bytes
+        )
         self._sides: list[Sides] = []
-        self._joined: dict[int, Collective] = {}
 
     @property
     def seconds(self) -> float:
@@ -186,8 +215,22 @@ class Simulation:
                 self._let_gossip(sides)
                 if sides.gossip.ended:
                     self._resume(side)
-            case AllReduceMean() | Broadcast() | Meet():
-                self._join(side.rank, effect)
+            case Begin(collective):
+                handle = Handle()
+                self._collectives.join(side.rank, collective, handle.complete)
+                self._resume(side, handle)
+            case Wait(handle):
+                handle.wait(partial(self._resume, side))
+            case (
+                AllReduceMean()
+                | Broadcast()
+                | AllToAll()
+                | AllGather()
+                | NeighbourAllGather()
+                | Meet()
+            ):
+                done = partial(self._advance, side)
+                self._collectives.join(side.rank, effect, done)
             case AwaitGossip():
                 pass  # until the gossip side advances
             case _:
@@ -205,18 +248,8 @@ class Simulation:
             case _:
                 raise TypeError(f"{effect} does not belong in a gossip program")
 
-    def _join(self, rank: int, effect: Collective) -> None:
-        """Wait in a collective, which begins when the last learner joins."""
-        self._joined[rank] = effect
-        ranks = range(len(self.learners))
-        if len(self._joined) < len(ranks):
-            return
-        effects = [self._joined.pop(rank) for rank in ranks]
-        seconds, nbytes = meet(effects, self.network)
-        for end, joined in enumerate(effects):
-            self.learners[end].bytes_sent += nbytes
-            tensor = getattr(joined, "tensor", None)
-            self._resume(self._sides[end].training, tensor, seconds)
+    def _count_bytes(self, rank: int, nbytes: int) -> None:
+        self.learners[rank].bytes_sent += nbytes
 
     def _let_gossip(self, sides: Sides) -> None:
         """Begin the gossip of an epoch, at the end of its first step, or wake it."""
@@ -242,7 +275,7 @@ class Simulation:
     def _exchange(self, rank: int, effect: Exchange) -> None:
         nbytes = self._gossip.exchange(rank, effect)
         for end in (rank, effect.peer):
-            self.learners[end].bytes_sent += nbytes
+            self._count_bytes(end, nbytes)
 
     def _receive(self, rank: int, tensor: Tensor) -> None:
         self._advance(self._sides[rank].gossip, tensor)

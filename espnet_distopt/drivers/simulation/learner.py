@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build
-from espnet_distopt.drivers.cluster import Compute
+from espnet_distopt.drivers.simulation.cluster import Compute
 from espnet_distopt.effects import AwaitInvitation, AwaitStep, Exchange
 from espnet_distopt.learner import Learner
 

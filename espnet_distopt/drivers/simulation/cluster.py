@@ -7,7 +7,8 @@ on the order of questions: so one learner's delays do not shift another's.
 
 import heapq
 import random
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from espnet_distopt.errors import InputError
@@ -141,16 +142,37 @@ class Network:
         key = f"{self.seed} message {sender} {receiver} {number}"
         return link.seconds(nbytes) * _log_normal(self.spread, key)
 
-    def all_reduce(self, size: int, nbytes: int) -> float:
-        """Return the seconds of a ring all-reduce of `nbytes` among `size` learners."""
-        return 2 * (size - 1) * self._slowest(size).seconds(nbytes / size)
+    def all_reduce(self, ranks: Sequence[int], nbytes: int) -> float:
+        """Return the seconds of a ring all-reduce of `nbytes` among `ranks`."""
+        return 2 * self.in_turn(ranks, nbytes / len(ranks))
 
-    def broadcast(self, size: int, nbytes: int) -> float:
+    def in_turn(self, ranks: Sequence[int], nbytes: float) -> float:
+        """Return the seconds in which each of `ranks` sends `nbytes` to each other."""
+        return (len(ranks) - 1) * self._slowest(ranks).seconds(nbytes)
+
+    def broadcast(self, ranks: Sequence[int], nbytes: int) -> float:
         """Return the seconds of a broadcast that is passed on along a ring."""
-        if size == 1:
+        if len(ranks) == 1:
             return 0.0
-        link = self._slowest(size)
-        return (size - 1) * link.latency + nbytes / link.bandwidth
+        link = self._slowest(ranks)
+        return (len(ranks) - 1) * link.latency + nbytes / link.bandwidth
 
-    def _slowest(self, size: int) -> Link:
-        return self.between if size > self.per_node else self.inside
+    def _slowest(self, ranks: Sequence[int]) -> Link:
+        nodes = {rank // self.per_node for rank in ranks}
+        return self.between if len(nodes) > 1 else self.inside
+
+
+class Wire:
+    """Numbers the messages of each pair, and says when one sent now arrives."""
+
+    def __init__(self, clock: Clock, network: Network) -> None:
+        self._clock = clock
+        self._network = network
+        self._sent: Counter[tuple[int, int]] = Counter()
+
+    def arrival(self, sender: int, receiver: int, nbytes: int) -> int:
+        """Return the time, in nanoseconds, of arrival."""
+        number = self._sent[sender, receiver]
+        self._sent[sender, receiver] += 1
+        seconds = self._network.message(sender, receiver, number, nbytes)
+        return self._clock.later(seconds)
