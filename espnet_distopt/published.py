@@ -21,17 +21,24 @@ from espnet_distopt.learner import Learner
 class Published:
     """Double-buffered copy of `learner.params`, and the corrections not yet applied.
 
-    Invariant: the newest copy is the live parameters as of the last `publish`, plus the
-    pending corrections. Memory: 3 (P,) tensors.
+    Invariant: the newest copy is the live parameters as of the last `publish` or
+    `refresh`, plus the corrections since. Memory: 3 (P,) tensors, or nothing.
 
     Attributes:
         staleness: how many own steps lay between a sent copy and the application of
-            the correction computed from it -> how often.
+            the correction computed from it -> how often, since construction. Nobody
+            clears it.
+
+    Args:
+        learner: whose parameters.
+        shared: whether anybody is there to see them; if not, nothing is kept, and the
+            training side's methods do nothing.
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, shared: bool = True) -> None:
         self._learner = learner
-        self._newest = learner.params.detach().clone()
+        self._live = learner.params if shared else learner.params[:0]
+        self._newest = self._live.detach().clone()
         self._spare = torch.empty_like(self._newest)
         self._pending = torch.zeros_like(self._newest)
         self._unapplied: list[int] = []
@@ -45,16 +52,40 @@ class Published:
 
         Cost: reads 2P, writes 3P elements when corrections are pending, else P and P.
         """
-        learner = self._learner
         if self._unapplied:
-            learner.params.add_(self._pending)
-            self._pending.zero_()
-            self.staleness.update(learner.steps - step for step in self._unapplied)
-            self._unapplied.clear()
+            self._live.add_(self._pending)
+            self._clear()
+        self.refresh()
+
+    def take(self, into: Tensor) -> bool:
+        """Training side: move the pending corrections into `into` (P,).
+
+        The caller applies them before its step ends, and calls `refresh`; meanwhile
+        gossip may bring others. Returns False, `into` untouched, if there are none.
+        """
+        if not self._unapplied:
+            return False
+        into.copy_(self._pending)
+        self._clear()
+        return True
+
+    def _clear(self) -> None:
+        self._pending.zero_()
+        steps = self._learner.steps
+        self.staleness.update(steps - step for step in self._unapplied)
+        self._unapplied.clear()
+
+    def refresh(self) -> None:
+        """Training side: publish a copy that has the pending corrections already.
+
+        They stay pending: the live parameters do not change.
+        """
         if self._lent is self._newest:
             self._newest, self._spare = self._spare, self._newest
-        self._newest.copy_(learner.params)
-        self._step = learner.steps
+        self._newest.copy_(self._live)
+        if self._unapplied:
+            self._newest.add_(self._pending)
+        self._step = self._learner.steps
 
     def lend(self) -> Tensor:
         """Gossip side: return the newest copy; it stays unchanged until `correct`."""
@@ -80,8 +111,7 @@ class Published:
         self._lent = None
 
     def age(self) -> int:
-        """Return the age, in own steps, of the oldest exchange not yet applied."""
-        steps = list(self._unapplied)
-        if self._lent is not None:
-            steps.append(self._lent_step)
-        return self._learner.steps - min(steps, default=self._learner.steps)
+        """Return the age, in own steps, of the copy in an exchange; 0 without one."""
+        if self._lent is None:
+            return 0
+        return self._learner.steps - self._lent_step

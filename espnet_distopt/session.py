@@ -14,6 +14,7 @@ from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
+from espnet_distopt.untrained import not_trained, running_statistics
 
 
 class Session:
@@ -53,14 +54,20 @@ class Session:
     ) -> None:
         self.driver = driver or ProcessGroupDriver()
         self.name = algorithm
-        self.learner = Learner(model, optimizer, self.driver.rank, self.driver.size)
+        self.learner = Learner(
+            model,
+            optimizer,
+            self.driver.rank,
+            self.driver.size,
+            self.driver.per_node,
+        )
         self.algorithm = build(algorithm, options, self.learner)
         self._gossiping = False
         self._own: Tensor | None = None
         if self.algorithm.wants_gradients and self.learner.size > 1:
             self.learner.watch_backward(self._after_backward)
         self._model = model
-        for tensor in _not_trained(model, self.learner):
+        for tensor in not_trained(model, self.learner):
             self._run(_one(Broadcast(tensor)))
         self._run(self.algorithm.start(self.learner))
 
@@ -85,8 +92,11 @@ class Session:
     def _run(self, program: Generator[Effect, Any, Any]) -> Any:
         return self.driver.run(program)
 
+    def _train(self, program: Program) -> None:
+        self.driver.run(program, in_epoch=True)
+
     def _after_backward(self) -> None:
-        self._run(self.algorithm.after_backward(self.learner))
+        self._train(self.algorithm.after_backward(self.learner))
 
     def weigh(self, samples: float) -> None:
         """Before a backward pass: how many samples its batch has (see `allreduce`)."""
@@ -94,7 +104,7 @@ class Session:
 
     def step(self) -> None:
         """Once after each attempted step, also one whose update was skipped."""
-        self._run(self._step())
+        self._train(self._step())
         if self.algorithm.wants_gossip:
             self._start_gossip()
             self.driver.published()
@@ -117,7 +127,7 @@ class Session:
             # Others may be far behind. Where learners step together they are not, and
             # those with more data must not be left waiting for a block.
             self.driver.meet()
-        self._run(self.algorithm.finish(self.learner))
+        self._train(self.algorithm.finish(self.learner))
         self.learner.check_storage()
 
     def enter_consensus(self) -> float:
@@ -127,7 +137,7 @@ class Session:
         """
         params = self.learner.params
         own = params.clone()
-        for statistics in _running_statistics(self._model):
+        for statistics in running_statistics(self._model):
             self._run(_one(AllReduceMean(statistics)))
         mean: Tensor = self._run(self.algorithm.consensus(self.learner))
         distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
@@ -199,22 +209,3 @@ class Session:
 def _one(effect: Effect) -> Generator[Effect, Any, Any]:
     """Return the program of a single effect."""
     return (yield effect)
-
-
-def _not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
-    """Return buffers and frozen parameters, which must begin equal everywhere, too."""
-    trained = {id(parameter) for parameter in learner.parameters}
-    frozen = [p.detach() for p in model.parameters() if id(p) not in trained]
-    return [*model.buffers(), *frozen]
-
-
-def _running_statistics(model: nn.Module) -> list[Tensor]:
-    """Return what BatchNorm has learnt of the data, which no derivation covers.
-
-    The consensus model, and each learner after it, gets their mean.
-    """
-    norms = [
-        m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)
-    ]
-    named = [s for m in norms for s in (m.running_mean, m.running_var)]
-    return [statistics for statistics in named if statistics is not None]

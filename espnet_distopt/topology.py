@@ -1,6 +1,14 @@
 """Who talks to whom."""
 
-from espnet_distopt.errors import InputError
+import random
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Topology = Literal["ring", "randomized_ring", "complete"]
+"""Who averages with whom in D-PSGD."""
 
 
 def is_active(rank: int) -> bool:
@@ -11,23 +19,108 @@ def is_active(rank: int) -> bool:
     return rank % 2 == 0
 
 
-def ring_neighbours(rank: int, size: int) -> tuple[int, ...]:
-    """Return the neighbours of `rank` on a ring of `size` learners.
+def two_coloured_ring(rank: int, size: int) -> tuple[int, ...]:
+    """Return the neighbours of `rank` on a ring whose edges join active and passive.
+
+    The two ends of an odd ring have one colour: it is left open, a path.
 
     Example:
-        >>> ring_neighbours(0, 4)
+        >>> two_coloured_ring(0, 4)
         (1, 3)
-        >>> ring_neighbours(1, 2)
+        >>> two_coloured_ring(0, 5)
+        (1,)
+        >>> two_coloured_ring(1, 2)
         (0,)
-        >>> ring_neighbours(0, 1)
+        >>> two_coloured_ring(0, 1)
         ()
-
-    Raises:
-        InputError: an odd ring of three or more: its two ends would have one colour.
     """
-    if size > 1 and size % 2:
-        raise InputError(
-            f"a ring of active and passive learners needs an even number of them, "
-            f"not {size}"
-        )
-    return tuple(sorted({(rank + 1) % size, (rank - 1) % size} - {rank}))
+    nearest = {rank - 1, rank + 1}
+    if size % 2 == 0:
+        nearest = {near % size for near in nearest}
+    return tuple(near for near in sorted(nearest) if 0 <= near < size)
+
+
+def other_colour(rank: int, size: int) -> tuple[int, ...]:
+    """Return all passive learners for an active one, all active for a passive one.
+
+    Example:
+        >>> other_colour(0, 5)
+        (1, 3)
+        >>> other_colour(3, 5)
+        (0, 2, 4)
+    """
+    return tuple(range((rank + 1) % 2, size, 2))
+
+
+def ring_weights(rank: int, order: Sequence[int]) -> dict[int, float]:
+    """Return the weights with which `rank` averages on a ring: learner -> weight.
+
+    A third each for itself, the learner before it and the one after it.
+
+    Args:
+        rank: of the learner.
+        order: the learners, as they stand on the ring; any number, odd ones too.
+
+    Example:
+        >>> ring_weights(0, [2, 0, 3, 1]) == {0: 1 / 3, 2: 1 / 3, 3: 1 / 3}
+        True
+        >>> ring_weights(0, [0, 1]) == {0: 1 / 3, 1: 2 / 3}
+        True
+    """
+    place = order.index(rank)
+    three = [order[p % len(order)] for p in (place - 1, place, place + 1)]
+    return {learner: three.count(learner) / 3 for learner in sorted(set(three))}
+
+
+def randomized_ring(seed: int, k: int, size: int) -> list[int]:
+    """Return the order of the learners on the ring of mixing `k`: a random permutation.
+
+    It depends on nothing else, so that all learners know it without a message.
+    """
+    order = list(range(size))
+    random.Random(f"{seed} ring {k}").shuffle(order)
+    return order
+
+
+def mixing_weights(
+    topology: Topology, rank: int, size: int, k: int = 0, seed: int = 0
+) -> dict[int, float]:
+    """Return row `rank` of the mixing matrix W_k: learner -> weight, in order of ranks.
+
+    Args:
+        topology: ring, randomized_ring or complete (1/N each).
+        rank: of the learner.
+        size: number of learners, N.
+        k: number of the mixing.
+        seed: of the orders of the randomized ring.
+    """
+    match topology:
+        case "ring":
+            return ring_weights(rank, range(size))
+        case "randomized_ring":
+            return ring_weights(rank, randomized_ring(seed, k, size))
+        case "complete":
+            return dict.fromkeys(range(size), 1 / size)
+
+
+def mixing_matrix(
+    topology: Topology, size: int, k: int = 0, seed: int = 0
+) -> NDArray[np.float64]:
+    """Return W_k (N, N): row i has the weights with which learner i averages.
+
+    It is symmetric, and its rows and columns sum to 1: the mean is conserved.
+    """
+    matrix = np.zeros((size, size))
+    for rank in range(size):
+        row = mixing_weights(topology, rank, size, k, seed)
+        matrix[rank, list(row)] = list(row.values())
+    return matrix
+
+
+def spectral_gap(matrix: NDArray[np.float64]) -> float:
+    """Return 1 - |lambda_2| of a symmetric mixing matrix (N, N), N >= 2.
+
+    Mixing makes the learners' differences smaller by |lambda_2| a step, at least.
+    """
+    moduli = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
+    return float(1 - moduli[-2])

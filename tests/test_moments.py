@@ -134,6 +134,26 @@ def test_step_counts_may_be_fractions() -> None:
     assert moments.steps() == [2.5, 3.25, 1.0, 4.0]
 
 
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+@pytest.mark.parametrize(
+    "how", [{"foreach": True}, {"foreach": False}, {"fused": True}]
+)
+def test_adam_corrects_bias_by_fractions_of_steps(
+    kind: Any, how: dict[str, bool]
+) -> None:
+    parameter = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer = kind([parameter], lr=0.1, weight_decay=0.0, eps=0.0, **how)
+    m, v, step = (torch.tensor(x).double() for x in ([0.2, 0.3], [0.5, 0.1], 6.3))
+    state = {"exp_avg": m.clone(), "exp_avg_sq": v.clone(), "step": step.float()}
+    optimizer.state[parameter] = state
+    parameter.grad = torch.tensor([3.0, 1.0], dtype=torch.float64)
+    optimizer.step()
+    m, v = 0.9 * m + 0.1 * parameter.grad, 0.999 * v + 0.001 * parameter.grad**2
+    corrected = m / (1 - 0.9**7.3) / (v / (1 - 0.999**7.3)).sqrt()
+    expected = torch.tensor([1.0, -2.0], dtype=torch.float64) - 0.1 * corrected
+    torch.testing.assert_close(parameter.detach(), expected, rtol=1e-7, atol=0)
+
+
 def test_runs_merge_equal_neighbours_within_a_group() -> None:
     model = net()
     moments = Moments(Learner(model, Adam(groups(model))))

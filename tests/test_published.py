@@ -71,6 +71,7 @@ def test_a_loan_given_back_leaves_nothing() -> None:
 
 def test_staleness_and_age_are_in_own_steps() -> None:
     learner, copy = published([0.0])
+    assert copy.age() == 0
     copy.lend()
     ages = []
     for _ in range(3):
@@ -79,18 +80,70 @@ def test_staleness_and_age_are_in_own_steps() -> None:
         ages.append(copy.age())
     assert ages == [1, 2, 3]
     copy.correct(vector(0.0))
+    assert copy.age() == 0  # of what is under way
     learner.steps += 1
-    assert copy.age() == 4
+    assert not copy.staleness  # of what has been applied
     copy.publish()
-    assert copy.age() == 0
+    assert dict(copy.staleness) == {4: 1}
+    copy.publish()
     assert dict(copy.staleness) == {4: 1}
 
 
-@given(st.lists(st.sampled_from(["step", "publish", "lend", "correct"]), max_size=40))
-def test_newest_copy_is_published_plus_pending(events: list[str]) -> None:
-    """Model: `live` changes by steps at once, by corrections at the next publish."""
+def test_refresh_publishes_pending_corrections_and_does_not_apply_them() -> None:
+    learner, copy = published([1.0])
+    copy.lend()
+    copy.correct(vector(5.0))
+    learner.params.add_(10)
+    copy.refresh()
+    assert learner.params.item() == 11
+    assert copy.lend().item() == 13
+    copy.give_back()
+    copy.publish()
+    assert learner.params.item() == 13
+    assert copy.lend().item() == 13
+
+
+def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     learner, copy = published([0.0])
-    source = random.Random(0)
+    taken = vector(7.0)
+    assert not copy.take(taken)
+    assert taken.item() == 7
+    copy.lend()
+    copy.correct(vector(2.0))
+    assert copy.take(taken)
+    assert taken.item() == 1
+    assert not copy.take(taken)
+    assert copy.lend().item() == 1  # the newest copy has it all the same
+    copy.correct(vector(5.0))
+    learner.params.add_(taken)
+    copy.refresh()
+    assert learner.params.item() == 1
+    assert copy.lend().item() == 3
+    copy.give_back()
+    copy.publish()
+    assert learner.params.item() == 3
+    assert copy.staleness.total() == 2
+
+
+def test_without_anybody_to_share_with_nothing_is_kept() -> None:
+    model = Point([1.0, 2.0])
+    learner = Learner(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    copy = Published(learner, shared=False)
+    copy.publish()
+    copy.refresh()
+    assert not copy.take(vector(0.0, 0.0))
+    assert copy.lend().numel() == 0
+    assert learner.params.tolist() == [1.0, 2.0]
+
+
+EVENTS = ["step", "publish", "refresh", "take", "lend", "correct"]
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=40))
+def test_newest_copy_is_published_plus_pending(events: list[str]) -> None:
+    """Model: `live` changes by steps at once, by corrections when they are applied."""
+    learner, copy = published([0.0])
+    source, taken = random.Random(0), vector(0.0)
     live = newest = pending = 0.0
     lent: float | None = None
     for event in events:
@@ -101,6 +154,13 @@ def test_newest_copy_is_published_plus_pending(events: list[str]) -> None:
             copy.publish()
             live, pending = live + pending, 0.0
             newest = live
+        elif event == "refresh":
+            copy.refresh()
+            newest = live + pending
+        elif event == "take":
+            if copy.take(taken):
+                learner.params.add_(taken)
+            live, pending = live + pending, 0.0
         elif event == "lend" and lent is None:
             lent = copy.lend().item()
             assert lent == newest

@@ -8,7 +8,16 @@ from lockstep import Point
 from torch import nn
 from torch.optim import SGD
 
-from espnet_distopt.drivers.simulation import VirtualLearner
+from espnet_distopt.algorithms import Algorithm
+from espnet_distopt.drivers.simulation import Simulation, VirtualLearner
+from espnet_distopt.effects import Program
+from espnet_distopt.learner import Learner
+
+NEEDED: dict[str, dict[str, Any]] = {"hadpsgd": {"per_node": 2}}
+"""Options without which an algorithm does not run on several learners."""
+
+STEPS_ALONE = {"slowmo", "diloco", "d1d_grad"}
+"""One learner of these is not the plain optimizer: outer momentum, a late gradient."""
 
 
 def pull(model: Point, target: float) -> Callable[[int], float]:
@@ -50,6 +59,7 @@ def points(
     **options: Any,
 ) -> list[VirtualLearner]:
     learners = []
+    options = (NEEDED.get(name, {}) if size > 1 else {}) | options
     for rank in range(size):
         model = Point([0.25, -0.5])
         learners.append(
@@ -95,3 +105,31 @@ def drop(model: Point) -> Callable[[int], float]:
         return float(loss.detach())
 
     return gradient
+
+
+class Toy(Algorithm):
+    """Runs given programs in after_step and in gossip."""
+
+    def __init__(
+        self,
+        after_step: Callable[[Learner], Program] | None = None,
+        gossip: Callable[[Learner], Program] | None = None,
+    ) -> None:
+        self.wants_gossip = gossip is not None
+        self._programs = after_step, gossip
+
+    def after_step(self, learner: Learner) -> Program:
+        if self._programs[0] is not None:
+            yield from self._programs[0](learner)
+
+    def gossip(self, learner: Learner) -> Program:
+        if self._programs[1] is not None:
+            yield from self._programs[1](learner)
+
+
+def toys(size: int, **programs: Callable[[Learner], Program]) -> Simulation:
+    """Learners whose algorithm is made of given programs."""
+    learners = points("bmuf", size, towards_rank)
+    for virtual in learners:
+        virtual.algorithm = Toy(**programs)
+    return Simulation(learners)

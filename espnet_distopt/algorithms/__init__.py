@@ -3,11 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from espnet_distopt.algorithms.adasum import Adasum, AdasumConfig
 from espnet_distopt.algorithms.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.allreduce import AllReduce, AllReduceConfig
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.bmuf import Bmuf, BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.d1d import (
+    D1dGrad,
+    D1dGradConfig,
+    D1dModel,
+    D1dModelConfig,
+)
+from espnet_distopt.algorithms.diloco import DilocoConfig
+from espnet_distopt.algorithms.dpsgd import Dpsgd, DpsgdConfig
+from espnet_distopt.algorithms.hadpsgd import Hadpsgd, HadpsgdConfig
+from espnet_distopt.algorithms.local_sgd import LocalSgdConfig
 from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.slowmo import SlowMoConfig
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
@@ -16,8 +28,16 @@ __all__ = ["ALGORITHMS", "Algorithm", "build", "check"]
 ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
     "allreduce": (AllReduce, AllReduceConfig),
     "adpsgd": (Adpsgd, AdpsgdConfig),
+    "hadpsgd": (Hadpsgd, HadpsgdConfig),
     "bmuf": (Bmuf, BmufConfig),
     "bmuf_adam": (Bmuf, BmufAdamConfig),
+    "local_sgd": (Bmuf, LocalSgdConfig),
+    "slowmo": (Bmuf, SlowMoConfig),
+    "diloco": (Bmuf, DilocoConfig),
+    "adasum": (Adasum, AdasumConfig),
+    "dpsgd": (Dpsgd, DpsgdConfig),
+    "d1d_model": (D1dModel, D1dModelConfig),
+    "d1d_grad": (D1dGrad, D1dGradConfig),
 }
 """Name -> (algorithm class, class of its options)."""
 

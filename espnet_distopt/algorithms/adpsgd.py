@@ -1,7 +1,7 @@
 """Asynchronous decentralised SGD (AD-PSGD; Lian et al. 2018, arXiv 1710.06952).
 
-Each learner trains on its own replica; beside the training loop, pairs of neighbours on
-a ring average their replicas, each pair on its own, with no barrier anywhere:
+Each learner trains on its own replica; beside the training loop, pairs of neighbours
+average their replicas, each pair on its own, with no barrier anywhere:
 
     X_{k+1} = X_k W_k - lr g_i(X_{k-tau_k}) e_i^T        (section 3, eq. 2 and 3)
 
@@ -14,14 +14,23 @@ a ring average their replicas, each pair on its own, with no barrier anywhere:
 
 The pair average is applied in delta form, x_a += (s_p - s_a) / 2, where s are the sent
 copies: optimizer steps taken during an exchange are never lost, and the mean over all
-learners is conserved. Cost: n bytes a step at most, beside the computation, for n bytes
-of parameters. Memory: 3P elements, plus the driver's receive buffer.
+learners is conserved. Optimizers keep their own moments; only parameters are averaged.
+
+Neighbours are those on a ring, or, with `topology: random`, all learners of the other
+colour (randomized mixing, as in Zhang et al. 2020, arXiv 2002.01119): a ring mixes the
+slower the longer it is, random pairs hardly so. An odd ring is left open between its
+two ends, as both are active. Any number of learners will do.
+
+Cost: n bytes a step at most, beside the computation, for n bytes of parameters; an
+epoch's end takes one mail for each pair of neighbours. Memory: 3P elements, plus the
+driver's receive buffer.
 """
 
 import random
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -40,7 +49,7 @@ from espnet_distopt.effects import (
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 from espnet_distopt.published import Published
-from espnet_distopt.topology import is_active, ring_neighbours
+from espnet_distopt.topology import is_active, other_colour, two_coloured_ring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,8 @@ class AdpsgdConfig:
     """Options of `adpsgd`.
 
     Attributes:
+        topology: whom an active learner may ask: its neighbours on a `ring`, or any
+            passive learner (`random`); each time it picks one of them uniformly.
         max_staleness: training waits for an exchange that has been in flight for this
             many own steps, so that no correction is older (the bound T of the paper).
         from_consensus: begin each epoch at the consensus model, not at the learner's
@@ -55,6 +66,7 @@ class AdpsgdConfig:
         seed: of the choice of neighbours.
     """
 
+    topology: Literal["ring", "random"] = "ring"
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0
@@ -65,21 +77,27 @@ class AdpsgdConfig:
 
 
 class Adpsgd(Algorithm):
-    """Pairwise asynchronous averaging on a ring."""
+    """Pairwise asynchronous averaging.
+
+    Attributes:
+        active: this learner invites others; a passive one answers.
+        neighbours: ranks that it may exchange with.
+        published: what they see.
+    """
 
     wants_gossip = True
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
-        self.neighbours = ring_neighbours(learner.rank, learner.size)
-        self.published = Published(learner)
+        self.active, self.neighbours = self._place(learner)
+        self.published = Published(learner, shared=bool(self.neighbours))
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
+        self._reported: Counter[int] = Counter()
 
-    @classmethod
-    def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError for a ring that cannot be two-coloured."""
-        ring_neighbours(0, size)
+    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
+        """Return whether the learner is active, and its neighbours."""
+        return place(self.config, learner.rank, learner.size)
 
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters, and publish them."""
@@ -88,18 +106,21 @@ class Adpsgd(Algorithm):
 
     def after_step(self, learner: Learner) -> Program:
         """Apply what the gossip brought and publish; wait only beyond the bound."""
-        if learner.size == 1:
-            return
-        self.published.publish()
         while self.published.age() >= self.config.max_staleness:
+            self.published.refresh()  # for those who ask meanwhile
             yield AwaitGossip()
-            self.published.publish()
+        yield from self._correct(learner)
+
+    def _correct(self, learner: Learner) -> Program:
+        """Apply the pending corrections and publish."""
+        yield from ()
+        self.published.publish()
 
     def gossip(self, learner: Learner) -> Program:
         """Exchange with one neighbour after another."""
-        if learner.size == 1:
+        if not self.neighbours:
             return
-        if is_active(learner.rank):
+        if self.active:
             while (yield AwaitStep()):
                 peer = self._choice.choice(self.neighbours)
                 yield Invite(peer)
@@ -117,27 +138,37 @@ class Adpsgd(Algorithm):
 
     def finish(self, learner: Learner) -> Program:
         """Apply the last corrections."""
-        yield from ()
-        self.published.publish()
+        yield from self._correct(learner)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
-        mean: Tensor = yield AllReduceMean(learner.params.detach().clone())
+        mean = yield from self._mean(learner.params.detach().clone())
         if self.config.from_consensus:
             learner.params.copy_(mean)
             self.published.publish()
         return mean
 
+    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Replace `tensor` by its mean over the learners; returns it."""
+        yield AllReduceMean(tensor)
+        return tensor
+
     def metrics(self) -> dict[str, float]:
-        """Return exchanges and mean staleness (own steps) since the last call."""
-        staleness = self.published.staleness
-        count = sum(staleness.values())
-        total = sum(steps * times for steps, times in staleness.items())
+        """Return figures since the last call.
+
+        exchanges: how often this learner has averaged with another. staleness, its
+        mean, and staleness_max, if there was any: own steps between a sent copy and
+        the application of its correction. All of them since construction are counted
+        in `published.staleness`, which this does not change.
+        """
+        staleness = self.published.staleness - self._reported
+        self._reported = self.published.staleness.copy()
         figures = {"exchanges": float(self._exchanges)}
-        if count:
-            figures["staleness"] = total / count
         self._exchanges = 0
-        staleness.clear()
+        if staleness:
+            total = sum(steps * times for steps, times in staleness.items())
+            figures["staleness"] = total / staleness.total()
+            figures["staleness_max"] = float(max(staleness))
         return figures
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,3 +181,11 @@ class Adpsgd(Algorithm):
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
         self.published.publish()
+
+
+def place(
+    config: AdpsgdConfig, number: int, count: int
+) -> tuple[bool, tuple[int, ...]]:
+    """Return whether number `number` of `count` is active, and its neighbours."""
+    neighbours = two_coloured_ring if config.topology == "ring" else other_colour
+    return is_active(number), neighbours(number, count)

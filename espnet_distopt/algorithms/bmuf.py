@@ -17,12 +17,12 @@ block momentum into the global model, from which the next block starts:
                               rho_n = eta rho_{n-1} + zeta tau_n
 
 BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to theta_init,
-see `block_moments`. eta = 0 with zeta = 1 is plain model averaging (Local SGD).
+see `block_moments`. Other rules for the end of a block make this algorithm Local SGD,
+SlowMo and DiLoCo: see `local_sgd`, `slowmo` and `diloco`.
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
 Memory: 3P elements, 2P more when Adam's moments are extrapolated.
 """
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,13 +32,15 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.block_moments import BlockMoments, Fate
+from espnet_distopt.algorithms.block_rates import LearningRates
+from espnet_distopt.algorithms.block_rule import BlockConfig, BlockRule
 from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
 
 @dataclass(frozen=True, kw_only=True)
-class BmufConfig:
+class BmufConfig(BlockConfig):
     """Options of `bmuf` and `bmuf_adam`.
 
     Attributes:
@@ -53,22 +55,21 @@ class BmufConfig:
             extrapolate (BMUF-Adam), average, local (left alone) or reset.
     """
 
-    period: int = 8
     momentum: float | None = None
     block_lr: float = 1.0
     warmup: int = 0
     nesterov: bool = True
     moments: Literal[Fate, "local"] = "average"
 
-    def __post_init__(self) -> None:
-        if self.period < 1:
-            raise InputError(f"period must be >= 1, not {self.period}")
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise InputError(f"momentum must be in [0, 1), not {self.momentum}")
-        if self.warmup < 0:
-            raise InputError(f"warmup must be >= 0, not {self.warmup}")
-        if not 0 < self.block_lr < math.inf:
-            raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
+    def rule(self, size: int) -> BlockRule:
+        """Block momentum."""
+        return BlockRule(
+            momentum=1 - 1 / size if self.momentum is None else self.momentum,
+            block_lr=self.block_lr,
+            nesterov=self.nesterov,
+            warmup=self.warmup,
+            moments=self.moments,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,27 +83,29 @@ class Bmuf(Algorithm):
     """Block momentum over local steps; moments kept, averaged, reset or extrapolated.
 
     Attributes:
-        theta: (P,) the global model, the one to evaluate.
+        rule: how a block ends.
+        theta: (P,) the global model.
         init: (P,) where the current block started.
         delta: (P,) the filtered block update.
         rho: minibatches equivalent to `delta`.
         blocks: how many have ended.
     """
 
-    def __init__(self, config: BmufConfig, learner: Learner) -> None:
-        self.config = config
-        self.eta = 1 - 1 / learner.size if config.momentum is None else config.momentum
+    def __init__(self, config: BlockConfig, learner: Learner) -> None:
+        self.rule = rule = config.rule(learner.size)
         self.theta = learner.params.detach().clone()
         self.init = self.theta.clone()
         self.delta = torch.zeros_like(self.theta)
         self.rho = 0.0
         self.blocks = 0
+        self._period = config.period
         self._block_steps = 0
         self._updates = learner.updates
         self._size = learner.size
         self._moments = (
-            None if config.moments == "local" else BlockMoments(config.moments, learner)
+            None if rule.moments == "local" else BlockMoments(rule.moments, learner)
         )
+        self._rates = LearningRates(learner) if rule.follows_lr else None
 
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters."""
@@ -113,7 +116,7 @@ class Bmuf(Algorithm):
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of the block, synchronise."""
         self._block_steps += 1
-        if self._block_steps >= self.config.period:
+        if self._block_steps >= self._period:
             yield from self._end_block(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
@@ -125,49 +128,57 @@ class Bmuf(Algorithm):
 
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Synchronise; returns whether every learner has come to its epoch's end."""
-        local = self._moments.steps() if self._moments else []
-        message = [float(ended), float(learner.updates - self._updates), *local]
-        agreed: Tensor = yield AllReduceMean(
-            torch.tensor(message, dtype=torch.float64, device=learner.params.device)
+        steps = self._moments.steps() if self._moments else []
+        rates = self._rates.current() if self._rates else []
+        updates = float(learner.updates - self._updates)
+        message = torch.tensor(
+            [float(ended), updates, *rates, *steps],
+            dtype=torch.float64,
+            device=learner.params.device,
         )
-        share_ended, tau, *steps = agreed.tolist()
+        agreed = (yield AllReduceMean(message)).tolist()
+        share_ended, tau = agreed[:2]
+        rates, steps = agreed[2 : 2 + len(rates)], agreed[2 + len(rates) :]
         if tau > 0:
             yield AllReduceMean(learner.params)
-            k = self._filter(learner.params, tau)
+            k = self._filter(learner.params, tau, rates)
             if self._moments:
                 yield from self._moments.carry(steps, tau, k)
         self._block_steps = 0
         self._updates = learner.updates
         return bool(share_ended == 1.0)
 
-    def _filter(self, mean: Tensor, tau: float) -> float:
+    def _filter(self, mean: Tensor, tau: float, rates: list[float]) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
         Returns k, the equivalent minibatches from the mean to the next start point.
         """
-        warm = self.blocks * self.config.period < self.config.warmup
-        eta = 0.0 if warm else self.eta
-        zeta, previous_rho = self.config.block_lr, self.rho
+        rule, previous_rho = self.rule, self.rho
+        warm = self.blocks * self._period < rule.warmup
+        eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
         self.blocks += 1
         self.rho = eta * previous_rho + zeta * tau
-        ahead = self.rho if self.config.nesterov else previous_rho
+        ahead = self.rho if rule.nesterov else previous_rho
         if eta == 0 and zeta == 1:
             # Not computed as init + (mean - init): that is not the identity on bits.
             torch.sub(mean, self.theta, out=self.delta)
             self.theta.copy_(mean)
             self.init.copy_(mean)
             return 0.0
+        held = self._rates.follow(rates, self.delta) if self._rates else []
         self.delta.mul_(eta).add_(mean.sub_(self.init), alpha=zeta)
         self.theta.add_(self.delta)
-        lookahead = eta if self.config.nesterov else 0.0
+        lookahead = eta if rule.nesterov else 0.0
         torch.add(self.theta, self.delta, alpha=lookahead, out=self.init)
         mean.copy_(self.init)
+        for part, kept in held:
+            self.delta[part] = kept
         return max(0.0, eta * ahead + (zeta - 1) * tau)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the global model theta_t, not the look-ahead."""
+        """Return the global model theta_t, not the look-ahead (but see `diloco`)."""
         yield from ()
-        return self.theta.clone()
+        return (self.init if self.rule.evaluates_start else self.theta).clone()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the block's state, at any step of a block."""
@@ -181,6 +192,7 @@ class Bmuf(Algorithm):
             "block_steps": self._block_steps,
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
+            "rates": list(self._rates.last) if self._rates else [],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -204,3 +216,5 @@ class Bmuf(Algorithm):
         self._updates = state["updates"]
         if self._moments:
             self._moments.load_state_dict(state["moments"])
+        if self._rates:
+            self._rates.last = list(state["rates"])

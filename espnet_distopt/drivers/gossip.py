@@ -7,11 +7,12 @@ receive is ever left waiting.
 """
 
 import threading
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from espnet_distopt.drivers.groups import Group
 from espnet_distopt.drivers.liveness import Watch
 from espnet_distopt.effects import (
     AwaitInvitation,
@@ -38,6 +39,9 @@ class GossipThread(threading.Thread):
         progress: how many times the program has run on.
         failure: the exception that ended the program, if one did.
         bytes_sent: in exchanges.
+
+    Args:
+        record: gets an entry for each section of the program that runs.
     """
 
     def __init__(
@@ -46,8 +50,9 @@ class GossipThread(threading.Thread):
         monitor: threading.Condition,
         mailboxes: str,
         watch: Watch,
-        group: dist.ProcessGroup | None,
+        group: Group,
         rank: int,
+        record: list[tuple[str, Any]] | None = None,
     ) -> None:
         super().__init__(name="distopt-gossip", daemon=True)
         self.steps = 0
@@ -61,6 +66,7 @@ class GossipThread(threading.Thread):
         self._watch = watch
         self._group = group
         self._rank = rank
+        self._record = record
         self._steps_seen = 0
         self._mails_read = 0
         self._retired: set[int] = set()
@@ -78,9 +84,12 @@ class GossipThread(threading.Thread):
 
     def _drive(self) -> None:
         result: object = None
+        decided = False
         while True:
             with self._monitor:
                 try:
+                    if self._record is not None:
+                        self._record.append(("gossip", result if decided else None))
                     effect = self._program.send(result)
                 except StopIteration:
                     break
@@ -88,6 +97,7 @@ class GossipThread(threading.Thread):
                     self.progress += 1
                     self._monitor.notify_all()
             result = self._perform(effect)
+            decided = isinstance(effect, (AwaitStep, AwaitInvitation))
 
     def _perform(self, effect: Effect) -> object:
         match effect:
@@ -135,11 +145,10 @@ class GossipThread(threading.Thread):
         outgoing, incoming = self._buffers(tensor)
         try:
             works = (
-                dist.isend(outgoing, peer, group=self._group, tag=TAG),
-                dist.irecv(incoming, peer, group=self._group, tag=TAG),
+                self._group.send([outgoing], peer, TAG),
+                self._group.recv([incoming], peer, TAG),
             )
             for work in works:
-                assert work is not None
                 work.wait()
         except RuntimeError as error:
             what = f"after {self.steps} steps of an epoch, the exchange with {peer}"

@@ -7,26 +7,34 @@ released while an effect is carried out; so the code between two yields is atomi
 """
 
 import itertools
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.drivers.collectives import Collectives
 from espnet_distopt.drivers.gossip import GossipThread
+from espnet_distopt.drivers.groups import Groups
+from espnet_distopt.drivers.launcher import learners_per_node
 from espnet_distopt.drivers.liveness import Liveness, PeerLostError, Watch
+from espnet_distopt.drivers.meeting import meet
 from espnet_distopt.effects import (
+    AllGather,
     AllReduceMean,
+    AllToAll,
     AwaitGossip,
+    Begin,
     Broadcast,
     Effect,
+    NeighbourAllGather,
     Program,
+    Wait,
 )
 
 _serial = itertools.count()
@@ -43,39 +51,54 @@ class ProcessGroupDriver:
         timeout: of any single network operation; a learner that dies is noticed much
             earlier, one that is cut off by the network no later than this.
         silence: seconds without a heartbeat after which a learner counts as lost.
+        recording: keep `record`.
 
     Attributes:
         rank, size: of this learner, among all.
+        per_node: learners on each machine, as the launcher says; None: it does not, or
+            there are unequal numbers of them.
+        record: the sections of the algorithm's programs that have run in epochs, in
+            their order, as `drivers.simulation.replay` takes them; None: not kept.
         spent: seconds that the training thread spent in collectives ("comm_time") and
             in waits for gossip ("wait_time"), and bytes sent ("bytes").
     """
 
     def __init__(
-        self, timeout: timedelta = timedelta(minutes=30), silence: float = 30
+        self,
+        timeout: timedelta = timedelta(minutes=30),
+        silence: float = 30,
+        recording: bool = False,
     ) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
+        self.record: list[tuple[str, Any]] | None = [] if recording else None
         self.rank, self.size = 0, 1
         self._gossip: GossipThread | None = None
         self._liveness: Liveness | None = None
+        self._groups: Groups | None = None
         self._rounds = 0
         self._meetings = 0
         self._monitor = threading.Condition()
-        if not dist.is_initialized():
-            return
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        if self.size == 1:
-            return
-        # Separate groups, because a timeout destroys the group it happens in.
-        self._cpu_group = dist.new_group(backend="gloo", timeout=timeout)
-        self._gossip_group = dist.new_group(backend="gloo", timeout=timeout)
+        if dist.is_initialized():
+            self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.per_node = learners_per_node(self.size, os.environ)
+        if self.size > 1:
+            self._connect(timeout, silence)
+        self._collectives = Collectives(self._groups, self.spent)
+
+    def _connect(self, timeout: timedelta, silence: float) -> None:
         default = dist.distributed_c10d._get_default_store()
         store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
         self._liveness = Liveness(store, self.rank, self.size, silence)
         self._watch = Watch(self._liveness, store)
         self._gossip_watch = Watch(self._liveness, store)
+        self._groups = Groups(self.rank, self.size, store, self._watch, timeout)
 
-    def run(self, program: Generator[Effect, Any, Any]) -> Any:
+    def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
         """Run `program` on the calling thread and return its value.
+
+        Args:
+            program: of the training side.
+            in_epoch: it is part of an epoch's training, which is recorded.
 
         Raises:
             PeerLostError: another learner has died; the message names it.
@@ -84,6 +107,8 @@ class ProcessGroupDriver:
         while True:
             with self._monitor:
                 self._check_gossip()
+                if in_epoch and self.record is not None:
+                    self.record.append(("training", None))
                 try:
                     effect = program.send(result)
                 except StopIteration as stop:
@@ -93,49 +118,28 @@ class ProcessGroupDriver:
 
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
-            case AllReduceMean(tensor):
-                return self._all_reduce_mean(tensor)
-            case Broadcast(tensor):
-                return self._broadcast(tensor)
+            case (
+                AllReduceMean()
+                | Broadcast()
+                | AllToAll()
+                | AllGather()
+                | NeighbourAllGather()
+            ):
+                return self._collectives.wait(self._collectives.begin(effect))
+            case Begin(collective):
+                return self._collectives.begin(collective)
+            case Wait(handle):
+                return self._collectives.wait(handle)
             case AwaitGossip():
                 return self._await_gossip(progress)
             case _:
                 raise TypeError(f"{effect} belongs in a gossip program")
 
-    def _group(self, tensor: Tensor) -> dist.ProcessGroup | None:
-        """Return NCCL's default group for a GPU tensor where there is one."""
-        nccl = tensor.is_cuda and dist.get_backend() == "nccl"
-        return None if nccl else self._cpu_group
-
-    def _all_reduce_mean(self, tensor: Tensor) -> Tensor:
-        if self.size == 1:
-            return tensor
-        with self._on_network("an all-reduce"):
-            dist.all_reduce(tensor, group=self._group(tensor))
-        self.spent["bytes"] += 2 * tensor.nbytes * (self.size - 1) // self.size
-        return tensor.div_(self.size)
-
-    def _broadcast(self, tensor: Tensor) -> Tensor:
-        if self.size > 1:
-            with self._on_network("a broadcast"):
-                dist.broadcast(tensor, src=0, group=self._group(tensor))
-        return tensor
-
-    @contextmanager
-    def _on_network(self, what: str) -> Generator[None, None, None]:
-        start = time.perf_counter()
-        try:
-            yield
-        except RuntimeError as error:
-            raise self._watch.explain(error, what) from error
-        finally:
-            self.spent["comm_time"] += time.perf_counter() - start
-
     # Gossip
 
     def start_gossip(self, program: Program) -> None:
         """Run `program` on the gossip thread until `stop_gossip`."""
-        if self.size == 1:
+        if self._groups is None:
             return
         assert self._gossip is None
         self._rounds += 1
@@ -144,8 +148,9 @@ class ProcessGroupDriver:
             self._monitor,
             f"mail/{self._rounds}",
             self._gossip_watch,
-            self._gossip_group,
+            self._groups.gossip,
             self.rank,
+            self.record,
         )
         self._gossip.start()
 
@@ -194,20 +199,14 @@ class ProcessGroupDriver:
         """Wait for all learners, however long they take, as long as they live.
 
         Comes before the collectives at the end of an epoch, which a learner may reach
-        long before a slow one, and which would then run into their timeout.
+        long before a slow one.
         """
-        if self.size == 1:
+        if self._liveness is None:
             return
-        assert self._liveness is not None
         start = time.perf_counter()
         self._meetings += 1
-        arrived, complete = f"meet/{self._meetings}", f"met/{self._meetings}"
-        try:
-            if self._watch.store.add(arrived, 1) == self.size:
-                self._watch.store.set(complete, b"1")
-        except RuntimeError as error:
-            raise self._watch.explain(error, "the end of an epoch") from error
-        self._watch.wait_for(complete, self._liveness.others)
+        name, others = f"epoch/{self._meetings}", self._liveness.others
+        meet(self._watch, name, others, "the end of an epoch")
         self.spent["wait_time"] += time.perf_counter() - start
 
     def leave(self, error: BaseException | None = None) -> None:

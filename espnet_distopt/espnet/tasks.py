@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from espnet2.tasks.abs_task import AbsTask
+from espnet2.tasks.abs_task import AbsTask, optim_classes
 from espnet2.tasks.asr import ASRTask
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.options import launched_rank, settle
 from espnet_distopt.espnet.trainer import DistoptTrainer
+from espnet_distopt.lamb import Lamb
 from espnet_distopt.models.padded_rnn import pad_rnn_encoders
+
+# For `optim: lamb`. ESPnet has one of its own only where torch_optimizer is installed.
+optim_classes.setdefault("lamb", Lamb)
 
 
 def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:

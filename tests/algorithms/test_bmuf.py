@@ -226,6 +226,26 @@ def test_is_torch_sgd_on_the_block_update(zeta: float, nesterov: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_with_block_lr_1_blocks_start_ahead_of_the_mean(nesterov: bool) -> None:
+    """NBM: theta_t is the mean, theta_init eta Delta_n ahead; CBM: eta Delta_{n-1}."""
+    options = {"momentum": 0.75, "period": 1, "nesterov": nesterov}
+    replicas = points("bmuf", [1.0, -2.0], 2, **options)
+    algorithm: Any = replicas[0].algorithm
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(9):
+        moves = torch.randn(2, 2, generator=generator, dtype=torch.float64)
+        mean = torch.tensor(replicas[0].x, dtype=torch.float64) - moves.mean(0)
+        previous = algorithm.delta.clone()
+        run(*(r.step(moves[r.learner.rank].tolist()) for r in replicas))
+        ahead = algorithm.delta if nesterov else previous
+        torch.testing.assert_close(
+            algorithm.init, mean + 0.75 * ahead, rtol=0, atol=1e-12
+        )
+        if nesterov:
+            torch.testing.assert_close(algorithm.theta, mean, rtol=0, atol=1e-12)
+
+
 def _two_steps(replica: Replica, gradients: Tensor) -> Any:
     for gradient in gradients:
         yield from replica.step(gradient.tolist())
@@ -271,7 +291,7 @@ def saved(replica: Replica) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam"])
+@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"])
 @pytest.mark.parametrize("optimizer", ["adam", "momentum"])
 def test_bm7_resume_at_every_step_is_the_uninterrupted_run(
     name: str, optimizer: str
@@ -344,6 +364,14 @@ def test_momentum_sets_in_after_the_warmup() -> None:
         deltas.append((algorithm.delta.item(), algorithm.rho))
     assert deltas == [(2, 2), (2, 2), (3, 3), (3.5, 3.5)]
     assert algorithm.theta.item() == 2 + 2 + 3 + 3.5
+
+
+def test_blocks_of_the_warmup_are_plain_averages_whatever_block_lr() -> None:
+    (replica,) = points("bmuf", [0.0], 1, period=1, block_lr=0.5, warmup=2)
+    algorithm: Any = replica.algorithm
+    for theta, rho in [(1, 1), (2, 1), (2.5, 0.5)]:
+        run(replica.step([-1.0]))
+        assert (algorithm.theta.item(), algorithm.rho) == (theta, rho)
 
 
 def test_changed_number_of_learners_is_refused() -> None:

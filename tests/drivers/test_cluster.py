@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from espnet_distopt.drivers.simulation.cluster import Clock, Compute, Link, Network
+from espnet_distopt.drivers.simulation.clock import Clock
+from espnet_distopt.drivers.simulation.cluster import Compute, Link, Network
 from espnet_distopt.errors import InputError
 
 
@@ -47,6 +48,30 @@ def test_a_time_depends_on_nothing_but_what_it_is_of() -> None:
     assert one.of(0, 0) != Compute(spread=1, seed=6).of(0, 0)
 
 
+def test_steps_are_drawn_from_a_trace() -> None:
+    trace = [0.1, 0.2, 0.7]
+    compute = Compute(trace=trace, slowdown={1: 10}, seed=3)
+    times = [compute.of(0, step) for step in range(300)]
+    assert set(times) == set(trace)
+    assert times == [Compute(trace=trace, seed=3).of(0, step) for step in range(300)]
+    assert times != [Compute(trace=trace, seed=4).of(0, step) for step in range(300)]
+    assert min(compute.of(1, step) for step in range(30)) >= 1.0
+
+
+def test_a_loss_is_a_delay_of_whole_retries() -> None:
+    link = Link(latency=0.5, bandwidth=100)
+    network = Network(between=link, loss=0.25, retry=3, seed=1)
+    times = [network.message(0, 1, number, 50) for number in range(2000)]
+    retries = [(seconds - 1.0) / 3 for seconds in times]
+    assert all(count == int(count) >= 0 for count in retries)
+    # Geometric: 1 in 4 is lost once, 1 in 16 twice.
+    assert sum(count > 0 for count in retries) / 2000 == pytest.approx(1 / 4, abs=0.03)
+    assert sum(count > 1 for count in retries) / 2000 == pytest.approx(1 / 16, abs=0.02)
+    again = Network(between=link, loss=0.25, retry=3, seed=1)
+    assert times[::-1] == [again.message(0, 1, n, 50) for n in reversed(range(2000))]
+    assert times != [again.message(1, 0, number, 50) for number in range(2000)]
+
+
 def test_messages_take_the_link_between_their_ends() -> None:
     near, far = Link(latency=1, bandwidth=100), Link(latency=2, bandwidth=10)
     network = Network(inside=near, between=far, per_node=2)
@@ -84,6 +109,10 @@ def test_collectives_cost_what_a_ring_costs() -> None:
         (Link, {"latency": -1}, "latency must be >= 0, not -1"),
         (Link, {"bandwidth": 0}, "bandwidth must be > 0, not 0"),
         (Network, {"per_node": 0}, "per_node must be >= 1, not 0"),
+        (Compute, {"trace": [1.0, 0.0]}, "step 1 of the trace must take seconds > 0"),
+        (Network, {"loss": 1}, r"loss must be in \[0, 1\), not 1"),
+        (Network, {"loss": -0.1}, r"loss must be in \[0, 1\), not -0.1"),
+        (Network, {"retry": -1}, "retry must be >= 0, not -1"),
         (Network, {"spread": -1}, "spread of messages must be >= 0, not -1"),
     ],
 )

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from processes import launch
-from torch import Tensor, nn
+from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import AllReduceMean, AwaitGossip, Broadcast, Invite
+from espnet_distopt.effects import AwaitGossip, Invite
 from espnet_distopt.session import Session
 
 SILENCE = 3.0
@@ -44,35 +43,6 @@ def step(run: Session, target: float = 1.0) -> None:
     ((x - target).square().sum() / 2).backward()
     run.learner.optimizer.step()
     run.step()
-
-
-def collectives() -> tuple[list[float], list[float]]:
-    driver = ProcessGroupDriver()
-    generator = torch.Generator().manual_seed(driver.rank)
-    mine = torch.randn(1003, generator=generator)
-
-    def program() -> Any:
-        mean = (yield AllReduceMean(mine.clone())).tolist()
-        other = (yield Broadcast(mine.clone())).tolist()
-        return mean, other
-
-    result: tuple[list[float], list[float]] = driver.run(program())
-    driver.leave()
-    assert driver.spent["bytes"] == 2 * mine.nbytes * (driver.size - 1) // driver.size
-    return result
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_collectives_give_all_learners_the_same_bits(size: int) -> None:
-    results = launch(size, collectives)
-    each = [
-        torch.randn(1003, generator=torch.Generator().manual_seed(r)).double()
-        for r in range(size)
-    ]
-    mean = torch.stack(each).mean(0)
-    assert all(result == results[0] for result in results)
-    torch.testing.assert_close(Tensor(results[0][0]).double(), mean, rtol=0, atol=1e-6)
-    assert results[0][1] == each[0].tolist()
 
 
 def epochs(lengths: list[list[int]], lr: float) -> list[float]:
@@ -293,22 +263,6 @@ def test_gossip_that_moves_before_the_wait_begins_is_not_missed() -> None:
         yield AwaitGossip()
 
     assert in_time(lambda: driver.run(program()))
-
-
-def test_one_process_needs_no_group() -> None:
-    driver = ProcessGroupDriver()
-    tensor = torch.tensor([-0.0, float("nan")])
-    kept = tensor.numpy().tobytes()
-
-    def program() -> Any:
-        yield AllReduceMean(tensor)
-        yield Broadcast(tensor)
-
-    driver.run(program())
-    driver.meet()
-    driver.leave()
-    assert tensor.numpy().tobytes() == kept
-    assert not dist.is_initialized()
 
 
 def test_gossip_effects_do_not_belong_on_the_training_thread() -> None:

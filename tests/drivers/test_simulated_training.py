@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 import torch
 from lockstep import Point, Replica, run
-from torch.optim import Adam
-from virtual import along, points, towards_rank, x
+from torch import nn
+from torch.optim import SGD, Adam
+from virtual import STEPS_ALONE, along, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.simulation import Compute, Link, Network, Simulation
+from espnet_distopt.drivers.simulation import (
+    Compute,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - STEPS_ALONE))
 def test_one_learner_is_the_plain_optimizer_bit_for_bit(name: str) -> None:
     steps = [0.3, -0.7, 0.2, 0.9, -0.1]
     learners = points(name, 1, lambda model, _: along(model, steps), Adam)
@@ -128,11 +135,46 @@ def test_time_of_a_step_with_all_reduce() -> None:
     assert simulation.record[-1].seconds == started + 1 + 6 * (0.5 + 1.25)
 
 
-def test_256_learners_on_a_quadratic() -> None:
-    simulation = Simulation(points("adpsgd", 256, towards_rank), Compute(spread=0.3))
+@pytest.mark.parametrize("topology", ["ring", "random"])
+def test_1024_learners_on_a_quadratic(topology: str) -> None:
+    learners = points("adpsgd", 1024, towards_rank, topology=topology)
+    simulation = Simulation(learners, Compute(spread=0.3))
     simulation.start()
-    simulation.epoch(10)
-    assert len(simulation.record) == 256 * 10
-    left = (1 - 0.1) ** 10  # of the way, in the mean: as one learner's
-    expected = [127.5 + (start - 127.5) * left for start in (0.25, -0.5)]
+    simulation.epoch(5)
+    assert len(simulation.record) == 1024 * 5
+    left = (1 - 0.1) ** 5  # of the way, in the mean: as one learner's
+    expected = [511.5 + (start - 511.5) * left for start in (0.25, -0.5)]
     assert simulation.consensus().tolist() == pytest.approx(expected, rel=0.01)
+
+
+def test_what_is_not_trained_begins_equal_and_statistics_are_averaged() -> None:
+    """As a `Session` does it: buffers, frozen parameters, BatchNorm's statistics."""
+
+    def replica(rank: int) -> VirtualLearner:
+        torch.manual_seed(rank)
+        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        frozen = next(model.parameters())
+        frozen.requires_grad_(False)
+        optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+        def gradient(_: int) -> float:
+            loss: torch.Tensor = model(torch.randn(8, 3) + rank).square().sum()
+            loss.backward()
+            return float(loss.detach())
+
+        return VirtualLearner(model, optimizer, gradient, "bmuf", rank, 2)
+
+    learners = [replica(rank) for rank in range(2)]
+    norms = [virtual.model[1] for virtual in learners]
+    norms[0].running_var.fill_(2.0)
+    simulation = Simulation(learners)
+    simulation.start()
+    weights = [virtual.model[0].weight for virtual in learners]
+    assert torch.equal(weights[0], weights[1])
+    assert norms[1].running_var.tolist() == [2.0, 2.0]
+    simulation.epoch(3)
+    means = [norm.running_mean.clone() for norm in norms]
+    assert not torch.equal(*means)
+    simulation.consensus()
+    for norm in norms:
+        assert torch.equal(norm.running_mean, (means[0] + means[1]) / 2)

@@ -1,13 +1,12 @@
 """The simulation: a pure function, its events, and what it refuses."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from virtual import drop, noisy, place, points, towards_rank, x
+from virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
 
-from espnet_distopt.algorithms import ALGORITHMS, Algorithm
+from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.drivers.simulation import (
     Compute,
@@ -102,33 +101,6 @@ def test_dropout_is_drawn_for_a_step_not_for_a_schedule() -> None:
 
 
 # Wrong algorithms and arguments
-
-
-class Toy(Algorithm):
-    """Runs given programs in after_step and in gossip."""
-
-    def __init__(
-        self,
-        after_step: Callable[[Learner], Program] | None = None,
-        gossip: Callable[[Learner], Program] | None = None,
-    ) -> None:
-        self.wants_gossip = gossip is not None
-        self._programs = after_step, gossip
-
-    def after_step(self, learner: Learner) -> Program:
-        if self._programs[0] is not None:
-            yield from self._programs[0](learner)
-
-    def gossip(self, learner: Learner) -> Program:
-        if self._programs[1] is not None:
-            yield from self._programs[1](learner)
-
-
-def toys(size: int, **programs: Callable[[Learner], Program]) -> Simulation:
-    learners = points("bmuf", size, towards_rank)
-    for virtual in learners:
-        virtual.algorithm = Toy(**programs)
-    return Simulation(learners)
 
 
 def cycle(learner: Learner) -> Program:
@@ -261,12 +233,14 @@ def test_learners_must_be_all_and_in_order() -> None:
             Simulation(wrong)
 
 
-def test_steps_and_slowdowns_belong_to_learners() -> None:
+def test_steps_slowdowns_and_crashes_belong_to_learners() -> None:
     learners = points("bmuf", 3, towards_rank)
     with pytest.raises(InputError, match="2 numbers of steps for 3 learners"):
         Simulation(learners).epoch([1, 1])
     with pytest.raises(InputError, match="slowdown of learner 3, of 3 learners"):
         Simulation(learners, Compute(slowdown={3: 10}))
+    with pytest.raises(InputError, match="crash of learner -1, of 3 learners"):
+        Simulation(learners, crashes={-1: 10})
 
 
 def test_unequal_epochs_of_allreduce_are_an_error() -> None:

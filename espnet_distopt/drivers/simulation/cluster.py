@@ -1,14 +1,12 @@
-"""The virtual cluster of a simulation: its clock, how long computing and sending take.
+"""The virtual cluster of a simulation: how long computing and sending take.
 
 All times are seconds of virtual time. A duration depends on nothing but the model's
 seed and what it is the duration of (which learner's which step, which message), never
 on the order of questions: so one learner's delays do not shift another's.
 """
 
-import heapq
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from espnet_distopt.errors import InputError
@@ -21,36 +19,6 @@ def _log_normal(spread: float, key: str) -> float:
     return random.Random(key).lognormvariate(0.0, spread)
 
 
-class Clock:
-    """A virtual clock with its events, ordered by (nanoseconds, sequence number).
-
-    Attributes:
-        now: nanoseconds; an integer, so that equal times are equal.
-    """
-
-    def __init__(self) -> None:
-        self.now = 0
-        self._number = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-
-    def later(self, seconds: float) -> int:
-        """Return the time, in nanoseconds, that is `seconds` from now."""
-        return self.now + round(seconds * 1e9)
-
-    def at(self, nanoseconds: int, act: Callable[[], None]) -> None:
-        """Let `act` happen at a time, after everything else asked for that time."""
-        self._number += 1
-        heapq.heappush(self._events, (nanoseconds, self._number, act))
-
-    def tick(self) -> bool:
-        """Let the next event happen; return False if there is none."""
-        if not self._events:
-            return False
-        self.now, _, act = heapq.heappop(self._events)
-        act()
-        return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Compute:
     """How long a learner computes for one step.
@@ -58,8 +26,10 @@ class Compute:
     Attributes:
         seconds: of a step; the median where steps vary.
         spread: sigma of a log-normal factor; 0 makes all steps equal.
+        trace: seconds of real steps, as measured: each step's are drawn from them, in
+            place of `seconds` and `spread`.
         slowdown: learner -> how many times slower it is; others are not.
-        seed: of the factors.
+        seed: of what is drawn.
 
     Raises:
         InputError: a step that takes no time, or a spread below 0.
@@ -67,6 +37,7 @@ class Compute:
 
     seconds: float = 0.3
     spread: float = 0.0
+    trace: Sequence[float] = ()
     slowdown: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
 
@@ -75,14 +46,23 @@ class Compute:
             raise InputError(f"a step must take seconds > 0, not {self.seconds}")
         if not self.spread >= 0:
             raise InputError(f"the spread of steps must be >= 0, not {self.spread}")
+        for number, seconds in enumerate(self.trace):
+            if not seconds > 0:
+                raise InputError(
+                    f"step {number} of the trace must take seconds > 0, not {seconds}"
+                )
         for rank, factor in self.slowdown.items():
             if not factor > 0:
                 raise InputError(f"slowdown of learner {rank} must be > 0: {factor}")
 
     def of(self, rank: int, step: int) -> float:
         """Return the seconds that learner `rank` computes for its step `step`."""
-        factor = _log_normal(self.spread, f"{self.seed} step {rank} {step}")
-        return self.seconds * self.slowdown.get(rank, 1.0) * factor
+        key = f"{self.seed} step {rank} {step}"
+        if self.trace:
+            seconds = random.Random(key).choice(self.trace)
+        else:
+            seconds = self.seconds * _log_normal(self.spread, key)
+        return seconds * self.slowdown.get(rank, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,16 +97,21 @@ class Network:
         per_node: learners in a node; ranks are numbered node by node.
         spread: sigma of a log-normal factor on each message's time; collectives, which
             average over many messages, have none.
-        seed: of the factors.
+        loss: probability that one transmission of a message is lost. A reliable
+            transport sends it again, so a loss is a delay. Collectives have none.
+        retry: seconds until a lost message is sent again.
+        seed: of the factors and the losses.
 
     Raises:
-        InputError: a node without learners, or a spread below 0.
+        InputError: a node without learners, or a figure out of its range.
     """
 
     inside: Link = field(default_factory=lambda: Link(latency=1e-5, bandwidth=2e10))
     between: Link = field(default_factory=Link)
     per_node: int = 1
     spread: float = 0.0
+    loss: float = 0.0
+    retry: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -134,13 +119,27 @@ class Network:
             raise InputError(f"per_node must be >= 1, not {self.per_node}")
         if not self.spread >= 0:
             raise InputError(f"the spread of messages must be >= 0, not {self.spread}")
+        if not 0 <= self.loss < 1:
+            raise InputError(f"the loss must be in [0, 1), not {self.loss}")
+        if not self.retry >= 0:
+            raise InputError(f"seconds until a retry must be >= 0, not {self.retry}")
 
     def message(self, sender: int, receiver: int, number: int, nbytes: int) -> float:
         """Return the seconds of the pair's message `number`, counted per direction."""
         same_node = sender // self.per_node == receiver // self.per_node
         link = self.inside if same_node else self.between
         key = f"{self.seed} message {sender} {receiver} {number}"
-        return link.seconds(nbytes) * _log_normal(self.spread, key)
+        seconds = link.seconds(nbytes) * _log_normal(self.spread, key)
+        return seconds + self.retry * self._losses(key)
+
+    def _losses(self, key: str) -> int:
+        """Return how often the message is lost before it comes through."""
+        if self.loss == 0:
+            return 0
+        source, lost = random.Random(f"{key} loss"), 0
+        while source.random() < self.loss:
+            lost += 1
+        return lost
 
     def all_reduce(self, ranks: Sequence[int], nbytes: int) -> float:
         """Return the seconds of a ring all-reduce of `nbytes` among `ranks`."""
@@ -160,19 +159,3 @@ class Network:
     def _slowest(self, ranks: Sequence[int]) -> Link:
         nodes = {rank // self.per_node for rank in ranks}
         return self.between if len(nodes) > 1 else self.inside
-
-
-class Wire:
-    """Numbers the messages of each pair, and says when one sent now arrives."""
-
-    def __init__(self, clock: Clock, network: Network) -> None:
-        self._clock = clock
-        self._network = network
-        self._sent: Counter[tuple[int, int]] = Counter()
-
-    def arrival(self, sender: int, receiver: int, nbytes: int) -> int:
-        """Return the time, in nanoseconds, of arrival."""
-        number = self._sent[sender, receiver]
-        self._sent[sender, receiver] += 1
-        seconds = self._network.message(sender, receiver, number, nbytes)
-        return self._clock.later(seconds)

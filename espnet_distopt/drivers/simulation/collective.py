@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.drivers.simulation.cluster import Clock, Network, Wire
+from espnet_distopt.drivers.simulation.clock import Clock
+from espnet_distopt.drivers.simulation.cluster import Network
 from espnet_distopt.drivers.simulation.learner import Meet
+from espnet_distopt.drivers.simulation.wire import Wire
 from espnet_distopt.effects import (
     AllGather,
     AllReduceMean,
@@ -20,6 +22,29 @@ from espnet_distopt.effects import (
 
 Collective = AllReduceMean | Broadcast | AllToAll | AllGather | Meet
 Done = Callable[[Any], None]
+
+
+class Handle:
+    """A collective that has begun: its result, or who waits for it."""
+
+    def __init__(self, collective: AllReduceMean | NeighbourAllGather) -> None:
+        self.collective = collective
+        self._result: list[Any] = []
+        self._waiting: Done | None = None
+
+    def complete(self, result: Any) -> None:
+        """Keep the result, or hand it to who waits."""
+        if self._waiting is None:
+            self._result = [result]
+        else:
+            self._waiting(result)
+
+    def wait(self, resume: Done) -> None:
+        """Call `resume` with the result, now or when it is there."""
+        if self._result:
+            resume(self._result[0])
+        else:
+            self._waiting = resume
 
 
 class Collectives:

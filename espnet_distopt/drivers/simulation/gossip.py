@@ -1,21 +1,21 @@
 """Gossip in a simulation: mail between learners, and exchanges of tensors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from torch import Tensor
 
-from espnet_distopt.drivers.simulation.cluster import Clock, Wire
+from espnet_distopt.drivers.simulation.clock import Clock
+from espnet_distopt.drivers.simulation.wire import Wire
 from espnet_distopt.effects import Exchange
 
 
-@dataclass(frozen=True, eq=False)
-class Transfer:
-    """One end of an exchange, under way: what this learner sent and will receive."""
+class Transfer(NamedTuple):
+    """One end of an exchange, under way: what this learner will receive and sent."""
 
-    sent: Tensor
     received: Tensor
+    sent: Tensor
 
 
 class VirtualGossip:
@@ -63,7 +63,7 @@ class VirtualGossip:
         return offer.tensor.nbytes
 
     def _send(self, sender: int, tensor: Tensor, receiver: int, sent: Tensor) -> None:
-        self.in_flight[receiver] = Transfer(sent, tensor.clone())
+        self.in_flight[receiver] = Transfer(received=tensor.clone(), sent=sent)
         when = self._wire.arrival(sender, receiver, tensor.nbytes)
         self._clock.at(when, partial(self._deliver, receiver))
 

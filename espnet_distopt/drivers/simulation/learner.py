@@ -1,23 +1,24 @@
-"""A virtual learner of a simulation: its training loop, and its two sides at run time.
+"""A virtual learner of a simulation: its replica and its training loop.
 
 The loop calls the algorithm where a `Session` does. Besides the algorithm's effects it
 yields four of its own, which only the simulation driver knows.
 """
 
+import copy
 import random
-from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build
 from espnet_distopt.drivers.simulation.cluster import Compute
-from espnet_distopt.effects import AwaitInvitation, AwaitStep, Exchange
+from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.learner import Learner
+from espnet_distopt.untrained import not_trained, running_statistics
 
 Gradient = Callable[[int], float]
 """Runs the forward and backward pass of a step, by its number; returns the loss."""
@@ -60,9 +61,6 @@ class Step:
 class VirtualLearner:
     """A replica, and the gradient that it descends.
 
-    Unlike a `Session`, it leaves alone what is not trained (buffers, frozen
-    parameters): let the replicas begin with equal ones.
-
     Attributes:
         bytes_sent: since the last `metrics`.
 
@@ -90,42 +88,72 @@ class VirtualLearner:
         size: int = 1,
         **options: Any,
     ) -> None:
+        self.model = model
         self.optimizer = optimizer
         self.gradient = gradient
         self.learner = Learner(model, optimizer, rank, size)
         self.algorithm = build(algorithm, options, self.learner)
         self.bytes_sent = 0
-        if self.algorithm.wants_gradients and size > 1:
+        self._watches = self.algorithm.wants_gradients and size > 1
+        if self._watches:
             self.learner.watch_backward(lambda: None)
+
+    def start(self) -> Program:
+        """Begin at learner 0's model, with what is not trained, too."""
+        for tensor in not_trained(self.model, self.learner):
+            yield Broadcast(tensor)
+        yield from self.algorithm.start(self.learner)
 
     def epoch(
         self, steps: int, compute: Compute, seed: int
     ) -> Generator[Any, Any, None]:
-        """Train for `steps` steps and finish the epoch."""
+        """Train for `steps` steps and finish the epoch.
+
+        Every program of the algorithm begins at a resumption of its own, after `Work`:
+        recordings count the sections of programs, here and in real processes.
+        """
+        learner, algorithm = self.learner, self.algorithm
+        yield from self.train(steps, compute, seed)
+        if algorithm.wants_gossip:
+            yield EndGossip()
+            yield Meet()
+        yield Work(0)
+        yield from algorithm.finish(learner)
+        learner.check_storage()
+
+    def train(
+        self, steps: int, compute: Compute, seed: int
+    ) -> Generator[Any, Any, None]:
+        """Train for `steps` steps of an epoch."""
         learner, algorithm = self.learner, self.algorithm
         for _ in range(steps):
             yield Work(compute.of(learner.rank, learner.steps))
             loss = self._descend(seed)
-            if algorithm.wants_gradients:
+            if self._watches:
                 yield from algorithm.after_backward(learner)
+                yield Work(0)
             self.optimizer.step()
             learner.steps += 1
             yield from algorithm.after_step(learner)
             yield Stepped(loss)
-        if algorithm.wants_gossip:
-            yield EndGossip()
-            yield Meet()
-        yield from algorithm.finish(learner)
-        learner.check_storage()
+
+    def consensus(self) -> Generator[Effect, Any, Tensor]:
+        """Average what BatchNorm has learnt; return the consensus model, (P,)."""
+        for statistics in running_statistics(self.model):
+            yield AllReduceMean(statistics)
+        return (yield from self.algorithm.consensus(self.learner))
 
     def _descend(self, seed: int) -> float:
         """Compute the gradient, with random numbers that no schedule can shift."""
         learner = self.learner
         key = f"{seed} gradient {learner.rank} {learner.steps}"
         self.optimizer.zero_grad()
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(random.Random(key).getrandbits(63))
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(random.Random(key).getrandbits(63))
+        try:
             return self.gradient(learner.steps)
+        finally:
+            torch.set_rng_state(before)
 
     def metrics(self) -> dict[str, float]:
         """Return figures since the last call: bytes sent, and the algorithm's."""
@@ -133,55 +161,21 @@ class VirtualLearner:
         self.bytes_sent = 0
         return figures
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state between epochs: tensors, numbers, strings, lists, dicts."""
+        untrained = not_trained(self.model, self.learner)
+        return {
+            "learner": self.learner.state_dict(),
+            "optimizer": copy.deepcopy(self.optimizer.state_dict()),
+            "algorithm": self.algorithm.state_dict(),
+            "untrained": [tensor.clone() for tensor in untrained],
+        }
 
-@dataclass
-class Side:
-    """The training or the gossip side of a learner, and the effect it waits for."""
-
-    rank: int
-    name: str
-    program: Generator[Any, Any, Any]
-    waits_for: Any = None
-    ended: bool = False
-    value: Any = None
-
-    def story(self) -> str:
-        """Return who waits for what."""
-        effect = self.waits_for
-        what = type(effect).__name__
-        match effect:
-            case Exchange(peer):
-                what += f" with {peer}"
-            case AwaitInvitation(peers):
-                what += f" from {', '.join(map(str, peers))}"
-        return f"{self.name} of learner {self.rank} for {what}"
-
-
-@dataclass
-class Sides:
-    """How far one learner has come in an epoch, and its mail: (sender, retired)."""
-
-    training: Side
-    gossip: Side
-    gossiping: bool = False
-    published: int = 0
-    seen: int = 0
-    ending: bool = False
-    mailbox: deque[tuple[int, bool]] = field(default_factory=deque)
-    retired: set[int] = field(default_factory=set)
-
-    def answer(self) -> tuple[bool, Any]:
-        """Return whether the gossip side's wait is over, and its result."""
-        match self.gossip.waits_for:
-            case AwaitStep():
-                over = self.published > self.seen or self.ending
-                self.seen = self.published
-                return over, not self.ending
-            case AwaitInvitation(peers):
-                while self.mailbox and not self.retired.issuperset(peers):
-                    sender, retired = self.mailbox.popleft()
-                    if not retired:
-                        return True, sender
-                    self.retired.add(sender)
-                return self.retired.issuperset(peers), None
-        return False, None
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.learner.load_state_dict(state["learner"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        untrained = not_trained(self.model, self.learner)
+        for tensor, saved in zip(untrained, state["untrained"], strict=True):
+            tensor.copy_(saved)

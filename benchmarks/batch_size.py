@@ -1,0 +1,101 @@
+"""Held-out loss against batch size: all-reduce beside AD-PSGD, 16 virtual learners.
+
+IBM's observation in miniature: how large can the batch become before a model that has
+seen the same number of samples is worse? Both methods get the same learning rates to
+choose from, by the held-out loss of seed 0. At the smallest batch, those are three
+given ones. At a batch r times larger, they are the best one of all-reduce there times
+r^0.5, r^0.75 and r. The best of each method and batch is then run with the other seeds.
+
+    FSDD=/path python benchmarks/batch_size.py --workers 2      # half an hour
+"""
+
+from dataclasses import dataclass, replace
+
+import digits
+from experiment import Best, best_rates, get_parser, plot, start
+from report import write_report
+from sweep import Sweep
+from training import ABOUT, Training, train
+
+METHODS = ("allreduce", "adpsgd")
+POWERS = (0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large the experiment is; batches are total ones."""
+
+    learners: int
+    samples: int
+    batches: tuple[int, ...]
+    base_rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+
+FULL = Size(
+    learners=16,
+    samples=131_072,
+    batches=(64, 256, 1024),
+    base_rates=(0.01, 0.03, 0.1),
+    seeds=(0, 1, 2),
+)
+QUICK = Size(
+    learners=4, samples=1024, batches=(16, 64), base_rates=(0.01, 0.03), seeds=(0, 1)
+)
+
+
+def measure(size: Size, sweep: Sweep) -> dict[tuple[str, int], Best]:
+    """Return what each method comes to at each batch."""
+    smallest = size.batches[0]
+
+    def cells(method: str, batch: int, rates: tuple[float, ...]) -> list[Training]:
+        cell = Training(
+            algorithm=method,
+            learners=size.learners,
+            batch=batch // size.learners,
+            samples=size.samples,
+            lr=0.0,
+            seed=size.seeds[0],
+        )
+        return [replace(cell, lr=rate) for rate in rates]
+
+    asked = {(m, smallest): cells(m, smallest, size.base_rates) for m in METHODS}
+    base = best_rates(sweep, asked, size.seeds[:1])["allreduce", smallest].lr
+    for batch in size.batches[1:]:
+        rates = tuple(base * (batch / smallest) ** power for power in POWERS)
+        asked |= {(method, batch): cells(method, batch, rates) for method in METHODS}
+    return best_rates(sweep, asked, size.seeds)
+
+
+def main() -> None:
+    """Run what is left to run; print the table; write it and a plot."""
+    args = get_parser(__doc__).parse_args()
+    size = QUICK if args.quick else FULL
+    best = measure(size, start("batch_size", args, train))
+    lines = [
+        "| algorithm | batch | steps | rate | held-out loss, mean (min - max) | "
+        "loss in training | other rates, seed 0 |",
+        "| :-- | --: | --: | --: | --: | --: | :-- |",
+    ]
+    for (method, batch), row in best.items():
+        lines.append(
+            f"| {method} | {batch} | {size.samples // batch} | {row.lr:.3g} | "
+            f"{row.held_out} | {row.trained:.3f} | {row.others} |"
+        )
+    caption = (
+        f"Simulated: {size.learners} virtual learners, {size.samples:,} samples in "
+        f"every training, {len(size.seeds)} seeds, SGD with momentum 0.9. {ABOUT}. "
+        "Every learner computes its own gradients, under allreduce too. The rate is "
+        f"the best of three by seed 0. Problem: {digits.ABOUT}."
+    )
+    data = [{"algorithm": m, "batch": b, **row.data()} for (m, b), row in best.items()]
+    path = write_report("batch_size", args.quick, args.out, lines, caption, data)
+    curves = {
+        method: {batch: best[method, batch].losses for batch in size.batches}
+        for method in METHODS
+    }
+    plot(path, curves, "samples in a step of all learners", "held-out loss")
+
+
+if __name__ == "__main__":
+    main()

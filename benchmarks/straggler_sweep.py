@@ -1,0 +1,99 @@
+"""How much one slow learner of 16 slows every algorithm: simulated, on a quadratic.
+
+All learners have equally many steps to make; one of them is 1, 2, 10 or 100 times
+slower. Throughput is the steps of all learners per virtual second between the slowest
+one's first step and the fastest one's last: so it is the pace at which batches are
+taken from a work queue, and neither the start nor how an epoch ends plays a part. It is
+divided by that without a straggler. The bound is (n - 1 + 1/s) / n: only the slow
+learner's steps are lost. Under hadpsgd the slow learner's node is slow, m learners: its
+bound is (n - m + m/s) / n.
+
+    python benchmarks/straggler_sweep.py          # less than a minute; one core
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from report import write_report
+from torch.optim import SGD, Adam
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.drivers.simulation import (
+    Compute,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
+from espnet_distopt.drivers.simulation.quadratic import Quadratic
+
+LEARNERS = 16
+SLOWDOWNS = (1, 2, 10, 100)
+STEPS = 500
+STEP_SECONDS = 0.3
+OPTIONS = {"hadpsgd": {"per_node": 4}, "diloco": {"period": 100}}
+"""Where the default makes no sense here: nodes, and a block longer than the run."""
+
+
+def throughput(name: str, slowdown: float, steps: int) -> float:
+    """Return steps of all learners a second, from everybody's first to one's last."""
+    problem = Quadratic(dimension=64)
+    learners = []
+    for rank in range(LEARNERS):
+        model, gradient = problem.replica(rank, LEARNERS)
+        make = Adam if name == "bmuf_adam" else SGD
+        optimizer = make(model.parameters(), lr=0.01)
+        options = OPTIONS.get(name, {})
+        learners.append(
+            VirtualLearner(model, optimizer, gradient, name, rank, LEARNERS, **options)
+        )
+    compute = Compute(seconds=STEP_SECONDS, slowdown={LEARNERS - 1: slowdown})
+    network = Network(between=Link(latency=0, bandwidth=float("inf")), per_node=1)
+    simulation = Simulation(learners, compute, network)
+    simulation.start()
+    simulation.epoch(steps)
+    record = simulation.record
+    begin = max(step.seconds for step in record if step.step == 1)
+    end = min(step.seconds for step in record if step.step == steps)
+    return sum(begin < step.seconds <= end for step in record) / (end - begin)
+
+
+def main() -> None:
+    """Measure, print the table and write it to benchmarks/results/."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer steps")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    args = parser.parse_args()
+    slowdowns, steps = (SLOWDOWNS[:3], 50) if args.quick else (SLOWDOWNS, STEPS)
+    torch.set_num_threads(1)
+    bound = [(LEARNERS - 1 + 1 / s) / LEARNERS for s in slowdowns]
+    rows = {}
+    for name in ALGORITHMS:
+        made = [throughput(name, s, steps) for s in slowdowns]
+        rows[name] = [figure / made[0] for figure in made]
+        print(name, *(f"{ratio:.3f}" for ratio in rows[name]), flush=True)
+    lines = [
+        "| algorithm | " + " | ".join(f"{s} times slower" for s in slowdowns) + " |",
+        "| :-- |" + " --: |" * len(slowdowns),
+    ]
+    for name, ratios in [*rows.items(), ("bound", bound)]:
+        lines.append(f"| {name} | " + " | ".join(f"{r:.3f}" for r in ratios) + " |")
+    options = ", ".join(
+        f"{name} with {key} {value}"
+        for name, conf in OPTIONS.items()
+        for key, value in conf.items()
+    )
+    caption = (
+        f"Simulated: {LEARNERS} virtual learners, one of them slower, {steps} steps "
+        "each; steps of all learners per virtual second between the slowest one's "
+        "first and the fastest one's last, relative to no straggler. Bound: (n - 1 + "
+        "1/s) / n; of hadpsgd, whose slow node has 4 learners, (n - 4 + 4/s) / n. A "
+        f"step takes {STEP_SECONDS} s, a message none. Defaults, but {options}."
+    )
+    data = {"slowdowns": slowdowns, "relative": rows, "bound": bound, "steps": steps}
+    write_report("straggler_sweep", args.quick, args.out, lines, caption, data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The arithmetic of Adasum: a tree of pairs, by Gram matrices.
+
+    Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
+
+Orthogonal vectors are added and parallel ones averaged. Of N vectors, adjacent pairs
+are combined, then adjacent pairs of the results, and so on; an odd last one is carried
+up. The rule is commutative but not associative: the order of learners belongs to it.
+
+The result is sum_i c_i g_i, and the c depend on nothing but the Gram matrix G of the
+vectors: partial results are rows of coefficients A and B, and a.b = A G B'. So learners
+need one exchange, not one for each level of the tree. Each parameter tensor has its own
+G and c. Dot products and sums are of float64, whatever the dtype of the vectors.
+
+A vector is zero, and its coefficient 1, if |a|^2 is below `TINY` or below `CANCELLED`
+of the sum of the absolute terms of A G A': what is left when two vectors cancel to
+within 3e-6 of their length is rounding. Then (a, b) give a + b. Without that rule a
+remainder, however small, would take away half of b's projection on it. Above it,
+the relative error, beside a tree of the vectors themselves, is up to about 1e-15 times
+the square of length / remainder.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.learner import Slot
+
+TINY = math.sqrt(torch.finfo(torch.float64).tiny)
+CANCELLED = 1e-12
+LONGEST = 1 << 16
+"""Columns of a block that are converted to float64 at a time."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Columns [start, stop) of a block belong to parameter tensor `tensor`."""
+
+    tensor: int
+    start: int
+    stop: int
+
+    def of(self, block: Tensor) -> Tensor:
+        """Return these columns of `block` (N, S) in float64."""
+        return block[:, self.start : self.stop].double()
+
+
+def spans(slots: Sequence[Slot], start: int, stop: int) -> list[Span]:
+    """Return what elements [start, stop) of the flat buffer hold of each tensor.
+
+    Padding behind the last slot is in no span.
+    """
+    found = []
+    for tensor, slot in enumerate(slots):
+        end = min(slot.stop, stop)
+        for begin in range(max(slot.start, start), end, LONGEST):
+            stops = min(begin + LONGEST, end)
+            found.append(Span(tensor, begin - start, stops - start))
+    return found
+
+
+def gram(block: Tensor, parts: Sequence[Span], tensors: int) -> Tensor:
+    """Return the Gram matrices (tensors, N, N) of the rows of `block` (N, S)."""
+    size = len(block)
+    matrices = block.new_zeros(tensors, size, size, dtype=torch.float64)
+    for span in parts:
+        rows = span.of(block)
+        matrices[span.tensor].addmm_(rows, rows.T)
+    return matrices
+
+
+def coefficients(matrices: Tensor) -> Tensor:
+    """Return c (L, N), the coefficients of N vectors, from `matrices` (L, N, N)."""
+    tensors, size, _ = matrices.shape
+    rows = torch.eye(size, dtype=matrices.dtype, device=matrices.device)
+    rows = rows.expand(tensors, size, size)
+    magnitudes = matrices.abs()
+    while (count := rows.shape[1]) > 1:
+        last = rows[:, count - count % 2 :]
+        a, b = rows[:, 0 : count - 1 : 2], rows[:, 1:count:2]
+        dot = (a @ matrices * b).sum(-1, keepdim=True)
+        a = (1 - dot / (2 * _square(a, matrices, magnitudes))) * a
+        b = (1 - dot / (2 * _square(b, matrices, magnitudes))) * b
+        rows = torch.cat([a + b, last], dim=1)
+    return rows[:, 0]
+
+
+def _square(rows: Tensor, matrices: Tensor, magnitudes: Tensor) -> Tensor:
+    """Return |.|^2 of partial results `rows` (L, n, N), infinite for zero vectors."""
+    square = (rows @ matrices * rows).sum(-1, keepdim=True)
+    terms = (rows.abs() @ magnitudes * rows.abs()).sum(-1, keepdim=True)
+    zero = (square < TINY) | (square < CANCELLED * terms)
+    return square.masked_fill(zero, math.inf)
+
+
+def combine(block: Tensor, parts: Sequence[Span], c: Tensor) -> Tensor:
+    """Return sum_i c_i block_i, (S,), with the coefficients (L, N) of each tensor."""
+    result = torch.zeros_like(block[0])
+    for span in parts:
+        # No matmul: fused multiply-adds would leave a rest of vectors that cancel.
+        terms = span.of(block).mul_(c[span.tensor].unsqueeze(1))
+        result[span.start : span.stop] = terms.sum(0)
+    return result

@@ -1,0 +1,67 @@
+"""What happens at the end of a block of local steps: the numbers that tell apart
+BMUF, Local SGD, SlowMo and DiLoCo, which are one algorithm (see `bmuf`).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from espnet_distopt.algorithms.block_moments import Fate
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRule:
+    """How the mean of a block becomes the start of the next one.
+
+    Attributes:
+        momentum: block momentum (eta).
+        block_lr: block learning rate (zeta).
+        nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
+        warmup: steps until which blocks are plain averages.
+        follows_lr: the filtered update grows and shrinks with the learning rate.
+        evaluates_start: the model to evaluate is the start of the next block.
+        moments: what becomes of the optimizer's moments.
+
+    Raises:
+        InputError: a number out of range.
+    """
+
+    momentum: float
+    block_lr: float = 1.0
+    nesterov: bool = False
+    warmup: int = 0
+    follows_lr: bool = False
+    evaluates_start: bool = False
+    moments: Literal[Fate, "local"] = "local"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be in [0, 1), not {self.momentum}")
+        if self.warmup < 0:
+            raise InputError(f"warmup must be >= 0, not {self.warmup}")
+        if not 0 < self.block_lr < math.inf:
+            raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig:
+    """Options of every algorithm of the family.
+
+    Attributes:
+        period: steps in a block (tau).
+
+    Raises:
+        InputError: a number out of range.
+    """
+
+    period: int = 8
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise InputError(f"period must be >= 1, not {self.period}")
+        self.rule(size=1)  # checks its own numbers
+
+    def rule(self, size: int) -> BlockRule:
+        """Return the rule for `size` learners."""
+        raise NotImplementedError

@@ -1,0 +1,151 @@
+"""Hierarchical AD-PSGD (H-ADPSGD; Zhang et al., Interspeech 2019, arXiv 1907.05701).
+
+The learners of a node step together, on the mean of their gradients: they are one super
+learner. Super learners average their replicas pairwise, as in `adpsgd`:
+
+    g_s = sum_j w_j g_{s,j}(x_s) / sum_j w_j      over the learners j of node s
+    X_{k+1} = X_k W_k - lr g_s(X_{k-tau_k}) e_s^T
+
+    paper                 here
+    super learner s       a node: `per_node` ranks in a row
+    its all-reduce        `gradient_mean` among the node's ranks, in every step
+    W_k                   an `Exchange` between the leaders (first ranks) of two nodes
+
+A leader's gossip brings corrections when it may; at the end of a step the leader tells
+its node whether there is one now, and passes it on. So all replicas of a node stay
+equal, bit for bit. One node is `allreduce`; one learner a node is `adpsgd`.
+
+Cost a step, for n bytes of parameters and m learners a node: 2n(m-1)/m inside the node,
+and n more when a correction has come; between nodes n at most, beside the computation.
+Memory: 2P elements (gradient and correction); 3P more for a leader, plus its driver's
+receive buffer.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.algorithms.adpsgd import Adpsgd, AdpsgdConfig, place
+from espnet_distopt.algorithms.gradient_mean import pack, unpack
+from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
+from espnet_distopt.errors import InputError
+from espnet_distopt.learner import Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class HadpsgdConfig(AdpsgdConfig):
+    """Options of `hadpsgd`: those of `adpsgd`, between nodes, and one more.
+
+    Attributes:
+        per_node: learners on each node; ranks are numbered node by node. None: as many
+            as the launcher says.
+    """
+
+    per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per_node is not None and self.per_node < 1:
+            raise InputError(f"per_node must be >= 1, not {self.per_node}")
+
+
+class Hadpsgd(Adpsgd):
+    """AD-PSGD between nodes, synchronous SGD inside each.
+
+    Attributes:
+        node: ranks of this learner's node.
+        leads: this learner is the one of its node that talks to other nodes.
+
+    Raises:
+        InputError: nobody says how many learners a node has, or the nodes would have
+            unequal numbers of them.
+    """
+
+    def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
+        per_node = _per_node(config, learner)
+        first = learner.rank // per_node * per_node
+        self.node = tuple(range(first, first + per_node))
+        self.leads = learner.rank == first
+        self.wants_gradients = per_node > 1
+        self._leaders = tuple(range(0, learner.size, per_node))
+        super().__init__(config, learner)
+        several = len(self._leaders) > 1
+        self._correction = learner.params.new_empty(
+            learner.params.numel() if several else 0
+        )
+
+    @classmethod
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if the nodes would have unequal numbers of learners."""
+        per_node = config.per_node
+        if per_node is not None and size % per_node:
+            raise InputError(
+                f"{size} learners do not make nodes of per_node = {per_node} each"
+            )
+
+    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
+        """Leaders are placed by the numbers of their nodes; others talk to nobody."""
+        number, count = self._leaders.index(self.node[0]), len(self._leaders)
+        active, nodes = place(self.config, number, count)
+        return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
+
+    def after_backward(self, learner: Learner) -> Program:
+        """Average the gradients of the node, weighted by samples.
+
+        Raises:
+            UnequalStepsError: another learner of the node has come to the end of its
+                epoch.
+        """
+        unpack(learner, (yield AllReduceMean(pack(learner), self.node)))
+
+    def end_steps(self, learner: Learner) -> Program:
+        """Check that the whole node has come to the end of its epoch.
+
+        Raises:
+            UnequalStepsError: another learner of the node has not.
+        """
+        if self.wants_gradients:
+            mean = yield AllReduceMean(pack(learner, ended=True), self.node)
+            unpack(learner, mean, ended=True)
+
+    def _correct(self, learner: Learner) -> Program:
+        """Apply, in the whole node, what its leader's gossip has brought; publish."""
+        if len(self._leaders) == 1:
+            return
+        taken = torch.zeros(1)  # on the CPU: no step waits for a GPU to read it
+        if self.leads:
+            taken.fill_(self.published.take(self._correction))
+        if (yield from self._from_leader(taken)).item():
+            learner.params.add_((yield from self._from_leader(self._correction)))
+        self.published.refresh()
+
+    def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Overwrite `tensor` by the leader's; returns it."""
+        if len(self.node) > 1:
+            yield Broadcast(tensor, self.node)
+        return tensor
+
+    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Replace `tensor` by its mean over the nodes, whose replicas are equal."""
+        if self.leads:
+            yield AllReduceMean(tensor, self._leaders)
+        return (yield from self._from_leader(tensor))
+
+
+def _per_node(config: HadpsgdConfig, learner: Learner) -> int:
+    """Return the learners of a node: as configured, or as the launcher says."""
+    per_node = config.per_node or learner.per_node
+    if per_node is None and learner.size > 1:
+        raise InputError(
+            "hadpsgd must know how many learners a node has, and the launcher does not "
+            "say so: set per_node in distopt_conf"
+        )
+    if per_node is not None and learner.size % per_node:
+        raise InputError(
+            f"{learner.size} learners do not make nodes of {per_node} each, as the "
+            "launcher says: set per_node in distopt_conf"
+        )
+    return per_node or 1

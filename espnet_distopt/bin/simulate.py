@@ -1,0 +1,215 @@
+"""Train with virtual learners: how algorithms converge, and how fast they would be."""
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from espnet_distopt.errors import InputError, one_line_errors
+
+if TYPE_CHECKING:
+    from espnet_distopt.drivers.simulation.outcome import Method, Outcome, Point
+    from espnet_distopt.drivers.simulation.trial import Trial
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Simulate trainings of N learners in one process: the algorithms "
+        "and the gradients are real, time is virtual. Prints a table; --out gets it as "
+        "table.md, with results.json and plots.",
+        epilog="Example: --algorithm allreduce adpsgd bmuf --learners 1 4 16 "
+        "--straggler 0:10 --model_bytes 165e6 --out exp/simulated",
+    )
+    _add_training(parser.add_argument_group("training"))
+    _add_problem(parser.add_argument_group("problem"))
+    _add_compute(parser.add_argument_group("compute"))
+    _add_network(parser.add_argument_group("network"))
+    parser.add_argument(
+        "--out", type=Path, help="directory to write; earlier results are replaced"
+    )
+    return parser
+
+
+def _add_training(group: Any) -> None:
+    add = group.add_argument
+    add("--algorithm", nargs="+", default=[], help="default: allreduce adpsgd")
+    add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of those of --algorithm that know it (repeatable)",
+    )
+    add(
+        "--distopt_config",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="YAML",
+        help="also run what these files' distopt and distopt_conf say",
+    )
+    add(
+        "--learners",
+        nargs="+",
+        type=int,
+        default=[16],
+        metavar="N",
+        help="several numbers give a speed-up curve (default 16)",
+    )
+    add(
+        "--batch_size",
+        type=int,
+        default=256,
+        help="samples of a step of all learners together (default 256)",
+    )
+    add("--samples", type=int, help="of an epoch (default: the problem's)")
+    add("--epochs", type=int, default=10, help="evaluations (default 10)")
+    add("--optim", choices=("sgd", "adam"), default="sgd", help="default: sgd")
+    add("--lr", type=float, default=0.1, help="learning rate (default 0.1)")
+    add("--momentum", type=float, default=0.0, help="of sgd (default 0)")
+    add("--seed", type=int, default=0, help="of everything (default 0)")
+
+
+def _add_problem(group: Any) -> None:
+    group.description = "Without --config: a noisy quadratic."
+    add = group.add_argument
+    add("--dimension", type=int, default=256, help="parameters (default 256)")
+    add("--condition", type=float, default=100.0, help="number (default 100)")
+    add("--noise", type=float, default=1.0, help="of one sample (default 1)")
+    add("--config", type=Path, metavar="YAML", help="of an ESPnet training")
+    add(
+        "--train_args",
+        metavar="'ARGS'",
+        help="what else bin.asr_train gets: token list, data paths and so on; its "
+        "optimizer and its batches are not used",
+    )
+
+
+def _add_compute(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--step_seconds",
+        type=float,
+        default=0.3,
+        help="a learner's step, with the most learners of --learners; with fewer each "
+        "has more samples and takes proportionally longer (default 0.3)",
+    )
+    add("--spread", type=float, default=0.0, help="log-normal sigma (default 0)")
+    add(
+        "--trace",
+        type=Path,
+        help="draw steps from these measured ones: seconds, one a line",
+    )
+    add(
+        "--straggler",
+        nargs="+",
+        default=[],
+        metavar="RANK:FACTOR",
+        help="this learner is so many times slower",
+    )
+    add(
+        "--crash",
+        nargs="+",
+        default=[],
+        metavar="RANK:SECONDS",
+        help="this learner stops for ever at this time",
+    )
+
+
+def _add_network(group: Any) -> None:
+    group.description = "Seconds one way, and bytes a second."
+    add = group.add_argument
+    add("--latency", type=float, default=1e-4, help="default 1e-4")
+    add("--bandwidth", type=float, default=1.25e9, help="default 1.25e9")
+    add("--per_node", type=int, default=1, help="learners of a node (default 1)")
+    add("--inside_latency", type=float, default=1e-5, help="in a node (default 1e-5)")
+    add("--inside_bandwidth", type=float, default=2e10, help="in a node (default 2e10)")
+    add(
+        "--loss",
+        type=float,
+        default=0.0,
+        help="probability that a message of a gossip is lost, and sent again "
+        "(default 0)",
+    )
+    add(
+        "--model_bytes",
+        type=float,
+        help="let messages take as long as those of a model of this size (default: the "
+        "problem's); all grow by the same factor",
+    )
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    # Late, so that --help doesn't wait for torch.
+    from espnet_distopt.drivers.simulation.arguments import methods_of, trial_of
+    from espnet_distopt.drivers.simulation.report import report
+
+    methods, trial = methods_of(args), trial_of(args)
+    sizes = dict.fromkeys(args.learners)
+    runs = [(method, size) for method in methods for size in sizes]
+    for method, size in runs:
+        trial.check(method, size)
+    with _new_results(args.out) as folder:
+        outcomes = [trial.run(*run, _log(*run, args.epochs)) for run in runs]
+        text = report(trial, outcomes, sys.argv[1:] if cmd is None else cmd)
+        print(f"\n{text}", end="")
+        if folder is not None:
+            _write(folder, text, args.seed, trial, outcomes)
+
+
+def _log(method: "Method", learners: int, epochs: int) -> Callable[["Point"], None]:
+    epoch = 0
+
+    def log(point: "Point") -> None:
+        nonlocal epoch
+        print(
+            f"{method.name}, {learners} learners: epoch {epoch}/{epochs}, "
+            f"{point.samples} samples, {point.seconds:.1f} s of virtual time, "
+            f"held-out loss {point.loss:.5g}",
+            flush=True,
+        )
+        epoch += 1
+
+    return log
+
+
+def _new_results(out: Path | None) -> AbstractContextManager[Path | None]:
+    """Give the directory that becomes `out` if all goes well."""
+    if out is None:
+        return nullcontext()
+    from espnet_distopt.data.kaldi_dir import whole_directory
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError("--out needs matplotlib: pip install matplotlib")
+    return whole_directory(out, marker="table.md")
+
+
+def _write(
+    folder: Path, text: str, seed: int, trial: "Trial", outcomes: Sequence["Outcome"]
+) -> None:
+    import torch
+
+    from espnet_distopt.drivers.simulation.plots import plot
+
+    results = {
+        "simulated": True,
+        "problem": trial.problem.describe(),
+        "seed": seed,
+        "torch": torch.__version__,
+        "trials": [outcome.to_dict() for outcome in outcomes],
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    plot(outcomes, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Collectives of the process-group driver, all on the training thread.
+
+Each is begun and then waited for; those that an algorithm begins itself differ only in
+what runs in between. Messages to neighbours go over gloo from CPU memory (pinned for a
+GPU): NCCL's point-to-point operations and collectives of several groups can deadlock.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.drivers.groups import Group, Groups
+from espnet_distopt.effects import (
+    AllGather,
+    AllReduceMean,
+    AllToAll,
+    Broadcast,
+    NeighbourAllGather,
+)
+
+Collective = AllReduceMean | Broadcast | AllToAll | AllGather | NeighbourAllGather
+
+TAG = 11
+"""Of messages to neighbours; those of a pair arrive in the order of their posting."""
+
+_NAMES = {
+    AllReduceMean: "an all-reduce",
+    Broadcast: "a broadcast",
+    AllToAll: "an all-to-all",
+    AllGather: "an all-gather",
+    NeighbourAllGather: "an exchange with neighbours",
+}
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A collective that has begun.
+
+    Attributes:
+        what: it is, for messages.
+        works: to be waited for.
+        finish: returns the result when they are through.
+        kept: what must live until then.
+    """
+
+    what: str
+    works: list[Any]
+    finish: Callable[[], Tensor]
+    kept: object = None
+
+
+class Collectives:
+    """Carries out collectives between processes.
+
+    Args:
+        groups: to carry them out in; None: there is one learner alone.
+        spent: gets the seconds waited ("comm_time") and the bytes sent ("bytes").
+    """
+
+    def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
+        self._groups = groups
+        self._spent = spent
+
+    def begin(self, effect: Collective) -> InFlight:
+        """Begin `effect` and return at once.
+
+        Raises:
+            PeerLostError: one of its learners has died; the message names it.
+        """
+        what, groups = _NAMES[type(effect)], self._groups
+        if isinstance(effect, NeighbourAllGather):
+            if groups is None or not effect.peers:
+                return InFlight(what, [], lambda: alone(effect))
+            self._spent["bytes"] += effect.tensor.nbytes * len(effect.peers)
+            with self._on_network(what):
+                return _send_to_neighbours(what, effect, groups.messages)
+        if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
+            return InFlight(what, [], lambda: alone(effect))
+        group = groups.of(ranks, effect.tensor)
+        self._spent["bytes"] += _bytes_sent(effect, len(ranks))
+        with self._on_network(what):
+            return _begin_in_group(what, effect, group, len(ranks))
+
+    def wait(self, handle: InFlight) -> Tensor:
+        """Wait for what has begun, and return its result.
+
+        Raises:
+            PeerLostError: one of its learners has died; the message names it.
+        """
+        if handle.works:
+            with self._on_network(handle.what):
+                for work in handle.works:
+                    work.wait()
+        return handle.finish()
+
+    @contextmanager
+    def _on_network(self, what: str) -> Generator[None, None, None]:
+        start = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            assert self._groups is not None
+            raise self._groups.watch.explain(error, what) from error
+        finally:
+            self._spent["comm_time"] += time.perf_counter() - start
+
+
+def alone(effect: Collective) -> Tensor:
+    """Return the result of a collective that has but one learner."""
+    match effect:
+        case AllToAll(tensor):
+            return tensor.clone()
+        case AllGather(tensor):
+            return tensor[None].clone()
+        case NeighbourAllGather(tensor):
+            return tensor.new_empty((0, *tensor.shape))
+        case _:
+            return effect.tensor
+
+
+def _begin_in_group(
+    what: str,
+    effect: AllReduceMean | Broadcast | AllToAll | AllGather,
+    group: Group,
+    size: int,
+) -> InFlight:
+    tensor = effect.tensor
+    match effect:
+        case AllReduceMean():
+            work = group.allreduce([tensor])
+            return InFlight(what, [work], lambda: tensor.div_(size))
+        case Broadcast():
+            return InFlight(what, [group.broadcast(tensor, 0)], lambda: tensor)
+        case AllToAll():
+            received = torch.empty_like(tensor)
+            work = group.alltoall_base(received, tensor, [], [])
+        case AllGather():
+            received = tensor.new_empty((size, *tensor.shape))
+            work = group._allgather_base(received.view(-1), tensor.reshape(-1))
+    return InFlight(what, [work], lambda: received, tensor)
+
+
+def _send_to_neighbours(
+    what: str, effect: NeighbourAllGather, group: Group
+) -> InFlight:
+    """Post all sends and receives before any wait: no order of learners matters."""
+    tensor, peers = effect.tensor, effect.peers
+    pinned = tensor.is_cuda
+    sent = tensor.contiguous()
+    if pinned:
+        sent = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
+    shape = (len(peers), *tensor.shape)
+    received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
+    works = []
+    for peer, row in zip(peers, received, strict=True):
+        works.append(group.send([sent], peer, TAG))
+        works.append(group.recv([row], peer, TAG))
+    return InFlight(what, works, lambda: received.to(tensor.device), sent)
+
+
+def _bytes_sent(effect: Collective, size: int) -> int:
+    """Return the bytes that each of `size` learners sends."""
+    n = effect.tensor.nbytes
+    match effect:
+        case AllReduceMean():
+            return 2 * n * (size - 1) // size
+        case AllToAll():
+            return n * (size - 1) // size
+        case AllGather():
+            return n * (size - 1)
+        case _:
+            return n
