@@ -5,7 +5,7 @@ those of one learner. The mean is `allreduce`; the sum is `allreduce` with an N-
 rate, in which the update is the sum of what the learners would add. Adasum lies in
 between: the sum of orthogonal updates, the mean of parallel ones.
 
-    FSDD=/path python benchmarks/adasum.py --workers 2      # a quarter of an hour
+    FSDD=/path python benchmarks/adasum.py --workers 2      # 20 minutes
 """
 
 from dataclasses import replace

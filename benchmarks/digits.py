@@ -21,12 +21,14 @@ from espnet_distopt.data.kaldi_dir import whole_directory, write_table
 from espnet_distopt.espnet.simulated import EspnetProblem
 
 ROOT = Path(__file__).parent.parent
-DATA = ROOT / "build" / "benchmarks" / "digit_pairs"
 DIGITS = 2
 SETS = {"train": (6000, range(10, 50)), "valid": (600, range(10))}
 """Strings, and which of the 50 recordings of each digit and speaker they are of."""
 LONGEST = 0.6
-"""Seconds of a recording that is used; about nine in ten are no longer."""
+"""Seconds of a recording that is used; nine in ten are no longer."""
+KIND = f"{DIGITS} of {LONGEST:g} s"
+DATA = ROOT / "build" / "benchmarks" / KIND.replace(" ", "_")
+"""Another choice of the above has another place, except for SETS."""
 MODEL = ("num_layers=1", "hidden_size=48", "output_size=48")
 ABOUT = (
     "pairs of digits from FSDD by six speakers, 6,000 for training and 600 of other "

@@ -8,7 +8,7 @@ divided by that without a straggler. The bound is (n - 1 + 1/s) / n: only the sl
 learner's steps are lost. Under hadpsgd the slow learner's node is slow, m learners: its
 bound is (n - m + m/s) / n.
 
-    python benchmarks/straggler_sweep.py          # less than a minute; one core
+    python benchmarks/straggler_sweep.py          # two minutes; one core
 """
 
 import argparse
@@ -30,9 +30,9 @@ from espnet_distopt.drivers.simulation.quadratic import Quadratic
 
 LEARNERS = 16
 SLOWDOWNS = (1, 2, 10, 100)
-STEPS = 500
+STEPS = 300
 STEP_SECONDS = 0.3
-OPTIONS = {"hadpsgd": {"per_node": 4}, "diloco": {"period": 100}}
+OPTIONS = {"hadpsgd": {"per_node": 4}, "diloco": {"period": 20}}
 """Where the default makes no sense here: nodes, and a block longer than the run."""
 
 

@@ -41,7 +41,7 @@ class Training:
     seed: int
     optim: str = "sgd"
     options: tuple[tuple[str, Any], ...] = ()
-    problem: str = f"{digits.MODEL} {digits.SETS} {WARM_UP} {DROP} {CLIP}"
+    problem: str = f"{digits.KIND} {digits.MODEL} {WARM_UP} {DROP} {CLIP}"
 
     def __str__(self) -> str:
         options = "".join(f", {name} {value}" for name, value in self.options)

@@ -79,7 +79,10 @@ class Moments:
         if not self._counts_steps:
             return []
         state = self._learner.optimizer.state
-        return [float(state[p].get("step", 0.0)) for p in self._learner.parameters]
+        # not state[p], which would make an empty state
+        return [
+            float(state.get(p, {}).get("step", 0.0)) for p in self._learner.parameters
+        ]
 
     def set_steps(self, steps: list[float]) -> None:
         """Write step counts; Adam's bias correction accepts fractional ones.

@@ -22,7 +22,8 @@ class Published:
     """Double-buffered copy of `learner.params`, and the corrections not yet applied.
 
     Invariant: the newest copy is the live parameters as of the last `publish` or
-    `refresh`, plus the corrections since. Memory: 3 (P,) tensors, or nothing.
+    `refresh`, plus the corrections not applied by then, and those since. Memory: 3 (P,)
+    tensors, or nothing.
 
     Attributes:
         staleness: how many own steps lay between a sent copy and the application of
@@ -60,8 +61,9 @@ class Published:
     def take(self, into: Tensor) -> bool:
         """Training side: move the pending corrections into `into` (P,).
 
-        The caller applies them before its step ends, and calls `refresh`; meanwhile
-        gossip may bring others. Returns False, `into` untouched, if there are none.
+        The caller has called `refresh`, and applies them before its step ends;
+        meanwhile gossip may bring others. Returns False, `into` untouched, if there
+        are none.
         """
         if not self._unapplied:
             return False

@@ -122,6 +122,7 @@ class Session:
         """End an epoch: wait for all learners, and end their gossip and blocks."""
         if self.algorithm.wants_gossip:
             self._start_gossip()
+            self._train(self.algorithm.end_steps(self.learner))
             self.driver.stop_gossip()
             self._gossiping = False
             # Others may be far behind. Where learners step together they are not, and

@@ -110,18 +110,19 @@ def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     assert taken.item() == 7
     copy.lend()
     copy.correct(vector(2.0))
+    learner.params.add_(10)
+    copy.refresh()
     assert copy.take(taken)
     assert taken.item() == 1
     assert not copy.take(taken)
-    assert copy.lend().item() == 1  # the newest copy has it all the same
-    copy.correct(vector(5.0))
+    assert copy.lend().item() == 11  # the newest copy has it all the same
+    copy.correct(vector(15.0))
     learner.params.add_(taken)
-    copy.refresh()
-    assert learner.params.item() == 1
-    assert copy.lend().item() == 3
+    assert learner.params.item() == 11
+    assert copy.lend().item() == 13
     copy.give_back()
     copy.publish()
-    assert learner.params.item() == 3
+    assert learner.params.item() == 13
     assert copy.staleness.total() == 2
 
 

@@ -34,7 +34,7 @@ def pull(model: Point, target: float) -> Callable[[int], float]:
 def noisy(model: Point) -> Callable[[int], float]:
     def gradient(_: int) -> float:
         loss = (model.x * torch.randn_like(model.x)).sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
     return gradient
@@ -45,7 +45,7 @@ def along(model: Point, gradients: Sequence[float]) -> Callable[[int], float]:
 
     def gradient(step: int) -> float:
         loss = (model.x * gradients[step]).sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
     return gradient
@@ -101,7 +101,7 @@ def x(virtual: VirtualLearner) -> list[float]:
 def drop(model: Point) -> Callable[[int], float]:
     def gradient(_: int) -> float:
         loss = nn.functional.dropout(model.x.expand(8, 2)).sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
     return gradient

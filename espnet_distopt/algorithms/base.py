@@ -43,6 +43,13 @@ class Algorithm:
         """After each attempted step."""
         yield from ()
 
+    def end_steps(self, learner: Learner) -> Program:
+        """Where there is gossip: after a learner's last step of an epoch.
+
+        It has not waited for anybody yet, and its gossip still runs.
+        """
+        yield from ()
+
     def gossip(self, learner: Learner) -> Program:
         """Beside the training loop, from the first step of an epoch to its last."""
         yield from ()

@@ -112,15 +112,15 @@ class Hadpsgd(Adpsgd):
             unpack(learner, mean, ended=True)
 
     def _correct(self, learner: Learner) -> Program:
-        """Apply, in the whole node, what its leader's gossip has brought; publish."""
+        """Publish; apply, in the whole node, what its leader's gossip has brought."""
         if len(self._leaders) == 1:
             return
+        self.published.refresh()  # before others ask while the node is told
         taken = torch.zeros(1)  # on the CPU: no step waits for a GPU to read it
         if self.leads:
             taken.fill_(self.published.take(self._correction))
         if (yield from self._from_leader(taken)).item():
             learner.params.add_((yield from self._from_leader(self._correction)))
-        self.published.refresh()
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Overwrite `tensor` by the leader's; returns it."""

@@ -240,9 +240,10 @@ def blocks_of_two(replicas: list[Replica], late: int, blocks: int) -> None:
             run(*(r.algorithm.after_step(r.learner) for r in replicas))
 
 
-def two(size: int = 2) -> list[Replica]:
+def two(size: int = 2, **options: Any) -> list[Replica]:
     return [
-        Replica.of("bmuf_adam", Two(), ADAM, r, size, period=2) for r in range(size)
+        Replica.of("bmuf_adam", Two(), ADAM, r, size, period=2, **options)
+        for r in range(size)
     ]
 
 
@@ -251,9 +252,14 @@ def estimate(replica: Replica, parameter: Tensor, decay: float = 0.9) -> float:
     return float(state["exp_avg"] / (1 - decay ** state["step"].double()))
 
 
-def test_a_parameter_used_by_one_learner_only_shifts_no_other() -> None:
+@pytest.mark.parametrize(
+    ("fate", "steps"), [("extrapolate", (5.125, 10.25)), ("average", (3.0, 6.0))]
+)
+def test_a_parameter_used_by_one_learner_only_shifts_no_other(
+    fate: str, steps: tuple[float, float]
+) -> None:
     """Rule 3: a flat vector without it would pair `b` of one with `a` of the other."""
-    replicas = two()
+    replicas = two(moments=fate)
     for _ in range(6):
         for replica in replicas:
             rank = replica.learner.rank
@@ -264,13 +270,31 @@ def test_a_parameter_used_by_one_learner_only_shifts_no_other() -> None:
             replica.optimizer.step()
             replica.learner.steps += 1
         run(*(r.algorithm.after_step(r.learner) for r in replicas))
-    for name in ("a", "b"):
+    for name, count in zip("ab", steps, strict=True):
         states = [r.optimizer.state[getattr(r.model, name)] for r in replicas]
+        assert states[0]["step"] == count
         for key in ("exp_avg", "exp_avg_sq", "step"):
             assert torch.equal(states[0][key], states[1][key])
     assert torch.equal(replicas[0].learner.params, replicas[1].learner.params)
     assert estimate(replicas[0], replicas[0].model.b) == pytest.approx(5, rel=1e-6)
     assert replicas[0].optimizer.state[replicas[0].model.a]["exp_avg"] < 2
+
+
+def test_each_group_has_its_own_decays() -> None:
+    def make(parameters: Iterable[nn.Parameter]) -> Adam:
+        decays = [(0.9, 0.99), (0.5, 0.8)]
+        groups = zip(parameters, decays, strict=True)
+        return Adam([{"params": [p], "betas": b} for p, b in groups], eps=0.0)
+
+    replicas = [
+        Replica.of("bmuf_adam", Two(), make, rank, 2, period=2) for rank in (0, 1)
+    ]
+    blocks_of_two(replicas, late=0, blocks=3)
+    model = replicas[0].model
+    for parameter, first, second in ((model.a, 0.9, 0.99), (model.b, 0.5, 0.8)):
+        assert estimate(replicas[0], parameter, first) == pytest.approx(2, rel=1e-6)
+        v = replicas[0].optimizer.state[parameter]["exp_avg_sq"].item()
+        assert v / (1 - second**10.25) == pytest.approx(4, rel=1e-6)
 
 
 def test_a_parameter_never_used_has_zero_moments() -> None:

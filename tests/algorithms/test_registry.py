@@ -10,11 +10,11 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
 WRONG: list[tuple[str, dict[str, Any], int, str]] = [
-    ("bmuff", {}, 2, "unknown algorithm 'bmuff'; there are: adpsgd, allreduce, bmuf"),
+    ("bmuff", {}, 2, "unknown algorithm 'bmuff'; there are: adasum, adpsgd, allreduce"),
     ("", {}, 2, "unknown algorithm ''"),
     ("bmuf", {"tau": 8}, 2, "distopt_conf of bmuf: unknown option 'tau'"),
     ("bmuf_adam", {"period": -1}, 2, "distopt_conf of bmuf_adam: period must be >= 1"),
-    ("adpsgd", {}, 3, "even number of them, not 3"),
+    ("hadpsgd", {"per_node": 2}, 3, "3 learners do not make nodes of per_node = 2"),
     ("allreduce", {}, 0, "number of learners must be >= 1, not 0"),
 ]
 
@@ -32,7 +32,7 @@ def test_what_cannot_run_is_refused(
 def test_every_algorithm_is_built_by_name(name: str, size: int) -> None:
     check(name, {}, size)
     model = torch.nn.Linear(2, 2)
-    learner = Learner(model, torch.optim.Adam(model.parameters()), 0, size)
+    learner = Learner(model, torch.optim.Adam(model.parameters()), 0, size, per_node=1)
     algorithm = build(name, {}, learner)
     assert isinstance(algorithm, ALGORITHMS[name][0])
     assert isinstance(algorithm.state_dict(), dict)

@@ -142,3 +142,10 @@ def test_a_recording_counts_the_sections_of_programs() -> None:
     assert simulation.recordings == {
         rank: [*step, *step, *[("training", None)] * 2] for rank in range(4)
     }
+
+
+def test_gossip_of_a_learner_without_steps_begins_before_its_end() -> None:
+    simulation = cluster("adpsgd", 0, recording=True)
+    simulation.epoch([3, 0, 3, 3])
+    first, second, *_ = simulation.recordings[1]
+    assert (first, second) == (("gossip", None), ("training", None))

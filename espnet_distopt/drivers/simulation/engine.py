@@ -17,6 +17,7 @@ from espnet_distopt.drivers.simulation.gossip import VirtualGossip
 from espnet_distopt.drivers.simulation.learner import (
     EndGossip,
     Meet,
+    StartGossip,
     Step,
     Stepped,
     VirtualLearner,
@@ -187,6 +188,10 @@ class Engine:
                 self._stepped(Step(self.clock.now / 1e9, side.rank, steps, loss))
                 sides.published += 1
                 self._let_gossip(sides)
+                self._resume(side)
+            case StartGossip():
+                if not sides.gossiping:
+                    self._let_gossip(sides)
                 self._resume(side)
             case EndGossip():
                 sides.ending = True

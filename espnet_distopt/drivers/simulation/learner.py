@@ -1,7 +1,7 @@
 """A virtual learner of a simulation: its replica and its training loop.
 
 The loop calls the algorithm where a `Session` does. Besides the algorithm's effects it
-yields four of its own, which only the simulation driver knows.
+yields five of its own, which only the simulation driver knows.
 """
 
 import copy
@@ -36,6 +36,11 @@ class Stepped:
     """A step has ended, with this loss, and its result is published."""
 
     loss: float
+
+
+@dataclass(frozen=True)
+class StartGossip:
+    """Let the gossip begin, if no step has."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,14 @@ class VirtualLearner:
     ) -> Generator[Any, Any, None]:
         """Train for `steps` steps and finish the epoch.
 
-        Every program of the algorithm begins at a resumption of its own, after `Work`:
+        Every program of the algorithm begins at a resumption of its own, so that
         recordings count the sections of programs, here and in real processes.
         """
         learner, algorithm = self.learner, self.algorithm
         yield from self.train(steps, compute, seed)
         if algorithm.wants_gossip:
+            yield StartGossip()
+            yield from algorithm.end_steps(learner)
             yield EndGossip()
             yield Meet()
         yield Work(0)
