@@ -3,7 +3,7 @@
 A recording is a learner's list of sections, in the order in which they ran: a section
 is what a program of the algorithm does between two of its yields.
 
-    ("training", None)      a section of after_backward, after_step or finish
+    ("training", None)      a section of after_backward, after_step, end_steps, finish
     ("gossip", value)       a section of gossip; value is what it was sent: the peer (or
                             None) where it awaited an invitation, a bool where it
                             awaited a step, else None
