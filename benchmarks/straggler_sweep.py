@@ -26,7 +26,7 @@ from espnet_distopt.drivers.simulation import (
     Simulation,
     VirtualLearner,
 )
-from espnet_distopt.drivers.simulation.quadratic import Quadratic
+from espnet_distopt.trials.quadratic import Quadratic
 
 LEARNERS = 16
 SLOWDOWNS = (1, 2, 10, 100)

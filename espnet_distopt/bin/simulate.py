@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from espnet_distopt.errors import InputError, one_line_errors
 
 if TYPE_CHECKING:
-    from espnet_distopt.drivers.simulation.outcome import Method, Outcome, Point
-    from espnet_distopt.drivers.simulation.trial import Trial
+    from espnet_distopt.trials.outcome import Method, Outcome, Point
+    from espnet_distopt.trials.trial import Trial
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -149,8 +149,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for torch.
-    from espnet_distopt.drivers.simulation.arguments import methods_of, trial_of
-    from espnet_distopt.drivers.simulation.report import report
+    from espnet_distopt.trials.arguments import methods_of, trial_of
+    from espnet_distopt.trials.report import report
 
     methods, trial = methods_of(args), trial_of(args)
     sizes = dict.fromkeys(args.learners)
@@ -197,7 +197,7 @@ def _write(
 ) -> None:
     import torch
 
-    from espnet_distopt.drivers.simulation.plots import plot
+    from espnet_distopt.trials.plots import plot
 
     results = {
         "simulated": True,

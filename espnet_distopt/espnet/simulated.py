@@ -1,4 +1,4 @@
-"""An ESPnet training as the problem of a simulation (`drivers.simulation.problem`).
+"""An ESPnet training as the problem of a simulation (`trials.problem`).
 
 The model and its data are those of the training command; the batches, the optimizer,
 the schedule and the clipping are the simulation's.

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Sequence
 
 from espnet_distopt.drivers.simulation.cluster import Compute, Link
-from espnet_distopt.drivers.simulation.outcome import Outcome
-from espnet_distopt.drivers.simulation.trial import Trial
+from espnet_distopt.trials.outcome import Outcome
+from espnet_distopt.trials.trial import Trial
 
 HEADINGS = (
     "algorithm",

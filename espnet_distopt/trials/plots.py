@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_distopt.drivers.simulation.outcome import Outcome, Point
+from espnet_distopt.trials.outcome import Outcome, Point
 
 HELD_OUT_LOSS = "held-out loss of the consensus model"
 STYLES = ("-", "--", "-.", ":")

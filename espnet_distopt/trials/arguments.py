@@ -14,11 +14,11 @@ from torch.optim import SGD, Adam, Optimizer
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.config import read_yaml
 from espnet_distopt.drivers.simulation.cluster import Compute, Link, Network
-from espnet_distopt.drivers.simulation.outcome import Method
-from espnet_distopt.drivers.simulation.problem import Problem
-from espnet_distopt.drivers.simulation.quadratic import Quadratic
-from espnet_distopt.drivers.simulation.trial import Trial
 from espnet_distopt.errors import InputError
+from espnet_distopt.trials.outcome import Method
+from espnet_distopt.trials.problem import Problem
+from espnet_distopt.trials.quadratic import Quadratic
+from espnet_distopt.trials.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
 

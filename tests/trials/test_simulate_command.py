@@ -10,8 +10,8 @@ import pytest
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.bin.simulate import get_parser, main
-from espnet_distopt.drivers.simulation import plots
-from espnet_distopt.drivers.simulation.quadratic import Quadratic
+from espnet_distopt.trials import plots
+from espnet_distopt.trials.quadratic import Quadratic
 
 TINY = ["--dimension", "4", "--batch_size", "32", "--samples", "160", "--epochs", "2"]
 TINY += ["--step_seconds", "1"]

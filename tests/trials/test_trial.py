@@ -7,9 +7,9 @@ from virtual import place, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
-from espnet_distopt.drivers.simulation.evaluation import evaluate
-from espnet_distopt.drivers.simulation.quadratic import Quadratic
-from espnet_distopt.drivers.simulation.work_queue import shares
+from espnet_distopt.trials.evaluation import evaluate
+from espnet_distopt.trials.quadratic import Quadratic
+from espnet_distopt.trials.work_queue import shares
 
 # The quadratic
 

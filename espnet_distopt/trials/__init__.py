@@ -1,0 +1,1 @@
+"""Trials: methods train a problem on a virtual cluster, for `bin.simulate`."""
