@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import digits
+import single_digits
 from experiment import best_rates, get_parser, plot, start
 from report import write_report
 from training import ABOUT, Training, train
@@ -43,7 +43,7 @@ def compare(
     """
     args = get_parser(doc).parse_args()
     size = quick if args.quick else full
-    sweep = start(name, args, train)
+    sweep = start(name, args, single_digits.prepare, train)
     asked = {}
     for learners in size.learners:
         for method, cell in methods(size.samples, learners).items():
@@ -70,7 +70,7 @@ def compare(
         f"Simulated: {size.samples:,} samples in every training, {alone.batch} in a "
         f"learner's step, {len(size.seeds)} seeds. {note} Every learner computes its "
         f"own gradients. {ABOUT}. The rate is the best of {len(size.rates)} by seed 0. "
-        f"Problem: {digits.ABOUT}."
+        f"Problem: {single_digits.ABOUT}."
     )
     data = [{"method": m, "learners": n, **b.data()} for (m, n), b in best.items()]
     path = write_report(name, args.quick, args.out, lines, caption, data)

@@ -71,7 +71,7 @@ def main() -> None:
     """Run what is left to run; print the table; write it and a plot."""
     args = get_parser(__doc__).parse_args()
     size = QUICK if args.quick else FULL
-    best = measure(size, start("batch_size", args, train))
+    best = measure(size, start("batch_size", args, digits.prepare, train))
     lines = [
         "| algorithm | batch | steps | rate | held-out loss, mean (min - max) | "
         "loss in training | other rates, seed 0 |",

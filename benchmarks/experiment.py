@@ -1,4 +1,4 @@
-"""What the experiments on digit pairs share: options, choice of rates, the plot."""
+"""What the experiments share: options, choice of rates, the plot."""
 
 import argparse
 import os
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import digits
 from report import folder
 from sweep import Result, Sweep
 from training import Training
@@ -33,12 +32,15 @@ def get_parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def start(
-    name: str, args: argparse.Namespace, compute: Callable[[Any], Result]
+    name: str,
+    args: argparse.Namespace,
+    prepare: Callable[[Path], None],
+    compute: Callable[[Any], Result],
 ) -> Sweep:
     """Prepare the data; return the sweep, with what earlier runs have left."""
     if args.fsdd is None:
         raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
-    digits.prepare(args.fsdd)
+    prepare(args.fsdd)
     path = folder(args.quick, args.out) / f"{name}.jsonl"
     return Sweep(path, compute, args.workers)
 

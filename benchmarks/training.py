@@ -1,17 +1,20 @@
-"""One training of virtual learners on digit pairs: a cell of the experiments."""
+"""One training of virtual learners: a cell of the experiments."""
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import digits
+import single_digits
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.trials.problem import Problem
 
 WARM_UP = 0.2
 DROP = (0.6, 0.1)
@@ -21,6 +24,13 @@ ABOUT = (
     f"linear warm-up over {WARM_UP:.0%} of the steps, {DROP[1]:g} of it after "
     f"{DROP[0]:.0%}"
 )
+_RULES = f"{WARM_UP} {DROP} {CLIP}"
+PAIRS = f"{digits.KIND} {digits.MODEL} {_RULES}"
+SINGLES = f"{single_digits.KEY} {_RULES}"
+_PROBLEMS: dict[str, Callable[[int], Problem]] = {
+    PAIRS: digits.problem,
+    SINGLES: single_digits.problem,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +40,8 @@ class Training:
     Attributes:
         options: of the algorithm, name and value.
         optim: sgd (momentum 0.9) or adam.
-        problem: what else results depend on, so that a change makes another cell.
+        problem: PAIRS or SINGLES; all that results depend on besides, so that a change
+            makes another cell.
     """
 
     algorithm: str
@@ -41,7 +52,7 @@ class Training:
     seed: int
     optim: str = "sgd"
     options: tuple[tuple[str, Any], ...] = ()
-    problem: str = f"{digits.KIND} {digits.MODEL} {WARM_UP} {DROP} {CLIP}"
+    problem: str = PAIRS
 
     def __str__(self) -> str:
         options = "".join(f", {name} {value}" for name, value in self.options)
@@ -62,9 +73,9 @@ def train(cell: Training) -> dict[str, float | None]:
     Also the loss in training over the last tenth of the steps, and seconds on a core.
     """
     began = time.process_time()
-    problem = digits.problem(cell.seed)
+    problem = _PROBLEMS[cell.problem](cell.seed)
     problem.batch_size = cell.batch
-    learners = [_learner(cell, rank) for rank in range(cell.learners)]
+    learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
     compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
     simulation = Simulation(learners, compute, seed=cell.seed)
     held_out = trained = None
@@ -85,8 +96,8 @@ def train(cell: Training) -> dict[str, float | None]:
     }
 
 
-def _learner(cell: Training, rank: int) -> VirtualLearner:
-    model, gradient = digits.problem(cell.seed).replica(rank, cell.learners)
+def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
+    model, gradient = problem.replica(rank, cell.learners)
     parameters = list(model.parameters())
     optimizer: Optimizer = (
         SGD(parameters, cell.lr, momentum=0.9)

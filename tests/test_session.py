@@ -10,6 +10,7 @@ from torch.optim import Adam
 from virtual import STEPS_ALONE
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 
@@ -140,3 +141,26 @@ def test_changed_options_at_resume_do_not_end_in_a_bare_key_error() -> None:
     _, _, session = block(moments="average")
     with pytest.raises(InputError):
         session.load_state_dict(state)
+
+
+def test_the_learner_knows_what_the_launcher_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    session = block()[2]
+    assert session.learner.per_node == session.driver.per_node == 1
+    assert session.driver.record is None
+
+
+def test_what_trains_is_recorded_and_nothing_else() -> None:
+    model = net()
+    optimizer = Adam(model.parameters())
+    driver = ProcessGroupDriver(recording=True)
+    session = Session(model, optimizer, "bmuf", driver, period=4)
+    assert driver.record == []  # the start is no part of an epoch
+    train(model, optimizer, session, 2)
+    assert driver.record == [("training", None)] * 2
+    with session.consensus():
+        recorded = len(driver.record)
+        session.mean(1.0)
+    assert len(driver.record) == recorded

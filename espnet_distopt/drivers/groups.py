@@ -69,7 +69,10 @@ class Groups:
         key = "nccl" if nccl else "gloo", ranks
         if key not in self._groups:
             if self._rank not in ranks:
-                raise RuntimeError(f"learner {self._rank} in a collective of {ranks}")
+                raise RuntimeError(
+                    f"learner {self._rank} yields a collective of learners {ranks}, "
+                    "and is not one of them"
+                )
             name = "-".join(map(str, ranks))
             others = [rank for rank in ranks if rank != self._rank]
             what = f"meeting learners {', '.join(map(str, others))}"
@@ -83,7 +86,7 @@ class Groups:
         try:
             group = make(store, ranks.index(self._rank), len(ranks), self._timeout)
         except RuntimeError as error:
-            raise self.watch.explain(error, f"connecting learners {name}") from error
+            raise self.watch.explain(error, f"connecting {ranks}") from error
         _made.append(group)
         return group
 
