@@ -159,11 +159,7 @@ class Adasum(Algorithm):
         agreed: Tensor = yield AllReduceMean(learner.params.new_tensor(message))
         share_ended, *used = agreed.tolist()
         if share_ended != float(ended):
-            raise UnequalStepsError(
-                f"learner {learner.rank}, step {learner.steps}: the learners have "
-                "unequal numbers of steps in this epoch, and combine: gradients needs "
-                "equal ones; even out the data, or use combine: deltas"
-            )
+            raise UnequalStepsError(learner, ended, "combine: deltas")
         return [use > 0 for use in used]
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:

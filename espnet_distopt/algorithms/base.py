@@ -10,7 +10,24 @@ from espnet_distopt.learner import Learner
 
 
 class UnequalStepsError(RuntimeError):
-    """Learners that must step together have been given unequal numbers of steps."""
+    """Learners that must step together have been given unequal numbers of steps.
+
+    Args:
+        learner: who has noticed.
+        ended: it has come to the end of its epoch, and another has not; or else, the
+            other way round.
+        instead: what to use that does not need equal numbers.
+    """
+
+    def __init__(
+        self, learner: Learner, ended: bool, instead: str = "bmuf or adpsgd"
+    ) -> None:
+        whose = "this learner" if ended else "another learner"
+        super().__init__(
+            f"learner {learner.rank}, step {learner.steps}: {whose} has ended its "
+            "epoch before others: they have unequal numbers of steps, and this "
+            f"algorithm needs equal ones; even out the data, or use {instead}"
+        )
 
 
 class Algorithm:

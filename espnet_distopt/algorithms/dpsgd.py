@@ -188,10 +188,4 @@ def check_equal_steps(learner: Learner, received: Tensor, ended: bool) -> None:
         UnequalStepsError: somebody is elsewhere.
     """
     if received[:, -1].ne(float(ended)).any():
-        whose = ("another learner has", "this one has")
-        raise UnequalStepsError(
-            f"learner {learner.rank}, step {learner.steps}: {whose[ended]} come to the "
-            "end of its epoch earlier: the learners have unequal numbers of steps, and "
-            "this algorithm needs equal ones; even out the data, or use an algorithm "
-            "that does not (bmuf, adpsgd)"
-        )
+        raise UnequalStepsError(learner, ended)

@@ -37,11 +37,7 @@ def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
     size = learner.params.numel()
     share_ended, samples, *used = mean[size:].tolist()
     if share_ended != float(ended):
-        raise UnequalStepsError(
-            f"learner {learner.rank}, step {learner.steps}: the learners have unequal "
-            "numbers of steps in this epoch, and this algorithm needs equal ones; even "
-            "out the data, or use an algorithm that does not (bmuf, adpsgd)"
-        )
+        raise UnequalStepsError(learner, ended)
     if ended:
         return
     gradients = learner.gradient_message[:size]

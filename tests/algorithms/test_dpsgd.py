@@ -391,7 +391,7 @@ def test_neighbours_hear_of_unequal_steps_on_both_sides(
     for virtual, mine in zip(simulation.learners, steps, strict=True):
         assert isinstance(virtual, Watched)
         assert virtual.error is not None
-        words = "this one has come" if mine == min(steps) else "another learner has"
+        words = "this learner has" if mine == min(steps) else "another learner has"
         assert words in str(virtual.error)
 
 
