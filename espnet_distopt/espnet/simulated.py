@@ -47,8 +47,9 @@ class EspnetProblem:
         samples: training utterances.
 
     Args:
-        arguments: of `bin.asr_train`: `--config`, token list, data paths and so on.
-            Shape files, batch types and trainer options are not used.
+        arguments: of `bin.asr_train`: `--config`, token list, data paths and so on; the
+            config.yaml of an experiment holds them all. Shape files, batch types and
+            trainer options are not used.
         batch_size: utterances of one learner's step; None: ESPnet's `--batch_size`.
         seed: of the initial parameters and of the shuffling; None: ESPnet's `--seed`.
         task: the ESPnet task.
@@ -64,7 +65,7 @@ class EspnetProblem:
         seed: int | None = None,
         task: type[AbsTask] = DistoptASRTask,
     ) -> None:
-        args = task.get_parser().parse_args(arguments)
+        args = _parser(task).parse_args(arguments)
         _check(args)
         self._seed = args.seed if seed is None else seed
         set_all_random_seed(self._seed)
@@ -145,6 +146,14 @@ class EspnetProblem:
             speech = torch.from_numpy(arrays["speech"])[None]
             features = self._model.frontend(speech, torch.tensor([speech.size(1)]))[0]
         return name, {**arrays, "speech": features[0].numpy()}
+
+
+def _parser(task: type[AbsTask]) -> argparse.ArgumentParser:
+    """Return the task's parser, which also takes the config.yaml of an experiment."""
+    parser: argparse.ArgumentParser = task.get_parser()
+    for written in ("required", "version", "distributed"):  # by ESPnet, in that file
+        parser.add_argument(f"--{written}", help=argparse.SUPPRESS)
+    return parser
 
 
 def _check(args: argparse.Namespace) -> None:

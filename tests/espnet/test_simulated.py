@@ -54,6 +54,18 @@ def test_two_learners_under_allreduce_are_one_with_the_whole_batch(data: Path) -
     )  # ESPnet's losses are float32
 
 
+def test_the_config_of_an_experiment_says_it_all(data: Path, tmp_path: Path) -> None:
+    exp = tmp_path / "exp"
+    DistoptASRTask.main(cmd=arguments(data, exp, "--max_epoch", "1"))
+    again = EspnetProblem(["--config", str(exp / "config.yaml")], batch_size=2)
+    first = problem(data)
+    assert again.describe() == first.describe()
+    (ours, gradient), (theirs, other) = again.replica(0, 1), first.replica(0, 1)
+    assert gradient(0) == other(0)
+    for mine, plain in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, plain)
+
+
 def test_one_step_is_that_of_the_whole_model(data: Path) -> None:
     """A frontend whose features are computed once gives the same gradient."""
     cut = problem(data, *FLOAT64, batch_size=1)
