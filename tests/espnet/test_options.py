@@ -29,9 +29,12 @@ WRONG = {
         ["--distopt", "bmuf", "--distopt_conf", "momentum=1.5"],
         "momentum must be in [0, 1), not 1.5",
     ),
-    "odd ring": (
-        ["--distopt", "adpsgd", "--dist_world_size", "3", "--dist_rank", "0"],
-        "even number",
+    "half a node": (
+        [
+            *("--distopt", "hadpsgd", "--distopt_conf", "per_node=2"),
+            *("--dist_world_size", "3", "--dist_rank", "0"),
+        ],
+        "3 learners do not make nodes of per_node = 2",
     ),
     "no such file": (
         ["--distopt_config", "nowhere.yaml"],

@@ -1,6 +1,7 @@
 """A recipe directory in a test, and how to start its scripts."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ class Recipe:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # As in a terminal; whoever starts the tests in the background ignores it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
