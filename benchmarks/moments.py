@@ -16,7 +16,10 @@ from training import SINGLES, Training
 BATCH = 4
 PERIOD = 2
 FULL = Size(
-    learners=(8, 16, 32), samples=32_768, rates=(0.001, 0.003, 0.01), seeds=(0, 1, 2)
+    learners=(8, 16, 32),
+    samples=32_768,
+    rates=(0.0003, 0.001, 0.003, 0.01),
+    seeds=(0, 1, 2),
 )
 QUICK = Size(learners=(2, 4), samples=512, rates=(0.003, 0.01), seeds=(0, 1))
 
