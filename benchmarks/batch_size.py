@@ -7,7 +7,7 @@ given ones. At a batch r times larger, they are the best one of all-reduce there
 r^0.25, r^0.5 and r^0.75. The best of each method and batch is then run with the other
 seeds.
 
-    FSDD=/path python benchmarks/batch_size.py --workers 2      # 25 minutes
+    FSDD=/path python benchmarks/batch_size.py --workers 2      # 23 minutes
 """
 
 from dataclasses import dataclass, replace
