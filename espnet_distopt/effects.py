@@ -18,57 +18,82 @@ Ranks = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
-class AllReduceMean:
+class Collective:
+    """What several learners do together, each with its `tensor`."""
+
+    tensor: Tensor
+
+    def bytes_sent(self, size: int) -> int:
+        """Return the bytes that each of its `size` learners sends."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCollective(Collective):
+    """A collective of `ranks`."""
+
+    ranks: Ranks = None
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduceMean(GroupCollective):
     """Replace `tensor` by its mean over `ranks`, in place; returns it.
 
     Every learner gets the same bits. One learner: `tensor` is left untouched, bit for
     bit. Cost: 2n(N-1)/N.
     """
 
-    tensor: Tensor
-    ranks: Ranks = None
+    def bytes_sent(self, size: int) -> int:
+        """See above."""
+        return 2 * self.tensor.nbytes * (size - 1) // size
 
 
 @dataclass(frozen=True, eq=False)
-class Broadcast:
+class Broadcast(GroupCollective):
     """Overwrite `tensor` by that of the first of `ranks`, in place; returns it.
 
     Cost: about n.
     """
 
-    tensor: Tensor
-    ranks: Ranks = None
+    def bytes_sent(self, size: int) -> int:
+        """See above."""
+        return self.tensor.nbytes if size > 1 else 0
 
 
 @dataclass(frozen=True, eq=False)
-class AllToAll:
+class AllToAll(GroupCollective):
     """Send row j of `tensor` (N, S) to the j-th of `ranks`.
 
     Returns (N, S), whose row j came from the j-th. Cost: n(N-1)/N.
     """
 
-    tensor: Tensor
-    ranks: Ranks = None
+    def bytes_sent(self, size: int) -> int:
+        """See above."""
+        return self.tensor.nbytes * (size - 1) // size
 
 
 @dataclass(frozen=True, eq=False)
-class AllGather:
+class AllGather(GroupCollective):
     """Return (N, S): the `tensor` (S,) of each of `ranks`, in order. Cost: n(N-1)."""
 
-    tensor: Tensor
-    ranks: Ranks = None
+    def bytes_sent(self, size: int) -> int:
+        """See above."""
+        return self.tensor.nbytes * (size - 1)
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourAllGather:
+class NeighbourAllGather(Collective):
     """Send `tensor` (S,) to each of `peers` and return theirs, (len(peers), S).
 
     Every one of `peers` yields it too, with this learner among its own peers. No other
     learner takes part. Cost: n len(peers).
     """
 
-    tensor: Tensor
     peers: tuple[int, ...]
+
+    def bytes_sent(self, size: int) -> int:
+        """See above; whatever `size` is."""
+        return self.tensor.nbytes * len(self.peers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +164,7 @@ class AwaitGossip:
 
 
 Effect = (
-    AllReduceMean
-    | Broadcast
-    | AllToAll
-    | AllGather
-    | NeighbourAllGather
+    Collective
     | Begin
     | Wait
     | Invite

@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
+from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
-from espnet_distopt.untrained import not_trained, running_statistics
+from espnet_distopt.untrained import average_statistics, share_untrained
 
 
 class Session:
@@ -67,8 +67,7 @@ class Session:
         if self.algorithm.wants_gradients and self.learner.size > 1:
             self.learner.watch_backward(self._after_backward)
         self._model = model
-        for tensor in not_trained(model, self.learner):
-            self._run(_one(Broadcast(tensor)))
+        self._run(share_untrained(model, self.learner))
         self._run(self.algorithm.start(self.learner))
 
     def __enter__(self) -> Self:
@@ -138,8 +137,7 @@ class Session:
         """
         params = self.learner.params
         own = params.clone()
-        for statistics in running_statistics(self._model):
-            self._run(_one(AllReduceMean(statistics)))
+        self._run(average_statistics(self._model))
         mean: Tensor = self._run(self.algorithm.consensus(self.learner))
         distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = own.copy_(params)  # which may go on from the consensus

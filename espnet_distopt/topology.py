@@ -19,6 +19,17 @@ def is_active(rank: int) -> bool:
     return rank % 2 == 0
 
 
+def node_ranks(rank: int, per_node: int) -> tuple[int, ...]:
+    """Return the ranks on the node of `rank`; ranks are numbered node by node.
+
+    Example:
+        >>> node_ranks(5, 4)
+        (4, 5, 6, 7)
+    """
+    first = rank // per_node * per_node
+    return tuple(range(first, first + per_node))
+
+
 def two_coloured_ring(rank: int, size: int) -> tuple[int, ...]:
     """Return the neighbours of `rank` on a ring whose edges join active and passive.
 

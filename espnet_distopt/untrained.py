@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from espnet_distopt.effects import AllReduceMean, Broadcast, Program
 from espnet_distopt.learner import Learner
 
 
@@ -10,6 +11,18 @@ def not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
     trained = {id(parameter) for parameter in learner.parameters}
     frozen = [p.detach() for p in model.parameters() if id(p) not in trained]
     return [*model.buffers(), *frozen]
+
+
+def share_untrained(model: nn.Module, learner: Learner) -> Program:
+    """Overwrite what is not trained by learner 0's."""
+    for tensor in not_trained(model, learner):
+        yield Broadcast(tensor)
+
+
+def average_statistics(model: nn.Module) -> Program:
+    """Average what BatchNorm has learnt over all learners."""
+    for statistics in running_statistics(model):
+        yield AllReduceMean(statistics)
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:

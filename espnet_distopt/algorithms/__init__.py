@@ -23,7 +23,7 @@ from espnet_distopt.algorithms.slowmo import SlowMoConfig
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 
-__all__ = ["ALGORITHMS", "Algorithm", "build", "check"]
+__all__ = ["ALGORITHMS", "Algorithm", "build", "check", "lookup"]
 
 ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
     "allreduce": (AllReduce, AllReduceConfig),
@@ -42,12 +42,21 @@ ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
 """Name -> (algorithm class, class of its options)."""
 
 
-def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any], Any]:
-    """Return the class of algorithm `name` and its checked options."""
+def lookup(name: str) -> tuple[type[Any], type[Any]]:
+    """Return the class of algorithm `name`, and that of its options.
+
+    Raises:
+        InputError: there is none of that name.
+    """
     if name not in ALGORITHMS:
         names = ", ".join(sorted(ALGORITHMS))
         raise InputError(f"unknown algorithm '{name}'; there are: {names}")
-    algorithm, config_class = ALGORITHMS[name]
+    return ALGORITHMS[name]
+
+
+def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any], Any]:
+    """Return the class of algorithm `name` and its checked options."""
+    algorithm, config_class = lookup(name)
     config = configure(config_class, conf, where=f"distopt_conf of {name}")
     if size < 1:
         raise InputError(f"the number of learners must be >= 1, not {size}")

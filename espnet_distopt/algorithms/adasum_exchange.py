@@ -13,6 +13,7 @@ from torch import Tensor
 from espnet_distopt.algorithms.adasum_tree import coefficients, combine, gram, spans
 from espnet_distopt.effects import AllGather, AllReduceMean, AllToAll, Effect
 from espnet_distopt.learner import Learner
+from espnet_distopt.topology import node_ranks
 
 
 class AdasumExchange:
@@ -25,8 +26,7 @@ class AdasumExchange:
     def __init__(self, learner: Learner, per_node: int) -> None:
         self._size, self._per_node = learner.size, min(per_node, learner.size)
         node, self._place = divmod(learner.rank, self._per_node)
-        first = node * self._per_node
-        self._node = tuple(range(first, first + self._per_node))
+        self._node = node_ranks(learner.rank, self._per_node)
         self._peers = tuple(range(self._place, self._size, self._per_node))
         self._shard = -(-learner.params.numel() // self._size)
         start = (self._place * len(self._peers) + node) * self._shard

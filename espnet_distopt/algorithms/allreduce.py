@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.gradient_mean import pack, unpack
-from espnet_distopt.effects import AllReduceMean, Effect, Program
+from espnet_distopt.algorithms.gradient_mean import average
+from espnet_distopt.effects import Effect, Program
 from espnet_distopt.learner import Learner
 
 
@@ -39,13 +39,12 @@ class AllReduce(Algorithm):
             UnequalStepsError: another learner has come to the end of its epoch.
         """
         if learner.size > 1:
-            unpack(learner, (yield AllReduceMean(pack(learner))))
+            yield from average(learner)
 
     def finish(self, learner: Learner) -> Program:
         """Check that every learner has come to the end of its epoch."""
         if learner.size > 1:
-            mean = yield AllReduceMean(pack(learner, ended=True))
-            unpack(learner, mean, ended=True)
+            yield from average(learner, ended=True)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the parameters: they are the same everywhere."""

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.dpsgd import Dpsgd, DpsgdConfig, check_equal_steps
-from espnet_distopt.algorithms.gradient_mean import pack, unpack
+from espnet_distopt.algorithms.gradient_mean import average, pack, unpack
 from espnet_distopt.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
@@ -108,9 +108,7 @@ class D1dGrad(Algorithm):
         if learner.size == 1:
             return
         yield from self._complete(learner)
-        self._handle = yield Begin(AllReduceMean(pack(learner, ended=True)))
-        _check(learner, (yield Wait(self._handle)), ended=True)
-        self._handle = None
+        yield from average(learner, ended=True)
 
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' `sent`."""
@@ -119,7 +117,7 @@ class D1dGrad(Algorithm):
                 self._handle = yield Begin(AllReduceMean(self.sent.clone()))
             self._mean = yield Wait(self._handle)
             self._handle = None
-            _check(learner, self._mean, ended=False)
+            _check(learner, self._mean)
         return self._mean
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
@@ -139,10 +137,10 @@ class D1dGrad(Algorithm):
         self._step = -1
 
 
-def _check(learner: Learner, mean: Tensor, ended: bool) -> None:
-    """Check that all learners were where this one was when they sent to `mean`."""
+def _check(learner: Learner, mean: Tensor) -> None:
+    """Check that nobody had come to the end of an epoch when it sent to `mean`."""
     share = mean[learner.params.numel()]
-    check_equal_steps(learner, share.view(1, 1), ended)
+    check_equal_steps(learner, share.view(1, 1), ended=False)
 
 
 def _give(learner: Learner, mean: Tensor) -> None:

@@ -11,7 +11,18 @@ the end of its epoch, and which parameters the backward pass has reached.
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import UnequalStepsError
+from espnet_distopt.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.learner import Learner
+
+
+def average(learner: Learner, ranks: Ranks = None, ended: bool = False) -> Program:
+    """Average the gradients of `ranks`, or agree that all of them have `ended`.
+
+    Raises:
+        UnequalStepsError: some learners have ended their epoch, and others have not.
+    """
+    mean = yield AllReduceMean(pack(learner, ended), ranks)
+    unpack(learner, mean, ended)
 
 
 def pack(learner: Learner, ended: bool = False) -> Tensor:

@@ -29,10 +29,11 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.adpsgd import Adpsgd, AdpsgdConfig, place
-from espnet_distopt.algorithms.gradient_mean import pack, unpack
+from espnet_distopt.algorithms.gradient_mean import average
 from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
+from espnet_distopt.topology import node_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,8 @@ class Hadpsgd(Adpsgd):
 
     def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
         per_node = _per_node(config, learner)
-        first = learner.rank // per_node * per_node
-        self.node = tuple(range(first, first + per_node))
-        self.leads = learner.rank == first
+        self.node = node_ranks(learner.rank, per_node)
+        self.leads = learner.rank == self.node[0]
         self.wants_gradients = per_node > 1
         self._leaders = tuple(range(0, learner.size, per_node))
         super().__init__(config, learner)
@@ -99,7 +99,7 @@ class Hadpsgd(Adpsgd):
             UnequalStepsError: another learner of the node has come to the end of its
                 epoch.
         """
-        unpack(learner, (yield AllReduceMean(pack(learner), self.node)))
+        yield from average(learner, self.node)
 
     def end_steps(self, learner: Learner) -> Program:
         """Check that the whole node has come to the end of its epoch.
@@ -108,8 +108,7 @@ class Hadpsgd(Adpsgd):
             UnequalStepsError: another learner of the node has not.
         """
         if self.wants_gradients:
-            mean = yield AllReduceMean(pack(learner, ended=True), self.node)
-            unpack(learner, mean, ended=True)
+            yield from average(learner, self.node, ended=True)
 
     def _correct(self, learner: Learner) -> Program:
         """Publish; apply, in the whole node, what its leader's gossip has brought."""

@@ -20,10 +20,10 @@ from espnet_distopt.effects import (
     AllReduceMean,
     AllToAll,
     Broadcast,
+    Collective,
+    GroupCollective,
     NeighbourAllGather,
 )
-
-Collective = AllReduceMean | Broadcast | AllToAll | AllGather | NeighbourAllGather
 
 TAG = 11
 """Of messages to neighbours; those of a pair arrive in the order of their posting."""
@@ -76,13 +76,14 @@ class Collectives:
         if isinstance(effect, NeighbourAllGather):
             if groups is None or not effect.peers:
                 return InFlight(what, [], lambda: alone(effect))
-            self._spent["bytes"] += effect.tensor.nbytes * len(effect.peers)
+            self._spent["bytes"] += effect.bytes_sent(len(groups.everybody))
             with self._on_network(what):
                 return _send_to_neighbours(what, effect, groups.messages)
+        assert isinstance(effect, GroupCollective)
         if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
             return InFlight(what, [], lambda: alone(effect))
         group = groups.of(ranks, effect.tensor)
-        self._spent["bytes"] += _bytes_sent(effect, len(ranks))
+        self._spent["bytes"] += effect.bytes_sent(len(ranks))
         with self._on_network(what):
             return _begin_in_group(what, effect, group, len(ranks))
 
@@ -125,7 +126,7 @@ def alone(effect: Collective) -> Tensor:
 
 def _begin_in_group(
     what: str,
-    effect: AllReduceMean | Broadcast | AllToAll | AllGather,
+    effect: GroupCollective,
     group: Group,
     size: int,
 ) -> InFlight:
@@ -161,17 +162,3 @@ def _send_to_neighbours(
         works.append(group.send([sent], peer, TAG))
         works.append(group.recv([row], peer, TAG))
     return InFlight(what, works, lambda: received.to(tensor.device), sent)
-
-
-def _bytes_sent(effect: Collective, size: int) -> int:
-    """Return the bytes that each of `size` learners sends."""
-    n = effect.tensor.nbytes
-    match effect:
-        case AllReduceMean():
-            return 2 * n * (size - 1) // size
-        case AllToAll():
-            return n * (size - 1) // size
-        case AllGather():
-            return n * (size - 1)
-        case _:
-            return n

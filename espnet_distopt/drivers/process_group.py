@@ -25,14 +25,10 @@ from espnet_distopt.drivers.launcher import learners_per_node
 from espnet_distopt.drivers.liveness import Liveness, PeerLostError, Watch
 from espnet_distopt.drivers.meeting import meet
 from espnet_distopt.effects import (
-    AllGather,
-    AllReduceMean,
-    AllToAll,
     AwaitGossip,
     Begin,
-    Broadcast,
+    Collective,
     Effect,
-    NeighbourAllGather,
     Program,
     Wait,
 )
@@ -118,13 +114,7 @@ class ProcessGroupDriver:
 
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
-            case (
-                AllReduceMean()
-                | Broadcast()
-                | AllToAll()
-                | AllGather()
-                | NeighbourAllGather()
-            ):
+            case Collective():
                 return self._collectives.wait(self._collectives.begin(effect))
             case Begin(collective):
                 return self._collectives.begin(collective)

@@ -11,7 +11,7 @@ import yaml
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.algorithms import lookup
 from espnet_distopt.config import read_yaml
 from espnet_distopt.drivers.simulation.cluster import Compute, Link, Network
 from espnet_distopt.errors import InputError
@@ -60,10 +60,7 @@ def _key_value(option: str) -> tuple[str, Any]:
 
 
 def _known_options(name: str) -> list[str]:
-    if name not in ALGORITHMS:
-        names = ", ".join(sorted(ALGORITHMS))
-        raise InputError(f"unknown algorithm '{name}'; there are: {names}")
-    return [option.name for option in dataclasses.fields(ALGORITHMS[name][1])]
+    return [option.name for option in dataclasses.fields(lookup(name)[1])]
 
 
 def _method_of(path: Path) -> Method:
@@ -74,7 +71,7 @@ def _method_of(path: Path) -> Method:
     if not isinstance(options, dict):
         raise InputError(f"{path}: distopt_conf must be `option: value` lines")
     algorithm = str(config["distopt"])
-    _known_options(algorithm)
+    lookup(algorithm)
     return Method(name=path.stem, algorithm=algorithm, options=options)
 
 

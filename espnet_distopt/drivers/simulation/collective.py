@@ -20,7 +20,7 @@ from espnet_distopt.effects import (
     NeighbourAllGather,
 )
 
-Collective = AllReduceMean | Broadcast | AllToAll | AllGather | Meet
+Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Meet
 Done = Callable[[Any], None]
 
 
@@ -72,7 +72,7 @@ class Collectives:
         self._wire = wire
         self._everybody = tuple(range(size))
         self._sent = sent
-        self._joined: dict[Sequence[int], dict[int, deque[tuple[Collective, Done]]]]
+        self._joined: dict[Sequence[int], dict[int, deque[tuple[Gathering, Done]]]]
         self._joined = defaultdict(lambda: defaultdict(deque))
         self._gathering: dict[int, deque[tuple[NeighbourAllGather, Done]]]
         self._gathering = defaultdict(deque)
@@ -97,34 +97,31 @@ class Collectives:
             return
         effects, dones = zip(*(queues[r].popleft() for r in ranks), strict=True)
         _check_equal(ranks, effects)
-        seconds, nbytes = self._cost(ranks, effects[0])
-        when = self._clock.later(seconds)
+        when = self._clock.later(self._seconds(ranks, effects[0]))
         for end, finish, result in zip(ranks, dones, _results(effects), strict=True):
-            self._sent(end, nbytes)
+            if not isinstance(effects[0], Meet):
+                self._sent(end, effects[0].bytes_sent(len(ranks)))
             self._clock.at(when, partial(finish, result))
 
-    def _cost(self, ranks: Sequence[int], effect: Collective) -> tuple[float, int]:
-        """Return virtual seconds, and the bytes that each learner sends."""
+    def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
+        """Return virtual seconds."""
         size = len(ranks)
         if size == 1 or isinstance(effect, Meet):
-            return 0.0, 0
+            return 0.0
         nbytes, network = effect.tensor.nbytes, self._network
         match effect:
             case AllReduceMean():
-                seconds = network.all_reduce(ranks, nbytes)
-                return seconds, 2 * nbytes * (size - 1) // size
+                return network.all_reduce(ranks, nbytes)
             case Broadcast():
-                return network.broadcast(ranks, nbytes), nbytes
+                return network.broadcast(ranks, nbytes)
             case AllToAll():
-                return network.in_turn(ranks, nbytes / size), nbytes * (
-                    size - 1
-                ) // size
+                return network.in_turn(ranks, nbytes / size)
             case AllGather():
-                return network.in_turn(ranks, nbytes), nbytes * (size - 1)
+                return network.in_turn(ranks, nbytes)
 
     def _gather(self, rank: int, effect: NeighbourAllGather, done: Done) -> None:
         """Send to all peers; they share the bandwidth of this learner's link."""
-        nbytes = effect.tensor.nbytes * len(effect.peers)
+        nbytes = effect.bytes_sent(len(self._everybody))
         self._sent(rank, nbytes)
         for peer in effect.peers:
             when = self._wire.arrival(rank, peer, nbytes)
@@ -147,7 +144,7 @@ class Collectives:
         self._clock.at(when, partial(done, torch.stack(tensors)))
 
 
-def _results(effects: Sequence[Collective]) -> list[Any]:
+def _results(effects: Sequence[Gathering]) -> list[Any]:
     """Return each learner's result."""
     match effects[0]:
         case Meet():
@@ -165,7 +162,7 @@ def _results(effects: Sequence[Collective]) -> list[Any]:
             return _overwrite(effects, mean=False)
 
 
-def _overwrite(effects: Sequence[Collective], mean: bool) -> list[Any]:
+def _overwrite(effects: Sequence[Gathering], mean: bool) -> list[Any]:
     tensors = _tensors(effects)
     if len(tensors) == 1:
         return tensors
@@ -180,7 +177,7 @@ def _tensors(effects: Sequence[Any]) -> list[Tensor]:
     return [effect.tensor for effect in effects]
 
 
-def _check_equal(ranks: Sequence[int], effects: Sequence[Collective]) -> None:
+def _check_equal(ranks: Sequence[int], effects: Sequence[Gathering]) -> None:
     kinds = [_kind(effect) for effect in effects]
     for rank, kind in zip(ranks, kinds, strict=True):
         if kind != kinds[0]:
@@ -190,7 +187,7 @@ def _check_equal(ranks: Sequence[int], effects: Sequence[Collective]) -> None:
             )
 
 
-def _kind(effect: Collective) -> str:
+def _kind(effect: Gathering) -> str:
     name = type(effect).__name__
     if isinstance(effect, Meet):
         return name

@@ -8,13 +8,10 @@ from espnet_distopt.drivers.simulation.clock import Clock
 from espnet_distopt.drivers.simulation.learner import Meet
 from espnet_distopt.drivers.simulation.sides import Side
 from espnet_distopt.effects import (
-    AllGather,
-    AllReduceMean,
-    AllToAll,
     AwaitInvitation,
     Begin,
-    Broadcast,
     Exchange,
+    GroupCollective,
     NeighbourAllGather,
     Wait,
 )
@@ -59,7 +56,7 @@ class Crashes:
                 return (peer,)
             case AwaitInvitation(peers) | NeighbourAllGather(_, peers):
                 return peers
-            case AllReduceMean() | Broadcast() | AllToAll() | AllGather():
+            case GroupCollective():
                 return effect.ranks or self._everybody
             case Begin(collective):
                 return self._needs(collective)

@@ -26,17 +26,13 @@ from espnet_distopt.drivers.simulation.learner import (
 from espnet_distopt.drivers.simulation.sides import Side, Sides
 from espnet_distopt.drivers.simulation.wire import Wire
 from espnet_distopt.effects import (
-    AllGather,
-    AllReduceMean,
-    AllToAll,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
     Begin,
-    Broadcast,
+    Collective,
     Exchange,
     Invite,
-    NeighbourAllGather,
     Retire,
     Wait,
 )
@@ -204,14 +200,7 @@ class Engine:
                 self._resume(side, handle)
             case Wait(handle):
                 handle.wait(partial(self._resume, side))
-            case (
-                AllReduceMean()
-                | Broadcast()
-                | AllToAll()
-                | AllGather()
-                | NeighbourAllGather()
-                | Meet()
-            ):
+            case Collective() | Meet():
                 self._join(side, effect, partial(self._advance, side))
             case AwaitGossip():
                 pass  # until the gossip side advances

@@ -16,9 +16,13 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build
 from espnet_distopt.drivers.simulation.cluster import Compute
-from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
+from espnet_distopt.effects import Effect, Program
 from espnet_distopt.learner import Learner
-from espnet_distopt.untrained import not_trained, running_statistics
+from espnet_distopt.untrained import (
+    average_statistics,
+    not_trained,
+    share_untrained,
+)
 
 Gradient = Callable[[int], float]
 """Runs the forward and backward pass of a step, by its number; returns the loss."""
@@ -105,8 +109,7 @@ class VirtualLearner:
 
     def start(self) -> Program:
         """Begin at learner 0's model, with what is not trained, too."""
-        for tensor in not_trained(self.model, self.learner):
-            yield Broadcast(tensor)
+        yield from share_untrained(self.model, self.learner)
         yield from self.algorithm.start(self.learner)
 
     def epoch(
@@ -146,8 +149,7 @@ class VirtualLearner:
 
     def consensus(self) -> Generator[Effect, Any, Tensor]:
         """Average what BatchNorm has learnt; return the consensus model, (P,)."""
-        for statistics in running_statistics(self.model):
-            yield AllReduceMean(statistics)
+        yield from average_statistics(self.model)
         return (yield from self.algorithm.consensus(self.learner))
 
     def _descend(self, seed: int) -> float:
