@@ -64,6 +64,8 @@ class Session:
         self.algorithm = build(algorithm, options, self.learner)
         self._gossiping = False
         self._own: Tensor | None = None
+        self._stop_requested = False
+        self._stop_at: int | None = None
         if self.algorithm.wants_gradients and self.learner.size > 1:
             self.learner.watch_backward(self._after_backward)
         self._model = model
@@ -120,14 +122,45 @@ class Session:
     def finish(self) -> None:
         """End an epoch: wait for all learners, and end their gossip and blocks."""
         if self.algorithm.wants_gossip:
-            self._start_gossip()
-            self._train(self.algorithm.end_steps(self.learner))
-            self.driver.stop_gossip()
-            self._gossiping = False
-            # Others may be far behind. Where learners step together they are not, and
-            # those with more data must not be left waiting for a block.
-            self.driver.meet()
+            self._end_gossip()
         self._train(self.algorithm.finish(self.learner))
+        self.learner.check_storage()
+
+    def _end_gossip(self) -> None:
+        self._start_gossip()
+        self._train(self.algorithm.end_steps(self.learner))
+        self.driver.stop_gossip()
+        self._gossiping = False
+        # Others may be far behind. Where learners step together they are not, and
+        # those with more data must not be left waiting for a block.
+        self.driver.meet()
+
+    def request_stop(self) -> None:
+        """Ask all learners to stop soon; may be called by a signal handler."""
+        self._stop_requested = True
+
+    def stops_here(self) -> bool:
+        """After a step, or before the first: whether this learner is to stop now.
+
+        Learners that step together stop at the same step, which is at most a block
+        away. A learner that is told to stop calls `pause` and `state_dict`, and ends.
+        """
+        driver, learner = self.driver, self.learner
+        if self._stop_at is None:
+            if self._stop_requested:
+                driver.announce_stop()
+            elif not driver.stop_announced():
+                return False
+            self._stop_at = driver.agree_to_stop(
+                self.algorithm.lockstep(learner), self.algorithm.next_stop(learner)
+            )
+        return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
+
+    def pause(self) -> None:
+        """At a stop within an epoch: wait until nothing is in flight anywhere."""
+        if self.algorithm.wants_gossip:
+            self._end_gossip()
+        self._train(self.algorithm.pause(self.learner))
         self.learner.check_storage()
 
     def enter_consensus(self) -> float:

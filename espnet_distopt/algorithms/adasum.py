@@ -81,6 +81,7 @@ class Adasum(Algorithm):
             self.shared = learner.params.detach().clone()
         self._exchange = AdasumExchange(learner, config.per_node)
         self._local_steps = 0
+        self._some_ended = False
         self._updates = learner.updates
 
     @classmethod
@@ -135,6 +136,16 @@ class Adasum(Algorithm):
             if everybody_ended:
                 return
 
+    def next_stop(self, learner: Learner) -> int:
+        """Stop at the end of a period: others may wait there already."""
+        if self.wants_gradients:
+            return super().next_stop(learner)
+        return learner.steps + self.config.period - self._local_steps
+
+    def can_pause(self, learner: Learner) -> bool:
+        """Not while others, who have less data, wait for the end of the epoch."""
+        return not self._some_ended
+
     def _end_period(
         self, learner: Learner, ended: bool
     ) -> Generator[Effect, Any, bool]:
@@ -144,6 +155,7 @@ class Adasum(Algorithm):
             torch.tensor(message, dtype=torch.float64, device=learner.params.device)
         )
         share_ended, updates = agreed.tolist()
+        self._some_ended = 0 < share_ended < 1
         if updates > 0:
             combined = yield from self._exchange(learner.params - self.shared)
             learner.params.copy_(self.shared.add_(combined))

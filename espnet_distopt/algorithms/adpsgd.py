@@ -140,6 +140,14 @@ class Adpsgd(Algorithm):
         """Apply the last corrections."""
         yield from self._correct(learner)
 
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """Every learner steps for itself."""
+        return (learner.rank,)
+
+    def next_stop(self, learner: Learner) -> int:
+        """Stop at once."""
+        return learner.steps
+
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
         mean = yield from self._mean(learner.params.detach().clone())

@@ -75,6 +75,29 @@ class Algorithm:
         """At the end of an epoch, when the gossip of every learner has ended."""
         yield from ()
 
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks that step together with this one, which is among them."""
+        return tuple(range(learner.size))
+
+    def next_stop(self, learner: Learner) -> int:
+        """Return a number of steps at which the whole lockstep can still stop.
+
+        No learner of it can have made more steps than that by now.
+        """
+        return learner.steps + 1
+
+    def can_pause(self, learner: Learner) -> bool:
+        """Return whether the lockstep can stop at this step; all say the same."""
+        return True
+
+    def pause(self, learner: Learner) -> Program:
+        """At a stop within an epoch: complete what is in flight.
+
+        All of the lockstep have made the same number of steps. `state_dict` comes next,
+        and the run goes on in other processes.
+        """
+        yield from ()
+
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the consensus model, (P,), the same bits on every learner."""
         raise NotImplementedError

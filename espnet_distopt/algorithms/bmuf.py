@@ -100,6 +100,7 @@ class Bmuf(Algorithm):
         self.blocks = 0
         self._period = config.period
         self._block_steps = 0
+        self._some_ended = False
         self._updates = learner.updates
         self._size = learner.size
         self._moments = (
@@ -126,6 +127,14 @@ class Bmuf(Algorithm):
             if everybody_ended:
                 return
 
+    def next_stop(self, learner: Learner) -> int:
+        """Stop at the end of a block: others may wait there already."""
+        return learner.steps + self._period - self._block_steps
+
+    def can_pause(self, learner: Learner) -> bool:
+        """Not while others, who have less data, wait for the end of the epoch."""
+        return not self._some_ended
+
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Synchronise; returns whether every learner has come to its epoch's end."""
         steps = self._moments.steps() if self._moments else []
@@ -138,6 +147,7 @@ class Bmuf(Algorithm):
         )
         agreed = (yield AllReduceMean(message)).tolist()
         share_ended, tau = agreed[:2]
+        self._some_ended = 0 < share_ended < 1
         rates, steps = agreed[2 : 2 + len(rates)], agreed[2 + len(rates) :]
         if tau > 0:
             yield AllReduceMean(learner.params)

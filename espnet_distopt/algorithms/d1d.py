@@ -110,6 +110,15 @@ class D1dGrad(Algorithm):
         yield from self._complete(learner)
         yield from average(learner, ended=True)
 
+    def next_stop(self, learner: Learner) -> int:
+        """Another learner may be a step ahead, for it waits a step later."""
+        return learner.steps + 2
+
+    def pause(self, learner: Learner) -> Program:
+        """Wait for the gradients in flight; they will be sent once more."""
+        if learner.size > 1:
+            yield from self._complete(learner)
+
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' `sent`."""
         if self._mean is None:

@@ -121,6 +121,16 @@ class Dpsgd(Algorithm):
         check_equal_steps(learner, (yield from self._receive()), ended=True)
         self.sent[-1] = 0.0
 
+    def next_stop(self, learner: Learner) -> int:
+        """Another learner may be a step ahead of its neighbours, and they of theirs."""
+        complete = self.config.topology == "complete"
+        return learner.steps + 2 + (0 if complete else learner.size // 2)
+
+    def pause(self, learner: Learner) -> Program:
+        """Wait for the mixing in flight, which will begin anew."""
+        if learner.size > 1:
+            yield from self._complete(learner)
+
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the correction (P,) that the mixing of `sent` brings."""
         if self._correction is None:

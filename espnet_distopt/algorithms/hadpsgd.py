@@ -110,6 +110,14 @@ class Hadpsgd(Adpsgd):
         if self.wants_gradients:
             yield from average(learner, self.node, ended=True)
 
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """The learners of a node step together."""
+        return self.node
+
+    def next_stop(self, learner: Learner) -> int:
+        """Another learner of the node may have begun the next step."""
+        return learner.steps + (len(self.node) > 1)
+
     def _correct(self, learner: Learner) -> Program:
         """Publish; apply, in the whole node, what its leader's gossip has brought."""
         if len(self._leaders) == 1:

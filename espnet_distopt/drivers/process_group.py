@@ -199,6 +199,22 @@ class ProcessGroupDriver:
         meet(self._watch, name, others, "the end of an epoch")
         self.spent["wait_time"] += time.perf_counter() - start
 
+    def announce_stop(self) -> None:
+        """Tell all learners that the run is to stop."""
+        if self._liveness is not None:
+            self._watch.store.set("stop", b"1")
+
+    def stop_announced(self) -> bool:
+        """Return whether a learner has announced a stop. Cost: a look at the store."""
+        return self._liveness is not None and self._watch.store.check(["stop"])
+
+    def agree_to_stop(self, group: tuple[int, ...], step: int) -> int:
+        """Return the step at which the learners of `group` stop: the first proposal."""
+        if self._liveness is None:
+            return step
+        key = f"stop/{group[0]}"
+        return int(self._watch.store.compare_set(key, "", str(step)))
+
     def leave(self, error: BaseException | None = None) -> None:
         """Stop the heartbeat; with an `error`, tell the other learners about it."""
         if self._liveness is None:

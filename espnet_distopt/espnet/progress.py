@@ -54,11 +54,34 @@ class Progress:
         self._train_loss = float("nan")
         self.samples = 0
 
-    def begin_epoch(self, epoch: int, steps: int | None) -> None:
-        """Note where the epoch begins; `steps` is its length if known."""
+    def begin_epoch(
+        self,
+        epoch: int,
+        steps: int | None,
+        done: int | None = 0,
+        earlier: dict[str, float] | None = None,
+    ) -> None:
+        """Note where the epoch begins.
+
+        Args:
+            epoch: its number.
+            steps: its length if known.
+            done: how many of them an earlier run has made; None: all.
+            earlier: what `spent` returned in that run.
+        """
         self._epoch, self._steps = epoch, steps
-        self._began = self._printed = time.perf_counter()
-        self.samples = 0
+        if self._talks and done != 0:
+            where = f"step {done}/{steps or '?'}" if done else "its validation"
+            self._say(f"goes on {'after' if done else 'with'} {where}")
+        earlier = earlier or {"samples": 0, "seconds": 0.0}
+        self._printed = time.perf_counter()
+        self._began = self._printed - earlier["seconds"]
+        self.samples = int(earlier["samples"])
+
+    def spent(self) -> dict[str, float]:
+        """Return what this epoch has taken so far."""
+        seconds = time.perf_counter() - self._began
+        return {"samples": self.samples, "seconds": seconds}
 
     def step(self, step: int, reporter: SubReporter) -> None:
         """Print a line if the last is some time ago."""
@@ -72,6 +95,16 @@ class Progress:
             f"loss {loss:.3f}",
             self._left(step / self._steps if self._steps else 0.0),
         )
+
+    def stop(self, step: int, signal: str | None, saved: bool) -> None:
+        """Say that the run stops after `step`, asked by `signal` (None: another's)."""
+        if self._talks:
+            what = "state saved" if saved else "the epoch will be repeated"
+            self._say(
+                f"stopped after step {step}/{self._steps or '?'} "
+                f"by {signal or 'another learner'}",
+                f"{what}: start again to go on",
+            )
 
     def end_training(self, reporter: SubReporter) -> None:
         """Note the loss of the epoch's training part."""

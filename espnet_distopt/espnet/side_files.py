@@ -3,8 +3,8 @@
 ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. What
 differs between learners goes to `distopt/learner{rank}.{epoch}epoch.pth`: plain
 tensors, numbers, strings, lists and dicts, so that it loads with weights_only. It is
-written before validation, so the file of an epoch is complete when its checkpoint is;
-those of the last two epochs are kept.
+written at a stop within the epoch, and before its validation, so the file of an epoch
+is complete when its checkpoint is; those of the last two epochs are kept.
 """
 
 import logging
@@ -42,13 +42,13 @@ def _side_file(output_dir: Path, rank: int, epoch: int) -> Path:
 def save_learner(
     state: dict[str, Any], output_dir: Path, rank: int, epoch: int
 ) -> None:
-    """Write a learner's state after `epoch`; drop that of two epochs before."""
+    """Write a learner's state in `epoch`; drop that of two epochs before."""
     atomic_save(state, _side_file(output_dir, rank, epoch))
     _side_file(output_dir, rank, epoch - 2).unlink(missing_ok=True)
 
 
 def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | None:
-    """Return a learner's state after `epoch`, or None if it has none.
+    """Return a learner's state in or after `epoch`, or None if it has none.
 
     Raises:
         InputError: the file cannot be read.
@@ -64,6 +64,11 @@ def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | No
             "to go on from the consensus model"
         ) from error
     return state
+
+
+def forget_learner(output_dir: Path, rank: int, epoch: int) -> None:
+    """Remove a learner's state within `epoch`."""
+    _side_file(output_dir, rank, epoch).unlink(missing_ok=True)
 
 
 def keep_checkpoint(output_dir: Path) -> None:

@@ -4,13 +4,16 @@ It is the only place that runs once per attempted step on every learner: code af
 `yield` comes after the step, also after one whose update was skipped.
 """
 
-from collections.abc import Generator, Iterable, Sized
-from typing import cast
+from collections.abc import Callable, Generator, Iterable, Sized
+from itertools import islice
+from typing import Any, cast
 
 from espnet2.train.reporter import SubReporter
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from espnet_distopt.espnet.progress import Progress
+from espnet_distopt.espnet.random_state import set_random_state
 from espnet_distopt.session import Session
 
 Batch = tuple[list[str], dict[str, Tensor]]
@@ -26,6 +29,10 @@ class Stepping:
             step is closed by the time they are known.
         accum_grad: batches per step.
         progress: is told of each step.
+        stop: is called before the first step and after each, with the number of
+            batches so far; it may end the training.
+        done: batches at the front that an earlier run has trained on.
+        random: the state of the random numbers to go on from, after these.
     """
 
     def __init__(
@@ -35,19 +42,29 @@ class Stepping:
         reporter: SubReporter,
         accum_grad: int,
         progress: Progress,
+        stop: Callable[[int], None] = lambda batches: None,
+        done: int = 0,
+        random: dict[str, Any] | None = None,
     ) -> None:
         self._iterator = iterator
         self._session = session
         self._reporter = reporter
         self._accum_grad = accum_grad
         self._progress = progress
+        self._stop = stop
+        self._done = done
+        self._random = random
 
     def __len__(self) -> int:
         return len(cast(Sized, self._iterator))
 
     def __iter__(self) -> Generator[Batch, None, None]:
         figures: dict[str, float] = {}
-        for number, (names, batch) in enumerate(self._iterator, 1):
+        batches = iter(without_first(self._iterator, self._done))
+        if self._random is not None:
+            set_random_state(self._random)
+        self._stop(self._done)
+        for number, (names, batch) in enumerate(batches, self._done + 1):
             if figures:
                 # never after the last batch: that would open a step of its own
                 self._reporter.register(figures)
@@ -61,3 +78,20 @@ class Stepping:
                     self._session.step()
                     figures = self._session.metrics()
                 self._progress.step(number, self._reporter)
+                self._stop(number)
+
+
+def without_first(iterator: Iterable[Batch], count: int) -> Iterable[Batch]:
+    """Return `iterator` without its first `count` batches, unread where possible."""
+    if count == 0:
+        return iterator
+    if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
+        return DataLoader(
+            iterator.dataset,
+            batch_sampler=iterator.batch_sampler[count:],
+            num_workers=iterator.num_workers,
+            pin_memory=iterator.pin_memory,
+            collate_fn=iterator.collate_fn,
+            worker_init_fn=iterator.worker_init_fn,
+        )
+    return islice(iterator, count, None)

@@ -11,12 +11,12 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
@@ -24,9 +24,17 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet import side_files
+from espnet_distopt.espnet.learner_state import (
+    State,
+    Training,
+    capture,
+    restore_after,
+    restore_within,
+)
 from espnet_distopt.espnet.options import add_arguments
 from espnet_distopt.espnet.progress import Progress
 from espnet_distopt.espnet.stepping import Batch, Stepping
+from espnet_distopt.espnet.stopping import Stopped, on_stop_signal
 from espnet_distopt.session import Session
 
 SEED_STRIDE = 1000003
@@ -35,13 +43,22 @@ SEED_STRIDE = 1000003
 
 @dataclass
 class DistoptOptions(TrainerOptions):
-    """ESPnet's trainer options, the algorithm's, and what lives as long as the run."""
+    """ESPnet's trainer options, the algorithm's, and what lives as long as the run.
+
+    Attributes:
+        stop_signal: the name of the signal that has asked this process to stop.
+        saves: how often this learner's state has been saved, as often as any other's.
+        resumes: there may be states to go on from, and nobody has looked yet.
+    """
 
     distopt: str | None
     distopt_conf: dict[str, Any]
     session: Session | None = None
     progress: Progress | None = None
     consensus_distance: float = 0.0
+    stop_signal: str | None = None
+    saves: int = 0
+    resumes: bool = False
 
 
 class DistoptTrainer(Trainer):
@@ -79,6 +96,8 @@ class DistoptTrainer(Trainer):
             dist.barrier()
         with contextlib.ExitStack() as stack:
             stack.push(lambda *error: _leave(options.session, error[1]))
+            if options.distopt is not None or not distributed.distributed:
+                stack.enter_context(on_stop_signal(partial(_ask_to_stop, options)))
             super().run(**kwargs)
 
     @staticmethod
@@ -103,15 +122,26 @@ class DistoptTrainer(Trainer):
         **kwargs: Any,
     ) -> bool:
         """Train on this learner's shards, then form the consensus model."""
-        epoch, rank = reporter.get_epoch(), distributed_option.dist_rank or 0
-        if rank == 0:
+        if not distributed_option.dist_rank:
             side_files.keep_checkpoint(Path(options.output_dir))
+        assert options.progress is not None
+        training, within = None, None
         if options.distopt is not None:
             model = getattr(model, "module", model)
-            cls._enter_epoch(model, options, rank, epoch, **kwargs)
+            training = cls._training(model, reporter, options, **kwargs)
+            within = cls._enter_epoch(training, options)
             distributed_option = replace(distributed_option, distributed=False)
-        assert options.progress is not None
-        options.progress.begin_epoch(epoch, _length(iterator))
+        done = within["batches"] if within else 0
+        options.progress.begin_epoch(
+            reporter.get_epoch(),
+            _length(iterator),
+            done,
+            within["spent"] if within else None,
+        )
+        if training is not None and done is None:
+            # an earlier run has ended between training and validation
+            options.consensus_distance = training.session.enter_consensus()
+            return False
         all_steps_are_invalid: bool = super().train_one_epoch(
             model=model,
             iterator=Stepping(
@@ -120,6 +150,9 @@ class DistoptTrainer(Trainer):
                 reporter,
                 options.accum_grad,
                 options.progress,
+                partial(cls._stop_if_asked, training, options),
+                done,
+                within["random"] if within else None,
             ),
             reporter=reporter,
             options=options,
@@ -127,21 +160,26 @@ class DistoptTrainer(Trainer):
             **kwargs,
         )
         options.progress.end_training(reporter)
-        if options.session is None:
+        if training is None:
             return all_steps_are_invalid
-        return cls._leave_epoch(options, epoch, all_steps_are_invalid, **kwargs)
+        training.session.finish()
+        options.consensus_distance = training.session.enter_consensus()
+        cls._save(training, options, None)
+        # One learner that leaves the run alone would make all others wait for it.
+        return training.session.mean(float(all_steps_are_invalid)) == 1.0
 
     @classmethod
-    def _enter_epoch(
+    def _training(
         cls,
         model: torch.nn.Module,
+        reporter: SubReporter,
         options: DistoptOptions,
-        rank: int,
-        epoch: int,
         optimizers: Any,
         schedulers: Any,
+        scaler: Any,
         **_: Any,
-    ) -> None:
+    ) -> Training:
+        """Return what takes part in this epoch; begins the session with the first."""
         if options.session is None:
             if len(optimizers) != 1:
                 raise InputError(f"distopt needs one optimizer, not {len(optimizers)}")
@@ -149,39 +187,64 @@ class DistoptTrainer(Trainer):
             options.session = Session(
                 model, optimizers[0], options.distopt, **options.distopt_conf
             )
-            if epoch > 1:
-                _restore(options, rank, epoch - 1, optimizers[0], schedulers[0])
-        options.session.leave_consensus()
+            options.resumes = True
+        return Training(
+            options.session, model, reporter, optimizers[0], schedulers[0], scaler
+        )
+
+    @classmethod
+    def _enter_epoch(cls, training: Training, options: DistoptOptions) -> State | None:
+        """Return the state within this epoch that the learners go on from, if any."""
+        within: State | None = None
+        epoch = training.reporter.get_epoch()
+        if options.resumes:
+            options.resumes = False
+            within = _common_state(training.session, options, epoch)
+            if within is not None:
+                restore_within(training, within)
+            elif epoch > 1:
+                _restore_after(training, options, epoch - 1)
+        training.session.leave_consensus()
+        rank = training.session.learner.rank
         if rank > 0:
             seed = (options.seed + epoch + SEED_STRIDE * rank) % 2**32
             set_all_random_seed(seed)
+        return within
 
     @classmethod
-    def _leave_epoch(
-        cls,
-        options: DistoptOptions,
-        epoch: int,
-        invalid: bool,
-        optimizers: Any,
-        schedulers: Any,
-        **_: Any,
-    ) -> bool:
-        """Drain, save this learner, form the consensus; agree on what comes next."""
-        session = options.session
-        assert session is not None and options.progress is not None
-        session.finish()
-        options.consensus_distance = session.enter_consensus()
-        state = {
-            "epoch": epoch,
-            "session": session.state_dict(),
-            "optimizer": optimizers[0].state_dict(),
-            "scheduler": _batch_scheduler_state(schedulers[0]),
-        }
+    def _stop_if_asked(
+        cls, training: Training | None, options: DistoptOptions, batches: int
+    ) -> None:
+        """Save this learner and end the process, if now is the time."""
+        assert options.progress is not None
+        if training is None:  # stock training: the epoch will be repeated
+            if options.stop_signal is None:
+                return
+        else:
+            session = training.session
+            if options.stop_signal is not None:
+                session.request_stop()
+            if not session.stops_here():
+                return
+            session.pause()
+            cls._save(training, options, batches)
+            session.mean(0.0)  # nobody leaves while others still need the store
+        options.progress.stop(batches, options.stop_signal, saved=training is not None)
+        raise Stopped
+
+    @classmethod
+    def _save(
+        cls, training: Training, options: DistoptOptions, batches: int | None
+    ) -> None:
+        assert options.progress is not None
+        options.saves += 1
+        own = {"saves": options.saves, "spent": options.progress.spent()}
         side_files.save_learner(
-            state, Path(options.output_dir), session.learner.rank, epoch
+            {**capture(training, batches), **own},
+            Path(options.output_dir),
+            training.session.learner.rank,
+            training.reporter.get_epoch(),
         )
-        # One learner that leaves the run alone would make all others wait for it.
-        return session.mean(float(invalid)) == 1.0
 
     @classmethod
     def validate_one_epoch(
@@ -228,22 +291,37 @@ def _length(iterator: Iterable[Batch]) -> int | None:
         return None
 
 
-def _batch_scheduler_state(scheduler: Any) -> dict[str, Any]:
-    """Return the state of a scheduler that counts this learner's own steps."""
-    if isinstance(scheduler, AbsBatchStepScheduler):
-        state: dict[str, Any] = scheduler.state_dict()
-        return {k: v for k, v in state.items() if isinstance(v, (int, float, list))}
-    return {}
+def _ask_to_stop(options: DistoptOptions, signal_name: str) -> None:
+    options.stop_signal = signal_name
 
 
-def _restore(
-    options: DistoptOptions, rank: int, epoch: int, optimizer: Any, scheduler: Any
-) -> None:
-    """Go on from this learner's own state after `epoch`, if there is one.
+def _common_state(
+    session: Session, options: DistoptOptions, epoch: int
+) -> State | None:
+    """Return this learner's state within `epoch`, if all learners have one.
 
-    ESPnet has loaded the consensus model and learner 0's optimizer by now.
+    A kill while states are saved leaves some of an earlier stop, or none: then none is
+    of use.
     """
-    assert options.session is not None
+    output_dir, rank = Path(options.output_dir), session.learner.rank
+    state = side_files.load_learner(output_dir, rank, epoch)
+    if session.mean(float(state is not None)) == 0.0:
+        return None
+    saves = float(state["saves"]) if state else -1.0
+    if session.mean(float(saves == session.mean(saves))) == 1.0:
+        options.saves = int(saves)
+        return state
+    logging.error(
+        f"learner {rank}: not all learners have saved their state within epoch "
+        f"{epoch}: the epoch is repeated"
+    )
+    side_files.forget_learner(output_dir, rank, epoch)
+    return None
+
+
+def _restore_after(training: Training, options: DistoptOptions, epoch: int) -> None:
+    """Go on from this learner's own state after `epoch`, if there is one."""
+    rank = training.session.learner.rank
     state = side_files.load_learner(Path(options.output_dir), rank, epoch)
     if state is None:
         logging.error(
@@ -251,13 +329,5 @@ def _restore(
             "from the consensus model with learner 0's optimizer"
         )
         return
-    rates = [group["lr"] for group in optimizer.param_groups]
-    optimizer.load_state_dict(state["optimizer"])
-    if isinstance(scheduler, AbsBatchStepScheduler):
-        scheduler.load_state_dict(state["scheduler"])
-    else:
-        # an epoch's scheduler has stepped after the state was saved
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-    options.session.load_state_dict(state["session"])
-    logging.info(f"Learner {rank} goes on from its own state after epoch {epoch}")
+    options.saves = state["saves"]
+    restore_after(training, state)
