@@ -5,16 +5,21 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # options
-stage=1                     # first stage: 1 data, 3 format, 5 tokens, 10 statistics,
-stop_stage=13               # last stage:  11 training, 12 decoding, 13 scoring
+stage=1                     # first stage: 1 data, 3 format, 5 tokens, 6-7 language model,
+stop_stage=13               # last stage:  10 statistics, 11 training, 12 decoding, 13 scoring
 distopt=adpsgd              # algorithms to compare: none allreduce adpsgd bmuf_adam ...
 nlearners=2                 # learners that train together (none: always one)
 ngpu=0                      # GPUs of each learner: 0 or 1
-nj=2                        # parallel decoding jobs
+nj=2                        # processes that format and decode
+speed_perturb_factors=      # of the training set, e.g. "0.9 1.0 1.1"
 train_config=conf/train.yaml
 train_args=                 # more options of asr_train, e.g. "--max_epoch 20"
 decode_config=conf/decode.yaml
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
+use_lm=false                # train a language model and decode with it
+lm_config=conf/lm.yaml
+lm_train_text=              # more text files (id, words) than the training set's own
+ngram_file=                 # decode with this n-gram over the tokens (needs kenlm)
 token_type=bpe              # word, char or bpe
 nbpe=100                    # number of subwords (bpe)
 feats_normalize=utterance_mvn  # or global_mvn, over the training set
@@ -35,6 +40,8 @@ command=./run.sh            # the command it names
 . "$here/parse_options.sh"
 # shellcheck source=jobs.sh
 . "$here/jobs.sh"
+# shellcheck source=shapes.sh
+. "$here/shapes.sh"
 # shellcheck source=../egs/mini_swbd/asr1/path.sh
 . ./path.sh
 # shellcheck source=../egs/mini_swbd/asr1/cmd.sh
@@ -47,14 +54,35 @@ case $token_type in
 esac
 token_list=$token_dir/tokens.txt
 statsdir=$expdir/stats_${token_dir##*/}
+lm_statsdir=$expdir/lm_stats_${token_dir##*/}
+lmdir=$expdir/lm_${token_dir##*/}
+lm_texts="data/$train_set/text${lm_train_text:+ $lm_train_text}"
 decode_name=$(basename "$decode_config" .yaml)
+decode_options=()
+configs=("$train_config" "$decode_config")
+if [ "$use_lm" = true ]; then
+    decode_name+=_lm
+    decode_options+=(--lm "$lmdir")
+    configs+=("$lm_config")
+fi
+if [ -n "$ngram_file" ]; then
+    decode_name+=_ngram
+    decode_options+=(--ngram_file "$ngram_file")
+    configs+=("$ngram_file")
+fi
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
-[ "$nj" -ge 1 ] || die "--nj $nj: at least one job must decode"
+[ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"
 [ "$ngpu" -le 1 ] || die "--ngpu $ngpu: a learner has one GPU; use --nlearners for more"
-for config in "$train_config" "$decode_config"; do
+for config in "${configs[@]}"; do
     [ -f "$config" ] || die "$config: no such file (in $PWD)"
 done
+for factor in $speed_perturb_factors; do
+    [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
+        die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
+done
+[ -z "$ngram_file" ] || "$python" -c "import kenlm" 2>/dev/null ||
+    die "--ngram_file needs the Python package kenlm: pip install kenlm"
 
 # at_stage NUMBER NAME: whether the stage is to run; says so.
 at_stage() {
@@ -93,9 +121,11 @@ fi
 if at_stage 3 "format"; then
     for name in "$train_set" "$valid_set" $test_sets; do
         require "data/$name/wav.scp" 1
-        keep=()
-        [[ " $test_sets " != *" $name "* ]] || keep=(--keep_all)
-        tool format_data "data/$name" "dump/$name" "${keep[@]}"
+        how=(--nj "$nj")
+        [[ " $test_sets " != *" $name "* ]] || how+=(--keep_all)
+        [ "$name" != "$train_set" ] || [ -z "$speed_perturb_factors" ] ||
+            how+=(--speed_factors "$speed_perturb_factors")
+        tool format_data "data/$name" "dump/$name" "${how[@]}"
     done
 fi
 
@@ -103,6 +133,21 @@ if at_stage 5 "token list"; then
     require "dump/$train_set/text" 3
     tool make_tokens --type "$token_type" --nbpe "$nbpe" \
         --text "dump/$train_set/text" --out "$token_dir"
+fi
+
+# language_model STAGE: one of the stages of local/lm.sh.
+language_model() {
+    require "$token_list" 5
+    require "data/$train_set/text" 1
+    run "$here/lm.sh" --stage "$1" --stop_stage "$1" --config "$lm_config" \
+        --train_text "$lm_texts" --valid_text "data/$valid_set/text" \
+        --token_type "$token_type" --token_list "$token_list" --bpemodel "$bpemodel" \
+        --stats "$lm_statsdir" --out "$lmdir" --ngpu "$ngpu"
+}
+
+if [ "$use_lm" = true ]; then
+    if at_stage 6 "statistics of the language model"; then language_model 6; fi
+    if at_stage 7 "training of the language model"; then language_model 7; fi
 fi
 
 # What collecting statistics and training have in common.
@@ -126,12 +171,7 @@ if at_stage 10 "statistics"; then
         "${model_options[@]}" --output_dir "$statsdir" \
         --train_shape_file "dump/$train_set/wav.scp" \
         --valid_shape_file "dump/$valid_set/wav.scp"
-    size=$(wc -l <"$token_list")
-    for part in train valid; do
-        awk -v n="$((size))" '{ print $0 "," n }' "$statsdir/$part/text_shape" \
-            >"$statsdir/$part/text_shape.$token_type.tmp"
-        mv "$statsdir/$part/text_shape.$token_type"{.tmp,}
-    done
+    with_vocabulary "$statsdir" "$token_type" "$token_list"
 fi
 
 # train ALGORITHM: its experiment, resumed if it was interrupted.
@@ -164,13 +204,16 @@ if at_stage 11 "training"; then
 fi
 
 if at_stage 12 "decoding"; then
+    [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
     for algorithm in $distopt; do
         experiment "$algorithm"
         require "$exp/$inference_asr_model" 11
         for name in $test_sets; do
+            how=("${decode_options[@]}")
+            [ ! -f "data/$name/stm" ] || how+=(--align_data "data/$name")
             run "$here/decode.sh" --nj "$nj" --exp "$exp" --data "dump/$name" \
                 --model "$inference_asr_model" --config "$decode_config" \
-                --out "$exp/$decode_name/$name"
+                --out "$exp/$decode_name/$name" "${how[@]}"
         done
     done
 fi
@@ -183,9 +226,16 @@ if at_stage 13 "scoring"; then
         for name in $test_sets; do
             require "$exp/$decode_name/$name/text" 12
             log "scoring $exp on $name"
-            tool score --ref "dump/$name/text" --hyp "$exp/$decode_name/$name/text" \
-                --utt2spk "dump/$name/utt2spk" --out "$exp/$decode_name/$name/score_wer" \
-                "${parts[@]}"
+            decoded=$exp/$decode_name/$name
+            if [ -f "data/$name/stm" ]; then
+                # It may be empty: scoring says so.
+                [ -f "$decoded/ctm" ] || require "$decoded/ctm" 12
+                tool score_hub5 --stm "data/$name/stm" --glm "data/$name/glm" \
+                    --ctm "$decoded/ctm" --out "$decoded/score_wer" "${parts[@]}"
+            else
+                tool score --ref "dump/$name/text" --hyp "$decoded/text" \
+                    --utt2spk "dump/$name/utt2spk" --out "$decoded/score_wer" "${parts[@]}"
+            fi
         done
     done
     report=(--title "$title" --command "$command")

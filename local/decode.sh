@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Decode one data directory with ESPnet's own asr_inference, in parallel processes.
-# Writes OUT/text, last and whole, and a log for each process in OUT/log.
+# Writes OUT/token, with --align_data OUT/ctm, and OUT/text, last and whole; a log for
+# each process in OUT/log.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 
@@ -11,6 +12,9 @@ data=                       # directory with wav.scp, as format_data writes it
 config=conf/decode.yaml     # options of asr_inference
 out=                        # directory to make
 nj=2                        # processes
+lm=                         # directory of a language model (local/lm.sh), or none
+ngram_file=                 # n-gram over the tokens, as KenLM reads it, or none
+align_data=                 # data directory: also tell the times of the words, in a CTM
 # end of options
 
 # shellcheck source=log.sh
@@ -20,11 +24,22 @@ nj=2                        # processes
 # shellcheck source=jobs.sh
 . "$here/jobs.sh"
 
-for needed in exp data out; do
-    [ -n "${!needed}" ] || die "decode.sh: --$needed is needed"
+for option in exp data out; do
+    [ -n "${!option}" ] || die "decode.sh: --$option is needed"
 done
-for needed in "$exp/config.yaml" "$exp/$model" "$data/wav.scp" "$config"; do
-    [ -s "$needed" ] || die "decode.sh: $needed: no such file, or empty"
+[ "$nj" -ge 1 ] || die "decode.sh: --nj $nj: at least one process must decode"
+needed=("$exp/config.yaml" "$exp/$model" "$data/wav.scp" "$config")
+more=()
+if [ -n "$lm" ]; then
+    needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
+    more+=(--lm_train_config "$lm/config.yaml" --lm_file "$lm/valid.loss.ave.pth")
+fi
+if [ -n "$ngram_file" ]; then
+    needed+=("$ngram_file")
+    more+=(--ngram_file "$ngram_file")
+fi
+for file in "${needed[@]}"; do
+    [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
 done
 
 total=$(wc -l <"$data/wav.scp")
@@ -39,7 +54,7 @@ for ((job = 1; job <= nj; job++)); do
         --ngpu 0 --batch_size 1 --config "$config" \
         --data_path_and_name_and_type "$data/wav.scp,speech,kaldi_ark" \
         --key_file "$out/log/keys.$job.scp" \
-        --asr_train_config "$exp/config.yaml" --asr_model_file "$exp/$model" \
+        --asr_train_config "$exp/config.yaml" --asr_model_file "$exp/$model" "${more[@]}" \
         --output_dir "$out/log/output.$job" >"$out/log/decode.$job.log" 2>&1
 done
 
@@ -64,9 +79,23 @@ for ((job = 1; job <= nj; job++)); do
     fi
 done
 
-cat "$out"/log/output.*/1best_recog/text | sort -k1,1 >"$out/text.tmp"
-count=$(wc -l <"$out/text.tmp")
-[ "$((count))" = "$total" ] ||
-    die "decoding $data: $((count)) of $total utterances have a result, see $out/log"
-mv "$out/text.tmp" "$out/text"
+job_pids=()
+
+# joined NAME: OUT/NAME.tmp, the results of all processes, an utterance a line, sorted.
+joined() {
+    cat "$out"/log/output.*/1best_recog/"$1" | sort -k 1,1 >"$out/$1.tmp"
+    count=$(wc -l <"$out/$1.tmp")
+    [ "$((count))" = "$total" ] ||
+        die "decoding $data: $((count)) of $total utterances have a result, see $out/log"
+}
+
+joined token
+mv "$out/token"{.tmp,}
+joined text
 log "decoded $total utterances in $((SECONDS - began)) s"
+if [ -n "$align_data" ]; then
+    logged "$out/log/align.log" "aligning $data" \
+        "${python:-python3}" -m espnet_distopt.bin.ctc_align --exp "$exp" --model "$model" \
+        --data "$align_data" --dump "$data" --tokens "$out/token" --out "$out/ctm"
+fi
+mv "$out/text"{.tmp,}

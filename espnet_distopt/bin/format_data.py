@@ -1,4 +1,4 @@
-"""Format a data directory: cut out its utterances and pack them into one ark."""
+"""Format a data directory: cut out its utterances and pack them into arks."""
 
 import argparse
 import time
@@ -12,7 +12,8 @@ def get_parser() -> argparse.ArgumentParser:
     """Build the parser of this command."""
     parser = argparse.ArgumentParser(
         description="Read every utterance of a Kaldi data directory and write a dump "
-        "directory: wav.ark, wav.scp, text, utt2spk, spk2utt, utt2num_samples.",
+        "directory: wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, "
+        "utt2num_samples.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("source", type=Path, help="data directory, as data/train")
@@ -31,6 +32,13 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sample_rate", type=int, default=8000, help="rate the audio must have, Hz"
     )
+    parser.add_argument(
+        "--speed_factors",
+        default="1.0",
+        help='write each utterance at these speeds, as "0.9 1.0 1.1"; the limits hold '
+        "for the copies",
+    )
+    parser.add_argument("--nj", type=int, default=1, help="number of processes")
     return parser
 
 
@@ -39,7 +47,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Format the directory and print what was kept and dropped."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.formatting import Limits, format_data
+    from espnet_distopt.data.cutting import Limits
+    from espnet_distopt.data.formatting import format_data
+    from espnet_distopt.data.speed import parse_factors
 
     started = time.monotonic()
     limits = Limits(min_seconds=args.min_seconds, max_seconds=args.max_seconds)
@@ -48,7 +58,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.target,
         limits=None if args.keep_all else limits,
         sample_rate=args.sample_rate,
-        progress=_progress,
+        factors=parse_factors(args.speed_factors),
+        nj=args.nj,
+        progress=_Progress(),
     )
     print(
         f"{args.target}: {formatted.utterances} utterances, "
@@ -58,9 +70,16 @@ def main(cmd: Sequence[str] | None = None) -> None:
         print(f"{args.target}: dropped {count} {reason}")
 
 
-def _progress(done: int, total: int) -> None:
-    if done % 5000 == 0:
-        print(f"utterances: {done} of {total}", flush=True)
+class _Progress:
+    """Prints a line every 5000 utterances."""
+
+    def __init__(self) -> None:
+        self._next = 5000
+
+    def __call__(self, done: int, total: int) -> None:
+        if done >= self._next:
+            print(f"utterances: {done} of {total}", flush=True)
+            self._next = done - done % 5000 + 5000
 
 
 if __name__ == "__main__":

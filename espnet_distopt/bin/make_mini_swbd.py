@@ -8,10 +8,10 @@ from pathlib import Path
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
-    "conversations": (120, "training conversations"),
+    "conversations": (132, "training conversations"),
     "test_conversations": (6, "conversations of each test half"),
     "turns": (66, "utterances in a conversation"),
-    "speakers": (120, "people in training and in the Switchboard half"),
+    "speakers": (132, "people in training and in the Switchboard half"),
     "test_speakers": (10, "people in the CallHome half"),
 }
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.scoring.halves import parse_halves
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.result import ALL, Scorer, score, write_whole
+from espnet_distopt.scoring.result import Scorer, score, write_whole
 from espnet_distopt.scoring.sclite import find_sclite
 from espnet_distopt.scoring.trn import (
     check_same_utterances,
@@ -50,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     # A failed scoring must not leave an earlier result to be reported.
     (args.out / "result.json").unlink(missing_ok=True)
-    halves = dict(_half(argument) for argument in args.half)
+    halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
     speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
@@ -62,14 +63,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         result.write(args.out)
     except OSError as error:
         raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
-    print(result.to_text(), end="")
-
-
-def _half(argument: str) -> tuple[str, str]:
-    name, equals, pattern = argument.partition("=")
-    if not (name and equals and pattern) or name == ALL:
-        raise InputError(f"--half {argument}: expected NAME=REGEX, as swbd=^sw_")
-    return name, pattern
+    print(result.summary(), end="")
 
 
 def _scorer(choice: str, path: str | None) -> Scorer:

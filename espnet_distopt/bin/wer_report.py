@@ -14,7 +14,8 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Print a Markdown table of word error rates, one row an "
-        "experiment, from the results that bin.score wrote below each.",
+        "experiment, from the results that scoring wrote below each. What is not a "
+        "scored experiment is left out, so that exp/* may be given.",
     )
     parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
     parser.add_argument("--title", default="Results", help="heading of the report")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from espnet_distopt.data.dialogue import Side, Turn, invent_dialogue
 from espnet_distopt.data.ms98 import plain_words
 from espnet_distopt.data.noises import bump, laughter
-from espnet_distopt.data.phrases import PARTIALS
+from espnet_distopt.data.phrases import ACRONYMS, PARTIALS
 from espnet_distopt.data.speakers import Speaker
 from espnet_distopt.data.synthesis import Synthesizer, Voice
 from espnet_distopt.data.telephone import (
@@ -110,7 +110,7 @@ def speak(
     parts = [_silence(noise)]
     words: list[str] = []
     for token in [*text.split(), None]:
-        if token is not None and (word := " ".join(plain_words(token))):
+        if token is not None and (word := " ".join(plain_words(token, ACRONYMS))):
             words.append(_SPOKEN.get(word, word))
             continue
         if words:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import soundfile
-
+from espnet_distopt.data.sphere import read_header
 from espnet_distopt.errors import InputError
 
 
@@ -64,18 +63,12 @@ def call_seconds(path: Path) -> float:
     """Length of a telephone recording in seconds; only its header is read.
 
     Raises:
-        InputError: unreadable, or not two channels of 8 kHz.
+        InputError: not a SPHERE file, or not two channels of 8 kHz.
     """
-    try:
-        header = soundfile.info(path)
-    except soundfile.LibsndfileError as error:
-        raise InputError(
-            f"{path}: not a SPHERE file that libsndfile can read (shorten-compressed "
-            f"files must be expanded first): {error.error_string}"
-        ) from None
-    if header.channels != 2 or header.samplerate != 8000:
+    header = read_header(path)
+    if header.channels != 2 or header.sample_rate != 8000:
         raise InputError(
             f"{path}: expected 2 channels of 8000 Hz, got {header.channels} of "
-            f"{header.samplerate} Hz"
+            f"{header.sample_rate} Hz"
         )
-    return float(header.frames) / 8000
+    return header.seconds

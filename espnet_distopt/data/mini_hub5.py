@@ -1,7 +1,10 @@
-"""Reference text and mapping rules (GLM) of the synthetic evaluation set."""
+"""PEM, STM and mapping rules (GLM) of the synthetic evaluation set."""
 
-from espnet_distopt.data.ms98 import plain_words
-from espnet_distopt.data.phrases import HESITATIONS
+from string import ascii_lowercase
+
+from espnet_distopt.data.hub5_text import IGNORED
+from espnet_distopt.data.ms98 import plain_word, plain_words
+from espnet_distopt.data.phrases import ACRONYMS, HESITATIONS
 
 STM_HEADER = """\
 ;; Synthetic speech in the form of the Hub5 2000 evaluation.
@@ -42,19 +45,26 @@ _GLM_HEADER = """\
 
 
 def reference_text(ms98: str) -> str:
-    """An utterance as a Hub5 STM has it: optional hesitations and partial words."""
-    return " ".join(_mark(word) for word in plain_words(ms98))
+    """An utterance as a Hub5 STM has it.
+
+    Hesitations and partial words are optional, letters have a dot: `i. b. m.`.
+    """
+    words = (plain_word(token) for token in ms98.split() if plain_words(token))
+    return " ".join(_mark(word) for word in words) or IGNORED.upper()
 
 
 def _mark(word: str) -> str:
     if word in _HESITATIONS:
         return "(%HESITATION)"
-    return f"({word})" if word.endswith("-") else word
+    if word in ACRONYMS:
+        return " ".join(f"{letter}." for letter in word.lower())
+    return f"({word})" if word.endswith("-") else word.lower()
 
 
 def glm_text() -> str:
     """The rules for `csrfilt`. Without `case_sensitive = 'F'` none would apply."""
     rules = [_rule(word, "%HESITATION") for word in _HESITATIONS]
+    rules += [_rule(f"{letter}.", letter) for letter in ascii_lowercase]
     rules += [_rule(spelling, word) for spelling, word in _SPELLINGS.items()]
     rules += [
         _rule(short, f"{{ {short} / {long} }}") for short, long in _CONTRACTIONS.items()

@@ -1,7 +1,7 @@
 """A synthetic corpus on the discs of Switchboard-1 and of the Hub5 2000 evaluation.
 
-Same directories, names and file formats as LDC97S62 with its MS98 transcripts,
-LDC2002S09 and LDC2002T43, so that everything downstream reads either. Each
+Same directories, names and file formats as LDC97S62 with its MS98 transcripts and
+conv.tab, LDC2002S09 and LDC2002T43: everything downstream reads either. Each
 conversation has a seed of its own: the corpus does not depend on the number of
 processes that make it.
 """
@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 from espnet_distopt.data.conversation import Conversation, TimedTurn, record
 from espnet_distopt.data.hub5 import Reference, Span, write_pem, write_stm
 from espnet_distopt.data.kaldi_dir import whole_directory
 from espnet_distopt.data.mini_hub5 import STM_HEADER, glm_text, reference_text
+from espnet_distopt.data.mini_ms98 import write_acronyms, write_callers, write_side
 from espnet_distopt.data.mini_plan import (
     CALLHOME,
     SWBD,
@@ -30,15 +30,17 @@ from espnet_distopt.data.mini_plan import (
     check_sizes,
     plan_corpus,
 )
-from espnet_distopt.data.ms98 import Segment, plain_words, write_transcript
+from espnet_distopt.data.ms98 import plain_words
+from espnet_distopt.data.phrases import ACRONYMS
 from espnet_distopt.data.speech_set import SpeechSet, Utterance, utterance_id
+from espnet_distopt.data.sphere import write_sphere
 from espnet_distopt.data.telephone import SAMPLE_RATE, Line, bad_line, good_line
 from espnet_distopt.errors import InputError
 
-_AUDIO = Path("swb1", "swb1_d1", "data")
-_TRANSCRIPTS = Path("swb1", "transcriptions", "swb_ms98_transcriptions")
-_EVAL_AUDIO = Path("hub5e_00", "english")
-_REFERENCE = Path("reference")
+_SWB1 = Path("swb1")
+_TRANSCRIPTS = _SWB1 / "transcriptions" / "swb_ms98_transcriptions"
+_EVALUATION = Path("hub5e_00", "english")
+_REFERENCE = Path("2000_hub5_eng_eval_tr", "reference")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ def make_corpus(
         for conversation in _record_all(directory, plans, nj):
             recorded.append(conversation)
             progress(len(recorded), len(plans))
+        callers = [plan for plan in plans if plan.part == TRAIN]
+        write_callers(directory / _SWB1 / "tables" / "conv.tab", callers)
+        write_acronyms(directory / _TRANSCRIPTS)
         _write_evaluation(directory, [r for r in recorded if r.plan.part != TRAIN])
         note = f"synthetic speech, made by make_mini_swbd\nseed {seed}\n{sizes}\n"
         (directory / "mini_swbd.txt").write_text(note)
@@ -104,39 +109,35 @@ def _record_all(directory: Path, plans: list[Plan], nj: int) -> Iterator[Recorde
 def _record_one(directory: Path, plan: Plan) -> Recorded:
     line: Callable[[np.random.Generator], Line]
     line = bad_line if plan.part == CALLHOME else good_line
-    conversation = record(plan.speakers, plan.turns, line, plan.seed)
-    audio = directory / (_AUDIO if plan.part == TRAIN else _EVAL_AUDIO)
-    audio.mkdir(parents=True, exist_ok=True)
-    soundfile.write(
-        audio / f"{plan.name}.sph",
-        conversation.samples,
-        SAMPLE_RATE,
-        format="NIST",
-        subtype="ULAW",
-    )
+    first, second = plan.people
+    conversation = record((first.speaker, second.speaker), plan.turns, line, plan.seed)
+    _write_audio(directory / _place(plan), plan, conversation)
     if plan.part == TRAIN:
-        _write_ms98(directory / _TRANSCRIPTS, str(plan.number), conversation)
+        for side in ("A", "B"):
+            root = directory / _TRANSCRIPTS
+            write_side(root, str(plan.number), side, conversation)
     return Recorded(plan, conversation.turns)
 
 
-def _write_ms98(root: Path, number: str, conversation: Conversation) -> None:
-    """Write both sides' transcripts; what lies between utterances is [silence]."""
-    for side in ("A", "B"):
-        segments: list[Segment] = []
-        end = 0.0
-        for turn in conversation.turns:
-            if turn.side != side:
-                continue
-            if turn.start > end:
-                segments.append(Segment(end, turn.start, "[silence]"))
-            segments.append(Segment(turn.start, turn.end, turn.text))
-            end = turn.end
-        segments.append(Segment(end, conversation.seconds, "[silence]"))
-        write_transcript(root, number, side, segments)
+def _place(plan: Plan) -> Path:
+    if plan.part == TRAIN:
+        return _SWB1 / f"swb1_d{plan.disc}" / "data" / f"{plan.name}.sph"
+    return _EVALUATION / f"{plan.name}.sph"
+
+
+def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
+    """Write SPHERE of 8-bit mu-law; the samples are such as it can express."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.round(conversation.samples * 32768).astype(np.int16)
+    fields = {
+        "database_id": "mini_swbd",
+        "conversation_id": str(plan.number),
+    }
+    write_sphere(path, samples, SAMPLE_RATE, coding="ulaw", fields=fields)
 
 
 def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
-    """Write PEM, STM and GLM; an utterance of noises only is not evaluated."""
+    """Write PEM, STM and GLM; an utterance of noises only is not scored."""
     references = [
         Reference(
             Span(r.plan.name, turn.side, round(turn.start, 2), round(turn.end, 2)),
@@ -145,12 +146,11 @@ def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
         )
         for r in recorded
         for turn in r.turns
-        if plain_words(turn.text)
     ]
     references.sort(key=lambda r: (r.span.file, r.span.channel, r.span.start))
-    write_pem(directory / _EVAL_AUDIO / "hub5e_00.pem", (r.span for r in references))
+    write_pem(directory / _EVALUATION / "hub5e_00.pem", (r.span for r in references))
     reference = directory / _REFERENCE
-    reference.mkdir()
+    reference.mkdir(parents=True)
     write_stm(reference / "hub5e00.english.000405.stm", STM_HEADER, references)
     (reference / "en20000405_hub5.glm").write_text(glm_text(), encoding="utf-8")
 
@@ -175,5 +175,5 @@ def as_sets(recorded: Sequence[Recorded]) -> list[SpeechSet]:
 
 def _utterance(recording: str, turn: TimedTurn) -> Utterance:
     name = utterance_id(f"{recording}-{turn.side}", turn.start, turn.end)
-    text = " ".join(plain_words(turn.text))
+    text = " ".join(plain_words(turn.text, ACRONYMS))
     return Utterance(name, recording, turn.side, turn.start, turn.end, text)

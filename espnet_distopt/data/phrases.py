@@ -37,6 +37,12 @@ PARTIALS = {
     "be[cause]-": "bee",
 }
 
+# Spoken letter by letter; NASA, though in capitals, is a word, and `us` is another.
+ACRONYMS = {
+    word: " ".join(word.lower())
+    for word in ("IBM", "MTV", "PC", "TI", "TV", "US", "VCR")
+}
+
 SHARED: Grammar = {
     "who": [
         "my wife",
@@ -97,6 +103,7 @@ SHARED: Grammar = {
     "good": ["good", "great", "nice", "fun", "wonderful", "interesting"],
     "bad": ["bad", "terrible", "awful", "hard", "expensive", "boring"],
     "how": ["pretty", "really", "very", "so", "kind of", "too"],
+    "company": ["IBM", "TI", "the phone company", "NASA", "a bank"],
     "place": [
         "texas",
         "dallas",
@@ -255,7 +262,7 @@ TOPICS: dict[str, Grammar] = {
             "who is your favorite {sport} team",
         ],
         "tell": [
-            "i watch {sport} on television {often}",
+            "i watch {sport} on TV {often}",
             "{who} played {sport} in college",
             "the team from {place} won {number} games",
             "we lost the {sport} game {when}",
@@ -277,6 +284,8 @@ TOPICS: dict[str, Grammar] = {
             "the pay was {how} {bad} {when}",
             "i started a new job {when}",
             "we work from home {often}",
+            "{who} used to work for {company} in {place}",
+            "they gave everybody a PC at {company} {when}",
         ],
     },
     "travel": {
@@ -293,6 +302,7 @@ TOPICS: dict[str, Grammar] = {
             "the {trip} in {place} is {how} {good}",
             "we go camping by the {trip} {often}",
             "the hotel was {how} {bad} and far from the {trip}",
+            "{who} has never been outside of the US",
         ],
     },
     "movies": {
@@ -309,6 +319,7 @@ TOPICS: dict[str, Grammar] = {
             "{who} rents a {movie} {often}",
             "it's a {movie} about a {job} from {place}",
             "we fell asleep in the {movie} {when}",
+            "{who} got us a VCR and a new TV {when}",
         ],
         "job": ["doctor", "soldier", "teacher", "lawyer", "farmer"],
     },
@@ -327,6 +338,7 @@ TOPICS: dict[str, Grammar] = {
             "the concert in {place} was {how} {good}",
             "{who} bought a {instrument} {when}",
             "{think} {music} music is {how} {bad}",
+            "the kids watch MTV {often}",
         ],
     },
     "the garden": {

@@ -1,5 +1,6 @@
 """The counts of one scored set of sentences, and the rates that follow."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -25,6 +26,15 @@ class Counts:
     insertions: int
     sentence_errors: int
 
+    @classmethod
+    def total(cls, parts: Iterable["Counts"]) -> "Counts":
+        """Return the sums over parts that have no sentence in common."""
+        parts = tuple(parts)
+        names = cls.__dataclass_fields__
+        return cls(
+            **{name: sum(getattr(part, name) for part in parts) for name in names}
+        )
+
     @property
     def errors(self) -> int:
         """Substitutions, deletions and insertions together."""
@@ -43,3 +53,15 @@ class Counts:
     def percent(self, count: int) -> float:
         """Return a count in percent of the reference words."""
         return 100.0 * count / self.words
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Corr, Sub, Del, Ins, Err and S.Err in percent, in sclite's order."""
+        return (
+            self.percent(self.correct),
+            self.percent(self.substitutions),
+            self.percent(self.deletions),
+            self.percent(self.insertions),
+            self.error_rate,
+            self.sentence_error_rate,
+        )

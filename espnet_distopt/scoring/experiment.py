@@ -57,12 +57,13 @@ class Experiment:
     def read(cls, directory: Path) -> "Experiment":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_wer/result.json`.
 
-        A set decoded in more than one way is named `DECODE/SET`, else `SET`.
+        A set decoded in more than one way is named `DECODE/SET`, else `SET`. A file, or
+        a directory of something else, is an experiment without results.
 
         Raises:
-            InputError: There is no such directory, or a file in it is damaged.
+            InputError: There is nothing of that name, or a file in it is damaged.
         """
-        if not directory.is_dir():
+        if not directory.exists():
             raise InputError(f"{directory}: no such experiment directory")
         paths = sorted(directory.glob("*/*/score_wer/result.json"))
         decodings = {path.parts[-4] for path in paths}

@@ -7,6 +7,7 @@ insertions. Elsewhere the counts are equal (tests/scoring/test_known_counts.py).
 """
 
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
@@ -50,3 +51,8 @@ class Jiwer:
             insertions=result.insertions,
             sentence_errors=sum(ref[u] != hyp[u] for u in utterances),
         )
+
+
+def is_installed() -> bool:
+    """Whether jiwer is installed."""
+    return find_spec("jiwer") is not None

@@ -1,7 +1,7 @@
 """The results table of a recipe, in Markdown."""
 
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -9,10 +9,13 @@ from pathlib import Path
 from platform import python_version
 
 from espnet_distopt.scoring.experiment import Experiment
-from espnet_distopt.scoring.result import rates
+from espnet_distopt.scoring.result import Result
+from espnet_distopt.scoring.table import COLUMNS, format_interval
 
 NONE = "-"
 """What a cell shows that nothing is known about."""
+
+INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the speakers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,9 @@ def render(
 ) -> str:
     """Return the report: a row an experiment, the counts beneath, the environment.
 
+    Figures of different scorers never share a column: a column of the main table, and
+    each table of counts, names its scorer.
+
     Args:
         experiments: At least one experiment with a result.
         environment: Where the report was made.
@@ -55,8 +61,13 @@ def render(
         note: A sentence that must stand above the figures, such as that the speech
             is synthetic.
     """
-    parts = [f"# {title}", *([note] if note else [])]
-    parts += [_overview(experiments), "## Counts (percent)", _details(experiments)]
+    parts = [f"# {title}", *([note] if note else []), _overview(experiments)]
+    if any(result.intervals for exp in experiments for result in exp.results.values()):
+        parts.append(INTERVALS)
+    results = [(e.name, name, r) for e in experiments for name, r in e.results.items()]
+    parts += _details("Counts (percent)", results)
+    checks = [(e, name, r.cross_check) for e, name, r in results if r.cross_check]
+    parts += _details("Cross-check (percent), not comparable with the above", checks)
     parts += ["## Environment", _environment(experiments, environment, command)]
     return "\n\n".join(parts) + "\n"
 
@@ -66,9 +77,9 @@ def _overview(experiments: Sequence[Experiment]) -> str:
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
         {
-            half if single else f"{name} {half}": f"{counts.error_rate:.1f}"
+            _column(half if single else f"{name} {half}", result): _rate(result, half)
             for name, result in exp.results.items()
-            for half, counts in result.halves.items()
+            for half in result.halves
         }
         for exp in experiments
     ]
@@ -85,21 +96,36 @@ def _overview(experiments: Sequence[Experiment]) -> str:
         ]
         for exp, row in zip(experiments, cells, strict=True)
     ]
-    return _table([*head, *(f"WER {column}" for column in columns)], rows, left=2)
+    return _table([*head, *columns], rows, left=2)
 
 
-def _details(experiments: Iterable[Experiment]) -> str:
-    """Return sclite's columns for each experiment, test set and half."""
-    head = ["experiment", "test set", "half", "scorer", "Snt", "Wrd"]
-    head += ["Corr", "Sub", "Del", "Ins", "Err", "S.Err"]
-    rows = [
-        [exp.name, name, half, result.scorer, str(counts.sentences), str(counts.words)]
-        + [f"{rate:.1f}" for rate in rates(counts)]
-        for exp in experiments
-        for name, result in exp.results.items()
-        for half, counts in result.halves.items()
-    ]
-    return _table(head, rows, left=4)
+def _column(half: str, result: Result) -> str:
+    return f"WER {half} ({result.scorer.split()[0]})"
+
+
+def _rate(result: Result, half: str) -> str:
+    rate = f"{result.halves[half].error_rate:.1f}"
+    interval = result.intervals.get(half)
+    return f"{rate} ({format_interval(interval)})" if interval else rate
+
+
+def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterator[str]:
+    """Yield a heading and a table with sclite's columns for each scorer.
+
+    Args:
+        heading: What the tables are.
+        results: Experiment, test set and result.
+    """
+    tables: dict[str, list[list[str]]] = {}
+    for experiment, name, result in results:
+        tables.setdefault(result.scorer, []).extend(
+            [experiment, name, half, str(counts.sentences), str(counts.words)]
+            + [f"{rate:.1f}" for rate in counts.rates]
+            for half, counts in result.halves.items()
+        )
+    for scorer, rows in tables.items():
+        yield f"## {heading}: {scorer}"
+        yield _table(["experiment", "test set", "half", *COLUMNS], rows, left=3)
 
 
 def _environment(
@@ -111,7 +137,9 @@ def _environment(
         for exp in experiments
         if exp.summary.espnet or exp.summary.torch
     }
-    scorers = {result.scorer for exp in experiments for result in exp.results.values()}
+    results = [result for exp in experiments for result in exp.results.values()]
+    scorers = {result.scorer for result in results}
+    scorers |= {r.cross_check.scorer for r in results if r.cross_check}
     lines = [
         f"date: {environment.date}",
         f"commit: {environment.commit}",
@@ -119,7 +147,7 @@ def _environment(
         f"torch: {environment.torch}",
         f"espnet: {environment.espnet}",
         *(["trained with: " + "; ".join(sorted(trained))] if trained else []),
-        f"scorer: {', '.join(sorted(scorers))}",
+        f"scorer: {'; '.join(sorted(scorers))}",
         *([f"command: `{command}`"] if command else []),
     ]
     return "\n".join(f"- {line}" for line in lines)

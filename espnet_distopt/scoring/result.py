@@ -2,18 +2,17 @@
 
 import json
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
 from espnet_distopt.scoring.counts import Counts
+from espnet_distopt.scoring.halves import ALL, members
+from espnet_distopt.scoring.table import counts_table
 from espnet_distopt.scoring.trn import Transcripts
-
-ALL = "all"
-"""The name under which the whole set is scored."""
 
 
 class Scorer(Protocol):
@@ -29,22 +28,26 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """Counts by half, the whole set last as `all`, and the scorer they come from."""
+    """Counts by half, and the scorer they come from.
+
+    Attributes:
+        scorer: Name and version of the scorer.
+        halves: Counts by half; the whole set comes last, as `all`.
+        intervals: 95 % interval of the error rate by half, in percent, where known.
+        speakers: Counts by speaker, where known.
+        cross_check: What another scorer makes of the same words; its figures do not
+            compare with these.
+    """
 
     scorer: str
     halves: dict[str, Counts]
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    speakers: dict[str, Counts] = field(default_factory=dict)
+    cross_check: "Result | None" = None
 
     def to_json(self) -> str:
         """Return the result as JSON: counts and rates (percent) for each half."""
-        halves = {
-            name: asdict(counts)
-            | {
-                "error_rate": round(counts.error_rate, 2),
-                "sentence_error_rate": round(counts.sentence_error_rate, 2),
-            }
-            for name, counts in self.halves.items()
-        }
-        return json.dumps({"scorer": self.scorer, "halves": halves}, indent=2) + "\n"
+        return json.dumps(self._content(), indent=2) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> "Result":
@@ -54,48 +57,69 @@ class Result:
             InputError: The file is not one.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            names = Counts.__dataclass_fields__
-            halves = {
-                half: Counts(**{name: int(values[name]) for name in names})
-                for half, values in content["halves"].items()
-            }
-            return cls(str(content["scorer"]), halves)
+            return cls._parse(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{path}: not a result of bin.score ({error!r}): score again"
+                f"{path}: not a result of scoring ({error!r}): score again"
             ) from None
 
+    def summary(self) -> str:
+        """Return a table of percentages by half, with the scorer above it."""
+        text = f"scorer: {self.scorer} (percent of the reference words)\n"
+        text += counts_table(self.halves, self.intervals)
+        if self.cross_check:
+            other = self.cross_check
+            text += f"cross-check: {other.scorer}; not comparable with the above\n"
+            text += counts_table(other.halves, other.intervals)
+        return text
+
     def to_text(self) -> str:
-        """Return the result as a table of percentages, with the scorer above it."""
-        width = max(map(len, self.halves))
-        columns = ("Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
-        head = f"{'':{width}} {columns[0]:>6} {columns[1]:>7}"
-        lines = [
-            f"scorer: {self.scorer} (percent of the reference words)",
-            head + "".join(f"{column:>7}" for column in columns[2:]),
-        ]
-        for name, counts in self.halves.items():
-            line = f"{name:{width}} {counts.sentences:6} {counts.words:7}"
-            lines.append(line + "".join(f"{rate:7.1f}" for rate in rates(counts)))
-        return "\n".join(lines) + "\n"
+        """Return the summary, and a table of the speakers if they are known."""
+        if not self.speakers:
+            return self.summary()
+        return f"{self.summary()}by speaker\n{counts_table(self.speakers)}"
 
     def write(self, directory: Path) -> None:
         """Write `result.txt`, then `result.json`, into an existing directory."""
         write_whole(directory / "result.txt", self.to_text())
         write_whole(directory / "result.json", self.to_json())
 
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"scorer": self.scorer, "halves": {}}
+        for name, counts in self.halves.items():
+            content["halves"][name] = asdict(counts) | {
+                "error_rate": round(counts.error_rate, 2),
+                "sentence_error_rate": round(counts.sentence_error_rate, 2),
+            }
+            if name in self.intervals:
+                content["halves"][name]["interval"] = list(self.intervals[name])
+        if self.speakers:
+            content["speakers"] = {
+                name: asdict(counts) for name, counts in self.speakers.items()
+            }
+        if self.cross_check:
+            content["cross_check"] = self.cross_check._content()
+        return content
 
-def rates(counts: Counts) -> tuple[float, ...]:
-    """Return Corr, Sub, Del, Ins, Err and S.Err in percent, in sclite's order."""
-    return (
-        counts.percent(counts.correct),
-        counts.percent(counts.substitutions),
-        counts.percent(counts.deletions),
-        counts.percent(counts.insertions),
-        counts.error_rate,
-        counts.sentence_error_rate,
-    )
+    @classmethod
+    def _parse(cls, content: Mapping[str, Any]) -> "Result":
+        halves = content["halves"]
+        other = content.get("cross_check")
+        intervals = {
+            name: each["interval"]
+            for name, each in halves.items()
+            if "interval" in each
+        }
+        return cls(
+            str(content["scorer"]),
+            _counts(halves),
+            {
+                name: (float(low), float(high))
+                for name, (low, high) in intervals.items()
+            },
+            _counts(content.get("speakers", {})),
+            cls._parse(other) if other else None,
+        )
 
 
 def score(
@@ -116,11 +140,43 @@ def score(
     """
     counts: dict[str, Counts] = {}
     for name, pattern in (*halves.items(), (ALL, "")):
-        chosen = _matching(name, pattern, ref)
+        chosen = {each: ref[each] for each in members(name, pattern, ref)}
         if not any(chosen.values()):
             raise InputError(f"no reference word in '{name}': nothing to score")
         counts[name] = scorer.count(chosen, {u: hyp[u] for u in chosen})
     return Result(scorer.label, counts)
+
+
+def add_up(
+    scorer: str,
+    speakers: Mapping[str, Counts],
+    halves: Mapping[str, str],
+    cross_check: Result | None = None,
+) -> Result:
+    """Add the counts of speakers up, for each half and for all.
+
+    Args:
+        scorer: Name and version of what counted.
+        speakers: Counts by speaker.
+        halves: Regular expressions by name; a speaker belongs to a half if the
+            expression is found in its name.
+        cross_check: What another scorer makes of the same words.
+
+    Raises:
+        InputError: A half is no regular expression, or has no speaker or no
+            reference word.
+    """
+    counts: dict[str, Counts] = {}
+    intervals: dict[str, Interval] = {}
+    for name, pattern in (*halves.items(), (ALL, "")):
+        chosen = [speakers[each] for each in members(name, pattern, speakers)]
+        counts[name] = Counts.total(chosen)
+        if not counts[name].words:
+            raise InputError(f"no reference word in '{name}': nothing to score")
+        interval = bootstrap_interval(chosen)
+        if interval:
+            intervals[name] = interval
+    return Result(scorer, counts, intervals, dict(speakers), cross_check)
 
 
 def write_whole(path: Path, content: str) -> None:
@@ -130,17 +186,9 @@ def write_whole(path: Path, content: str) -> None:
     os.replace(temporary, path)
 
 
-def _matching(name: str, pattern: str, ref: Transcripts) -> Transcripts:
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise InputError(
-            f"half {name}: '{pattern}' is no regular expression: {error}"
-        ) from None
-    chosen = {utt: words for utt, words in ref.items() if expression.search(utt)}
-    if not chosen:
-        raise InputError(
-            f"half {name}: no utterance id matches '{pattern}', "
-            f"an id looks like {next(iter(ref))}"
-        )
-    return chosen
+def _counts(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+    names = Counts.__dataclass_fields__
+    return {
+        each: Counts(**{name: int(values[name]) for name in names})
+        for each, values in content.items()
+    }

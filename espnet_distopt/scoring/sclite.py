@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
+from espnet_distopt.scoring.programs import complaint, run
 from espnet_distopt.scoring.trn import Transcripts, format_trn
 
 
@@ -53,12 +52,11 @@ class Sclite:
     def _summary(self, ref: Path, hyp: Path) -> str:
         arguments = "-s -i spu_id -r {} trn -h {} trn -o rsum stdout"
         command = [*self.command, *arguments.format(ref.name, hyp.name).split()]
-        done = _run(command, cwd=ref.parent)
+        done = run(command, cwd=ref.parent)
         if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip().splitlines()[-1:]
             raise InputError(
                 f"{' '.join(self.command)} failed with exit code {done.returncode}: "
-                f"{said[0] if said else 'it said nothing'}"
+                f"{complaint(done)}"
             )
         return done.stdout
 
@@ -113,25 +111,8 @@ def parse_raw_summary(summary: str) -> Counts:
 
 def _probe(command: tuple[str, ...]) -> Sclite | None:
     try:
-        done = _run(command)
+        done = run(command)
     except InputError:
         return None
     version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
     return Sclite(command, version.group(1)) if version else None
-
-
-def _run(
-    command: Sequence[str], cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            cwd=cwd,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-        )
-    except OSError as error:
-        raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from None

@@ -3,17 +3,29 @@
 import os
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
 from espnet_distopt.bin import make_mini_swbd, prepare_swbd
+from espnet_distopt.data.acronyms import read_acronyms
+from espnet_distopt.data.conv_tab import read_conv_tab
+from espnet_distopt.data.conversation import record, speak
 from espnet_distopt.data.discs import find_files
-from espnet_distopt.data.hub5 import read_stm, reference_words
+from espnet_distopt.data.glm import check_glm
+from espnet_distopt.data.hub5 import read_stm
+from espnet_distopt.data.hub5_text import reference_words
+from espnet_distopt.data.mini_hub5 import reference_text
+from espnet_distopt.data.mini_ms98 import spread
 from espnet_distopt.data.mini_plan import SWBD, TRAIN, Sizes, plan_corpus
 from espnet_distopt.data.mini_swbd import make_corpus
-from espnet_distopt.data.ms98 import read_transcript
+from espnet_distopt.data.ms98 import Segment, read_transcript, read_words
+from espnet_distopt.data.phrases import ACRONYMS, SHARED, TOPICS
+from espnet_distopt.data.sphere_header import read_header
+from espnet_distopt.data.telephone import good_line
 from espnet_distopt.errors import InputError
 
 TINY = Sizes(
@@ -36,29 +48,123 @@ def contents(root):
 
 
 def test_discs_look_like_the_ldcs(corpus):
+    transcripts = "swb1/transcriptions/swb_ms98_transcriptions"
+    reference = "2000_hub5_eng_eval_tr/reference"
     assert sorted(contents(corpus)) == [
+        f"{reference}/en20000405_hub5.glm",
+        f"{reference}/hub5e00.english.000405.stm",
         "hub5e_00/english/en_4156.sph",
         "hub5e_00/english/hub5e_00.pem",
         "hub5e_00/english/sw_4390.sph",
         "mini_swbd.txt",
-        "reference/en20000405_hub5.glm",
-        "reference/hub5e00.english.000405.stm",
         "swb1/swb1_d1/data/sw02001.sph",
-        "swb1/swb1_d1/data/sw02002.sph",
+        "swb1/swb1_d3/data/sw02002.sph",
+        "swb1/tables/conv.tab",
         *(
-            f"swb1/transcriptions/swb_ms98_transcriptions/20/{n}/sw{n}{s}-ms98-a-trans.text"
-            for n in (2001, 2002)
-            for s in "AB"
+            f"{transcripts}/20/{number}/sw{number}{side}-ms98-a-{kind}.text"
+            for number in (2001, 2002)
+            for side in "AB"
+            for kind in ("trans", "word")
         ),
+        f"{transcripts}/sw-ms98-dict.text",
     ]
-    header = soundfile.info(corpus / "swb1/swb1_d1/data/sw02001.sph")
-    assert (header.format, header.subtype) == ("NIST", "ULAW")
-    assert (header.channels, header.samplerate) == (2, 8000)
+    path = corpus / "swb1/swb1_d1/data/sw02001.sph"
+    header = read_header(path)
+    assert (header.coding, header.channels, header.sample_rate) == ("ulaw", 2, 8000)
+    assert b"conversation_id -s4 2001\n" in path.read_bytes()[:1024]
+
+
+def test_samples_survive_the_disc(corpus):
+    """Libsndfile reads what the telephone line gave, so mu-law is coded once."""
+    plan = plan_corpus(TINY, seed=0)[0]
+    speakers = (plan.people[0].speaker, plan.people[1].speaker)
+    said = record(speakers, plan.turns, good_line, plan.seed)
+    path = corpus / "swb1/swb1_d1/data/sw02001.sph"
+    samples, _ = soundfile.read(path, dtype="float32", always_2d=True)
+    assert np.array_equal(samples, said.samples)
+
+
+def test_words_are_spread_over_their_segments(corpus):
+    for path in find_files(corpus, r"sw\d{4}.-ms98-a-word.text"):
+        transcript = path.with_name(path.name.replace("word", "trans"))
+        words = read_words(path)
+        for number, segment in enumerate(read_transcript(transcript), start=1):
+            inside = [word for word in words if word.segment == number]
+            assert " ".join(word.word for word in inside) == segment.text
+            assert (inside[0].start, inside[-1].end) == (segment.start, segment.end)
+            assert all(a.end == b.start for a, b in pairwise(inside))
+
+
+def test_spread_goes_by_letters():
+    words = spread(Segment(1.0, 2.0, "a bcd [silence]"), 7)
+    edges = [(word.segment, word.start, word.end, word.word) for word in words]
+    assert edges == [
+        (7, 1.0, pytest.approx(1 + 1 / 13), "a"),
+        (7, pytest.approx(1 + 1 / 13), pytest.approx(1 + 4 / 13), "bcd"),
+        (7, pytest.approx(1 + 4 / 13), 2.0, "[silence]"),
+    ]
+
+
+def test_dictionary_tells_acronyms_from_words(corpus):
+    acronyms = read_acronyms(next(corpus.rglob("sw-ms98-dict.text")))
+    assert {word: acronyms.get(word) for word in ACRONYMS} == ACRONYMS
+    assert "NASA" not in acronyms
+
+
+def test_conv_tab_names_the_speakers(corpus):
+    plans = [plan for plan in plan_corpus(TINY, seed=0) if plan.part == TRAIN]
+    assert read_conv_tab(corpus / "swb1/tables/conv.tab") == {
+        f"{plan.name}-{side}": str(person.pin)
+        for plan in plans
+        for side, person in zip("AB", plan.people, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ms98", "reference"),
+    [
+        ("uh i work for IBM", "(%HESITATION) i work for i. b. m."),
+        ("tell us of the US", "tell us of the u. s."),
+        ("th[at]- NASA [noise] rocket", "(th-) nasa rocket"),
+        ("[laughter-oh] my [laughter]", "oh my"),
+        ("[noise]", "IGNORE_TIME_SEGMENT_IN_SCORING"),
+    ],
+)
+def test_reference_text(ms98, reference):
+    assert reference_text(ms98) == reference
+
+
+def test_rules_are_what_the_scorer_understands(corpus):
+    check_glm(next(corpus.rglob("*.glm")), log=pytest.fail)
+
+
+def test_acronyms_are_spoken_as_letters():
+    spoken = []
+
+    class Recorder:
+        sample_rate = 8000
+
+        def say(self, text, voice):
+            spoken.append(text)
+            return np.zeros(8, np.float32)
+
+    speak("tell us IBM made TVs [noise] TV", None, Recorder(), np.random.default_rng(0))
+    assert spoken == ["tell us i b m made tvs", "t v"]
+
+
+def test_grammar_has_every_acronym_in_it():
+    words = " ".join(
+        alternative
+        for grammar in (SHARED, *TOPICS.values())
+        for alternatives in grammar.values()
+        for alternative in alternatives
+    ).split()
+    assert {*ACRONYMS, "NASA"} <= set(words)
 
 
 def test_transcripts_cover_the_recording_without_gap(corpus):
-    seconds = soundfile.info(corpus / "swb1/swb1_d1/data/sw02001.sph").duration
-    for path in find_files(corpus, "sw2001.-ms98-a-trans.text"):
+    seconds = read_header(corpus / "swb1/swb1_d1/data/sw02001.sph").seconds
+    for path in find_files(corpus, r"sw2001.-ms98-a-trans.text"):
         segments = read_transcript(path)
         starts = [segment.start for segment in segments]
         assert starts == [0.0] + [segment.end for segment in segments[:-1]]
@@ -82,12 +188,25 @@ def test_switchboard_half_knows_its_speakers_and_nobody_calls_himself(
     sizes = Sizes(conversations=conversations, speakers=speakers)
     plans = plan_corpus(sizes, seed=0)
     people = {
-        part: {id(s) for plan in plans if plan.part == part for s in plan.speakers}
+        part: {id(p) for plan in plans if plan.part == part for p in plan.people}
         for part in (TRAIN, SWBD)
     }
     assert people[SWBD] <= people[TRAIN]
-    assert all(plan.speakers[0] is not plan.speakers[1] for plan in plans)
+    assert all(plan.people[0] is not plan.people[1] for plan in plans)
     assert len({plan.name for plan in plans}) == len(plans) == conversations + 12
+
+
+def test_switchboard_half_is_left_known_when_train_dev_is_taken():
+    plans = plan_corpus(Sizes(), seed=0)
+    train = [plan for plan in plans if plan.part == TRAIN]
+    # What split_dev takes: whole conversations, until it has a tenth of the utterances.
+    dev = {person for plan in train[: len(train) // 10 + 1] for person in plan.people}
+    tested = {p for plan in plans if plan.part == SWBD for p in plan.people}
+    sides = [person for plan in train for person in plan.people if person not in dev]
+    assert tested <= set(sides)
+    assert 0.7 < len(sides) / (2 * len(train)) < 0.85
+    assert [plan.disc for plan in train] == sorted(plan.disc for plan in train)
+    assert {plan.disc for plan in train} == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(
@@ -121,8 +240,10 @@ def test_defaults_of_the_command_are_those_of_the_library():
 
 def test_from_discs_to_data_directories(corpus, tmp_path, capsys):
     command = ["--swb1", str(corpus / "swb1")]
+    command += ["--conv_tab", str(corpus / "swb1/tables/conv.tab")]
     command += ["--eval2000_speech", str(corpus / "hub5e_00")]
-    command += ["--eval2000_text", str(corpus), "--out", str(tmp_path / "data")]
+    command += ["--eval2000_text", str(corpus / "2000_hub5_eng_eval_tr")]
+    command += ["--out", str(tmp_path / "data")]
     for _ in range(2):
         prepare_swbd.main(command)
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
@@ -131,7 +252,7 @@ def test_from_discs_to_data_directories(corpus, tmp_path, capsys):
         "train_nodup",
     ]
     summary = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in summary[-3:]] == [
+    assert [line.split()[:2] for line in summary[-4:-1]] == [
         ["train_nodup", "1"],
         ["train_dev", "1"],
         ["eval2000", "2"],
@@ -139,7 +260,7 @@ def test_from_discs_to_data_directories(corpus, tmp_path, capsys):
     utterances = (tmp_path / "data" / "eval2000" / "utt2spk").read_text().split("\n")
     assert utterances[0].startswith("en_4156-")
     stm = (tmp_path / "data" / "eval2000" / "stm").read_text()
-    assert stm == (corpus / "reference/hub5e00.english.000405.stm").read_text()
+    assert stm == (next(corpus.rglob("*.stm"))).read_text()
     assert (tmp_path / "data" / "eval2000" / "glm").exists()
 
 
@@ -148,9 +269,9 @@ def test_hub5_scoring_accepts_stm_and_glm(corpus, tmp_path):
     if shutil.which("sctk") is None:
         assert os.environ.get("CI") != "true", "sctk is missing: apt-get install sctk"
         pytest.skip("sctk is missing")
-    stm = corpus / "reference" / "hub5e00.english.000405.stm"
+    stm = next(corpus.rglob("*.stm"))
     shutil.copy(stm, tmp_path / "ref.stm")
-    shutil.copy(corpus / "reference" / "en20000405_hub5.glm", tmp_path / "glm")
+    shutil.copy(next(corpus.rglob("*.glm")), tmp_path / "glm")
     (tmp_path / "hyp.ctm").write_text("".join(perfect_ctm(stm)))
     tools = subprocess.check_output(["sctk", "path"], text=True).strip()
     hubscr = f"sctk hubscr -p {tools} -l english -h hub5 -g glm -r ref.stm hyp.ctm"

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 import time
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -81,10 +83,44 @@ def test_only_test_sets_keep_every_utterance(recipe: Recipe) -> None:
     recipe.asr("--stop_stage", "3")
     formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]
     assert formatted == [
-        ["data/train", "dump/train"],
-        ["data/dev", "dump/dev"],
-        ["data/test", "dump/test", "--keep_all"],
+        ["data/train", "dump/train", "--nj", "2"],
+        ["data/dev", "dump/dev", "--nj", "2"],
+        ["data/test", "dump/test", "--nj", "2", "--keep_all"],
     ]
+
+
+def test_only_the_training_set_changes_its_speed(recipe: Recipe) -> None:
+    recipe.asr("--stop_stage", "3", "--speed_perturb_factors", "0.9 1.0", "--nj", "3")
+    formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]
+    assert formatted == [
+        *[["data/train", "dump/train", "--nj", "3", "--speed_factors", "0.9 1.0"]],
+        ["data/dev", "dump/dev", "--nj", "3"],
+        ["data/test", "dump/test", "--nj", "3", "--keep_all"],
+    ]
+
+
+def _checksums(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): sha256(path.read_bytes()).hexdigest()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_second_run_of_the_data_stages_changes_nothing(recipe: Recipe) -> None:
+    real = {"STUB_REAL": "format_data make_tokens"}
+    (recipe.directory / "local" / "data.sh").write_text(
+        f"#!/bin/sh\n{sys.executable} {Path(__file__).with_name('speak.py')} data\n"
+    )
+    options = ["--stop_stage", "5", "--speed_perturb_factors", "0.9 1.0"]
+    done = recipe.asr(*options, **real)
+    assert done.returncode == 0, done.stderr
+    first = _checksums(recipe.directory)
+    assert {"dump/train/text", "data/token_list/word/tokens.txt"} <= set(first)
+    for stage in ("1", "3", "5"):
+        done = recipe.asr("--stage", stage, *options[2:], "--stop_stage", stage, **real)
+        assert done.returncode == 0, done.stderr
+        assert _checksums(recipe.directory) == first
 
 
 @pytest.mark.parametrize(
@@ -124,12 +160,24 @@ def test_stage_without_what_it_needs(
             "(see --help)",
         ),
         (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
-        (("--nj", "0"), "error: --nj 0: at least one job must decode"),
+        (("--nj", "0"), "error: --nj 0: at least one process must work"),
         (
             ("--ngpu", "2"),
             "error: --ngpu 2: a learner has one GPU; use --nlearners for more",
         ),
         (("--token_type", "x"), "error: --token_type x: expected word, char or bpe"),
+        (
+            ("--speed_perturb_factors", "0.9 fast"),
+            "error: --speed_perturb_factors: expected numbers such as 0.9, not 'fast'",
+        ),
+        (
+            ("--speed_perturb_factors", "-1"),
+            "error: --speed_perturb_factors: expected numbers such as 0.9, not '-1'",
+        ),
+        (
+            ("--use_lm", "yes"),
+            "error: asr.sh: --use_lm must be true or false, not 'yes' (see --help)",
+        ),
     ],
 )
 def test_bad_option(recipe: Recipe, options: tuple[str, ...], message: str) -> None:

@@ -40,6 +40,11 @@ class Recipe:
         script = str(ROOT / "local" / "asr.sh")
         return self.run(script, "--token_type", "word", *options, **variables)
 
+    def call(self, module: str) -> list[str]:
+        """Return the arguments of the only call of a module, from behind its name."""
+        [found] = [call for call in self.calls() if f".{module}" in call[1]]
+        return found[2:]
+
     def calls(self) -> list[list[str]]:
         """Return the arguments of every call of `python` so far."""
         record = Path(self.environment["STUB_CALLS"])

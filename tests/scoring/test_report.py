@@ -17,18 +17,31 @@ GOLDEN = """\
 
 Synthetic speech.
 
-| experiment | algorithm | learners | epochs | training time | WER swbd | WER all |
-| :-- | :-- | --: | --: | --: | --: | --: |
-| asr_adpsgd_2 | adpsgd | 2 | 10 | 1 h 05 min | 10.0 | 25.0 |
-| asr_none_1 | - | - | - | - | - | 50.0 |
+| experiment | algorithm | learners | epochs | training time | WER swbd (hubscr) | WER all (hubscr) | WER all (jiwer) |
+| :-- | :-- | --: | --: | --: | --: | --: | --: |
+| asr_adpsgd_2 | adpsgd | 2 | 10 | 1 h 05 min | 10.0 | 25.0 (19.5-31.2) | - |
+| asr_none_1 | - | - | - | - | - | - | 50.0 |
 
-## Counts (percent)
+In brackets: the 95 % interval, by a bootstrap over the speakers.
 
-| experiment | test set | half | scorer | Snt | Wrd | Corr | Sub | Del | Ins | Err | S.Err |
-| :-- | :-- | :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: |
-| asr_adpsgd_2 | eval2000 | swbd | sclite 2.10 | 4 | 10 | 90.0 | 0.0 | 10.0 | 0.0 | 10.0 | 25.0 |
-| asr_adpsgd_2 | eval2000 | all | sclite 2.10 | 8 | 20 | 80.0 | 5.0 | 15.0 | 5.0 | 25.0 | 50.0 |
-| asr_none_1 | eval2000 | all | jiwer 4.0.0 | 8 | 20 | 60.0 | 30.0 | 10.0 | 10.0 | 50.0 | 100.0 |
+## Counts (percent): hubscr (sclite 2.10)
+
+| experiment | test set | half | Snt | Wrd | Corr | Sub | Del | Ins | Err | S.Err |
+| :-- | :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: |
+| asr_adpsgd_2 | eval2000 | swbd | 4 | 10 | 90.0 | 0.0 | 10.0 | 0.0 | 10.0 | 25.0 |
+| asr_adpsgd_2 | eval2000 | all | 8 | 20 | 80.0 | 5.0 | 15.0 | 5.0 | 25.0 | 50.0 |
+
+## Counts (percent): jiwer 4.0.0, normalised text
+
+| experiment | test set | half | Snt | Wrd | Corr | Sub | Del | Ins | Err | S.Err |
+| :-- | :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: |
+| asr_none_1 | eval2000 | all | 8 | 20 | 60.0 | 30.0 | 10.0 | 10.0 | 50.0 | 100.0 |
+
+## Cross-check (percent), not comparable with the above: jiwer 4.0.0, normalised text
+
+| experiment | test set | half | Snt | Wrd | Corr | Sub | Del | Ins | Err | S.Err |
+| :-- | :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: |
+| asr_adpsgd_2 | eval2000 | all | 8 | 18 | 83.3 | 5.6 | 11.1 | 11.1 | 27.8 | 50.0 |
 
 ## Environment
 
@@ -38,7 +51,7 @@ Synthetic speech.
 - torch: 2.13.0
 - espnet: 202511
 - trained with: espnet 202511, torch 2.12.0
-- scorer: jiwer 4.0.0, sclite 2.10
+- scorer: hubscr (sclite 2.10); jiwer 4.0.0, normalised text
 - command: `./run.sh --ngpu 0`
 """  # noqa: E501
 
@@ -68,9 +81,17 @@ def experiments(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / "asr_adpsgd_2", tmp_path / "asr_none_1"]
     everything = counts(8, 20, 16, 1, 3, 1, 4)
     swbd = counts(4, 10, 9, 0, 1, 0, 1)
-    result = Result("sclite 2.10", {"swbd": swbd, "all": everything})
+    jiwer = "jiwer 4.0.0, normalised text"
+    check = Result(jiwer, {"all": counts(8, 18, 15, 1, 2, 2, 4)})
+    result = Result(
+        "hubscr (sclite 2.10)",
+        {"swbd": swbd, "all": everything},
+        intervals={"all": (19.51, 31.24)},
+        speakers={"sw_4390-A": swbd},
+        cross_check=check,
+    )
     add_result(paths[0], "decode/eval2000", result)
-    result = Result("jiwer 4.0.0", {"all": counts(8, 20, 12, 6, 2, 2, 8)})
+    result = Result(jiwer, {"all": counts(8, 20, 12, 6, 2, 2, 8)})
     add_result(paths[1], "decode/eval2000", result)
     (paths[0] / "distopt").mkdir()
     summary = {"algorithm": "adpsgd", "learners": 2, "epochs": 10, "samples": 4000}
@@ -90,14 +111,15 @@ def test_golden(experiments: list[Path]) -> None:
 def test_command(
     experiments: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    empty = tmp_path / "asr_bmuf_2"
-    empty.mkdir()
-    main([*map(str, experiments), f"{empty}/", "--title", "toy"])
+    stats, log = tmp_path / "stats_bpe", tmp_path / "run.log"
+    stats.mkdir()
+    log.touch()
+    main([*map(str, [*experiments, log]), f"{stats}/", "--title", "toy"])
     out, err = capsys.readouterr()
     assert out.split("## Environment")[0] == (
         GOLDEN.split("## Environment")[0].replace("Synthetic speech.\n\n", "")
     )
-    assert err == "asr_bmuf_2: not scored, left out\n"
+    assert err == "run.log: not scored, left out\nstats_bpe: not scored, left out\n"
     assert "- python: 3." in out and "- commit: " in out
     assert "- command" not in out
 
@@ -112,7 +134,18 @@ def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
     assert list(one.results) == ["dev", "test"]
     assert list(two.results) == ["decode/dev", "decode_lm/dev"]
     report = render([one], ENVIRONMENT, title="x")
-    assert "| WER dev all | WER test all |" in report
+    assert "| WER dev all (sclite) | WER test all (sclite) |" in report
+    assert "In brackets" not in report and "Cross-check" not in report
+
+
+def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
+    (path,) = experiments[0].glob("*/*/*/result.json")
+    result = Result.read(path)
+    assert result.to_json() == path.read_text()
+    assert result.intervals == {"all": (19.51, 31.24)}
+    assert result.cross_check is not None
+    assert result.cross_check.halves["all"].words == 18
+    assert list(result.speakers) == ["sw_4390-A"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_files(tmp_path: Path) -> None:
         (REF, HYP + "sw_2-B x\n", (), "hyp:4: utterance sw_2-B comes twice"),
         ("", HYP, (), "ref: empty, expected lines of 'utterance-id words'"),
         ("a\n", "a b\n", (), "no reference word in 'all': nothing to score"),
-        (REF, HYP, ("--half", "x=^q"), "half x: no utterance id matches '^q'"),
+        (REF, HYP, ("--half", "x=^q"), "half x: no id matches '^q'"),
         (REF, HYP, ("--half", "x=("), "half x: '(' is no regular expression"),
         (REF, HYP, ("--half", "x"), "--half x: expected NAME=REGEX"),
         (REF, HYP, ("--half", "all=x"), "--half all=x: expected NAME=REGEX"),

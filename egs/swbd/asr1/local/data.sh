@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Stage 1: data/ from the discs that db.sh names. Runs in a recipe's directory, whose
+# own db.sh and path.sh it reads.
+set -euo pipefail
+# shellcheck source=../path.sh
+. ./path.sh
+# shellcheck source=../../../../local/log.sh
+. "${MAIN_ROOT:?}/local/log.sh"
+# shellcheck source=../db.sh
+. ./db.sh
+
+# options
+swbd=$SWBD                        # LDC97S62
+swbd_text=$SWBD_TEXT              # MS98 transcripts, if they are not below --swbd
+conv_tab=$CONV_TAB                # conv.tab of LDC97S62: who speaks (optional)
+eval2000_speech=$EVAL2000_SPEECH  # LDC2002S09
+eval2000_text=$EVAL2000_TEXT      # LDC2002T43
+fisher_speech=$FISHER_SPEECH      # LDC2004S13 and LDC2005S13 (optional)
+fisher_text=$FISHER_TEXT          # LDC2004T19 and LDC2005T19 (optional)
+rt03=$RT03                        # LDC2007S10 (optional)
+dev_segments=                     # utterances of train_dev (4000)
+# end of options
+# shellcheck source=../../../../local/parse_options.sh
+. "$MAIN_ROOT/local/parse_options.sh"
+
+# required OPTION NUMBER: end if it names no directory.
+required() {
+    [ -n "${!1}" ] || die "${1^^} is empty: write into db.sh where $2 lies (or pass --$1)"
+    [ -d "${!1}" ] || die "${1^^}=${!1}: no such directory, expected $2"
+}
+
+required swbd "LDC97S62 (Switchboard-1 Release 2)"
+required eval2000_speech "LDC2002S09 (2000 HUB5 English Evaluation Speech)"
+required eval2000_text "LDC2002T43 (2000 HUB5 English Evaluation Transcripts)"
+options=(--swb1 "$swbd" --eval2000_speech "$eval2000_speech")
+options+=(--eval2000_text "$eval2000_text" --out data)
+[ -z "$swbd_text" ] || options+=(--swb1_text "$swbd_text")
+[ -z "$conv_tab" ] || options+=(--conv_tab "$conv_tab")
+[ -z "$rt03" ] || options+=(--rt03 "$rt03")
+[ -z "$dev_segments" ] || options+=(--dev_segments "$dev_segments")
+# shellcheck disable=SC2206  # lists of paths
+[ -z "$fisher_speech" ] || options+=(--fisher_speech $fisher_speech)
+# shellcheck disable=SC2206
+[ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
+"${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Switchboard-300 and the Hub5 2000 evaluation, from the LDC's discs, which db.sh names;
+# Fisher and RT-03 if you have them. docs/switchboard.md says more; `./run.sh --help`
+# lists the options.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+# 500 subwords, as ESPnet's last BLSTM on this corpus: CTC has no memory of what it has
+# said, and of larger units most are too rare in 286 hours.
+exec ../../../local/asr.sh \
+    --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
+    --halves "swbd=^sw_ callhome=^en_" \
+    --token_type bpe --nbpe 500 \
+    --speed_perturb_factors "0.9 1.0 1.1" \
+    --distopt adpsgd --nlearners 4 --ngpu 1 --nj 8 \
+    --title "swbd: Switchboard-300" \
+    --command "./run.sh${*:+ $*}" \
+    "$@"

@@ -1,0 +1,128 @@
+"""Tell when each decoded word was spoken: CTC alignment, written as a CTM."""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from espnet_distopt.data.kaldi_dir import read_table
+from espnet_distopt.data.places import read_places
+from espnet_distopt.data.tokens import SPACE
+from espnet_distopt.errors import InputError, one_line_errors
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Align decoded utterances with their audio by the CTC output of "
+        "the model that decoded them, and write the words with their times (CTM). An "
+        "utterance decoded to nothing has no line.",
+    )
+    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
+    parser.add_argument("--model", required=True, help="model file in --exp")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="data directory: segments, reco2file_and_channel",
+    )
+    parser.add_argument(
+        "--dump", type=Path, required=True, help="the same set after format_data"
+    )
+    decoded = parser.add_mutually_exclusive_group(required=True)
+    decoded.add_argument(
+        "--text", type=Path, help="words by utterance; the model's tokenizer splits"
+    )
+    decoded.add_argument(
+        "--tokens", type=Path, help="tokens by utterance, as asr_inference writes them"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="CTM file to write")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    args.out.unlink(missing_ok=True)  # a failure must not leave an earlier one
+    started = time.monotonic()
+    source = args.tokens or args.text
+    decoded = read_table(source, str)
+    places = read_places(args.data)
+    samples = read_table(args.dump / "utt2num_samples", _count)
+    wavs = read_table(args.dump / "wav.scp", str)
+    _check_known(source, decoded, args.data / "text", places)
+    _check_known(source, decoded, args.dump / "utt2num_samples", samples)
+    _check_known(source, decoded, args.dump / "wav.scp", wavs)
+    for needed in (args.exp / "config.yaml", args.exp / args.model):
+        if not needed.is_file():
+            raise InputError(f"{needed}: no such file")
+
+    # Late: ESPnet is slow to import.
+    from espnet_distopt.data.ctm import write_ctm
+    from espnet_distopt.espnet.alignment import align
+    from espnet_distopt.espnet.ctc_model import CTCModel
+
+    model = CTCModel(args.exp / "config.yaml", args.exp / args.model)
+    if args.tokens:
+        tokens = {name: _tokens(line) for name, line in decoded.items()}
+        _check_tokens(source, tokens, model.tokens)
+    else:
+        tokens = {name: model.tokenize(line) for name, line in decoded.items()}
+    aligned = align(model, wavs, tokens, places, samples, progress=_progress)
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_ctm(args.out, aligned.words)
+    except OSError as error:
+        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+    if aligned.spread:
+        print(
+            f"more tokens than frames in {len(aligned.spread)} utterance(s), words "
+            f"spread evenly; the first is {aligned.spread[0]}"
+        )
+    print(
+        f"{args.out}: {len(aligned.words)} words of {len(decoded)} utterances, in "
+        f"{time.monotonic() - started:.1f} s"
+    )
+
+
+def _count(value: str) -> int:
+    if not value.isdigit():
+        raise ValueError("'utterance number-of-samples'")
+    return int(value)
+
+
+def _tokens(line: str) -> list[str]:
+    tokens = line.split()
+    # ESPnet's way to say that an utterance was too short to decode.
+    return [] if tokens == [SPACE] else tokens
+
+
+def _check_known(
+    source: Path, decoded: Mapping[str, str], path: Path, known: Mapping[str, object]
+) -> None:
+    for number, utterance in enumerate(decoded, start=1):
+        if utterance not in known:
+            raise InputError(f"{source}:{number}: {utterance} is not in {path}")
+
+
+def _check_tokens(
+    source: Path, decoded: Mapping[str, Sequence[str]], known: Sequence[str]
+) -> None:
+    # The first token is the blank, which no text contains.
+    allowed = set(known[1:])
+    for number, tokens in enumerate(decoded.values(), start=1):
+        for token in tokens:
+            if token not in allowed:
+                raise InputError(
+                    f"{source}:{number}: {token} is not a token of the model"
+                )
+
+
+def _progress(done: int, total: int) -> None:
+    if done % 500 == 0:
+        print(f"aligned {done} of {total} utterances", flush=True)
+
+
+if __name__ == "__main__":
+    main()

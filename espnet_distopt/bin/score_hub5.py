@@ -1,0 +1,127 @@
+"""Score word times against a Hub5 reference: hubscr's counts, by half and by side."""
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from espnet_distopt.data.ctm import read_ctm
+from espnet_distopt.data.glm import check_glm
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.scoring.halves import parse_halves
+from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
+from espnet_distopt.scoring.jiwer_counts import is_installed
+from espnet_distopt.scoring.normalized import count_normalized, label
+from espnet_distopt.scoring.result import Result, add_up
+from espnet_distopt.scoring.self_test import CASES, check_counts, write_task
+from espnet_distopt.scoring.sides import Side, add_words, read_sides
+
+_FILES = ("stm", "glm", "ctm", "out")
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Count word errors as the Hub5 evaluations do. Writes result.txt, "
+        "result.json and hubscr's reports into --out. Hesitations, cut-off words and "
+        "tags are dropped from the CTM first, as Kaldi's and ESPnet's recipes do.",
+    )
+    parser.add_argument("--stm", type=Path, help="reference")
+    parser.add_argument("--glm", type=Path, help="mapping rules")
+    parser.add_argument("--ctm", type=Path, help="recognized words with times")
+    parser.add_argument("--out", type=Path, help="directory to write")
+    parser.add_argument(
+        "--half",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help="also score the sides (as sw_4390-A) whose name matches (repeatable)",
+    )
+    parser.add_argument(
+        "--scorer",
+        choices=("auto", "hubscr", "jiwer"),
+        default="auto",
+        help="auto: hubscr if installed, else jiwer on normalised text (default)",
+    )
+    parser.add_argument(
+        "--sctk", metavar="PATH", help="SCTK: its directory, or a program of it"
+    )
+    parser.add_argument(
+        "--self_test",
+        action="store_true",
+        help="score pairs with known counts instead, to check the scorer",
+    )
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = get_parser()
+    args = parser.parse_args(cmd)
+    if args.self_test:
+        return _self_test(args.scorer, args.sctk)
+    missing = [f"--{name}" for name in _FILES if getattr(args, name) is None]
+    if missing:
+        parser.error(f"these arguments are required: {', '.join(missing)}")
+    _remove_old(args.out)
+    halves = parse_halves(args.half)
+    sides = read_sides(args.stm)
+    check_glm(args.glm)
+    add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
+    hubscr = _find(args.scorer, args.sctk)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        result = _score(sides, halves, hubscr, args)
+        result.write(args.out)
+    except OSError as error:
+        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+    print(result.summary(), end="")
+
+
+def _score(
+    sides: Mapping[str, Side],
+    halves: Mapping[str, str],
+    hubscr: Hubscr | None,
+    args: argparse.Namespace,
+) -> Result:
+    normalized = None
+    if hubscr is None or is_installed():
+        normalized = add_up(label(), count_normalized(sides), halves)
+    if hubscr is None:
+        assert normalized is not None
+        return normalized
+    counts = hubscr.count(sides, args.stm, args.glm, args.out)
+    return add_up(hubscr.label, counts, halves, cross_check=normalized)
+
+
+def _self_test(scorer: str, sctk: str | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="score_hub5.") as name:
+        out = Path(name, "score_wer")
+        files = write_task(Path(name))
+        arguments = ["--scorer", scorer, *(["--sctk", sctk] if sctk else [])]
+        main([*files, "--out", str(out), *arguments])
+        result = Result.read(out / "result.json")
+    check_counts(result)
+    print(f"self-test passed: {result.scorer} counts {len(CASES)} cases as known")
+
+
+def _remove_old(out: Path) -> None:
+    # A failed scoring must not leave an earlier result to be reported.
+    for name in ("result.json", "result.txt", CTM, *REPORTS):
+        (out / name).unlink(missing_ok=True)
+
+
+def _find(choice: str, path: str | None) -> Hubscr | None:
+    if choice == "jiwer":
+        return None
+    found = find_hubscr(path)
+    if found is None and choice == "hubscr":
+        raise InputError("hubscr is not installed (Debian: apt-get install sctk)")
+    if found is None:
+        print("no hubscr (SCTK) found: scoring with jiwer; not a hub5 figure")
+    return found
+
+
+if __name__ == "__main__":
+    main()

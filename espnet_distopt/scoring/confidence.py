@@ -1,0 +1,47 @@
+"""How sure a word error rate is: a bootstrap over the speakers."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from espnet_distopt.scoring.counts import Counts
+
+Interval = tuple[float, float]
+"""Lower and upper end, in percent of the reference words."""
+
+
+def bootstrap_interval(
+    speakers: Iterable[Counts],
+    *,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Interval | None:
+    """Return the interval that holds the word error rate at a level of confidence.
+
+    The errors of a speaker go together, so speakers are drawn, with replacement, and
+    not words or sentences. The rate of a draw is the ratio of the sums. The percentile
+    method: the interval's ends are quantiles of the rates (Bisani and Ney, "Bootstrap
+    estimates for confidence intervals in ASR performance evaluation", 2004).
+
+    Args:
+        speakers: Counts of each speaker.
+        level: Share of such intervals that should hold the true rate.
+        resamples: Draws.
+        seed: Of the draws.
+
+    Returns:
+        The interval, rounded to hundredths of a percent; None if fewer than two
+        speakers have reference words, for then nothing is known of the spread.
+    """
+    counts = np.array([(each.errors, each.words) for each in speakers]).reshape(-1, 2)
+    if np.count_nonzero(counts[:, 1]) < 2:
+        return None
+    n = len(counts)
+    rng = np.random.default_rng(seed)
+    errors, words = (rng.multinomial(n, np.full(n, 1 / n), size=resamples) @ counts).T
+    drawn = words > 0
+    rates = 100.0 * errors[drawn] / words[drawn]
+    tail = (1 - level) / 2
+    low, high = np.quantile(rates, (tail, 1 - tail))
+    return round(float(low), 2), round(float(high), 2)

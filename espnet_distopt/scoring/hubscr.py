@@ -1,0 +1,159 @@
+"""Counts by NIST's hubscr (SCTK): the scoring of the Hub5 evaluations.
+
+hubscr maps reference and hypothesis by the rules of a GLM, and has sclite align them
+with optional words (`(uh)`), alternatives (`{ a / b }`) and word fragments.
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_distopt.data.ctm import write_ctm
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.alignments import parse_alignments
+from espnet_distopt.scoring.counts import Counts
+from espnet_distopt.scoring.programs import complaint, run
+from espnet_distopt.scoring.sclite import parse_raw_summary
+from espnet_distopt.scoring.sides import Side, all_words, is_judged
+
+CTM = "hyp.ctm"
+_REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
+REPORTS = tuple(f"{CTM}.filt.{ending}" for ending in _REPORTS)
+"""hubscr's reports: percentages, counts and labels by speaker, two forms of the
+alignments, and the confused words."""
+
+
+@dataclass(frozen=True)
+class Hubscr:
+    """An installed hubscr: the directory of SCTK's programs, and sclite's version."""
+
+    directory: Path
+    version: str
+
+    @property
+    def label(self) -> str:
+        """The name that results carry."""
+        return f"hubscr (sclite {self.version})"
+
+    def count(
+        self, sides: Mapping[str, Side], stm: Path, glm: Path, keep: Path
+    ) -> dict[str, Counts]:
+        """Score the words of conversation sides.
+
+        Args:
+            sides: The segments of `stm`, and the recognized words in them.
+            stm: Reference.
+            glm: Mapping rules.
+            keep: Existing directory into which hubscr's reports are copied.
+
+        Returns:
+            The counts of each side that has a segment to score.
+
+        Raises:
+            InputError: hubscr failed, or its reports do not add up to the reference.
+        """
+        # hubscr sorts its input, leaves files behind, and reads no name with a blank.
+        with tempfile.TemporaryDirectory(prefix="hubscr.") as name:
+            work = Path(name)
+            shutil.copyfile(stm, work / "ref.stm")
+            shutil.copyfile(glm, work / "map.glm")
+            write_ctm(work / CTM, all_words(sides.values()))
+            self._run(work)
+            raw, pra = (_read(work / f"{CTM}.filt.{end}") for end in ("raw", "pra"))
+            counts = parse_alignments(pra, sides)
+            self._check(counts, sides, raw, stm)
+            for report in (CTM, *REPORTS):
+                shutil.copyfile(work / report, keep / report)
+        return counts
+
+    def _run(self, work: Path) -> None:
+        # -V: the validation rejects words that sclite can score (`at&t`), and does not
+        # say where; the readers of STM, GLM and CTM have checked the rest.
+        arguments = f"-V -l english -h hub5 -g map.glm -r ref.stm {CTM}"
+        program = str(self.directory / "hubscr.pl")
+        done = run([program, "-p", str(self.directory), *arguments.split()], cwd=work)
+        if done.returncode != 0:
+            raise InputError(
+                f"{program} failed with exit code {done.returncode}: {complaint(done)}"
+            )
+
+    def _check(
+        self, counts: dict[str, Counts], sides: Mapping[str, Side], raw: str, stm: Path
+    ) -> None:
+        """Check that nothing was passed over: all segments, and hubscr's own sum."""
+        for name, side in sides.items():
+            judged = sum(map(is_judged, side.references))
+            found = counts[name].sentences if name in counts else 0
+            if found != judged:
+                raise InputError(
+                    f"{stm}: {self.label} scored {found} segments of {name}, the file "
+                    f"has {judged}: look for markup that sclite does not read"
+                )
+        summary, total = parse_raw_summary(raw), Counts.total(counts.values())
+        if summary != total:
+            raise InputError(
+                f"{self.label} counted {summary.errors} errors in {summary.words} "
+                f"words, its alignments have {total.errors} in {total.words}: another "
+                "version of SCTK is needed"
+            )
+
+
+def find_hubscr(given: str | None = None) -> Hubscr | None:
+    """Find SCTK's programs: where the user says, else by the names on PATH.
+
+    Args:
+        given: Directory of SCTK or of its programs, or one of its programs, or Debian's
+            front end `sctk`; None to search.
+
+    Returns:
+        The installation found, or None if there is none on PATH.
+
+    Raises:
+        InputError: `given` is no installation with hubscr.pl and sclite.
+    """
+    names = ("sctk", "hubscr.pl", "sclite") if given is None else (given,)
+    for directory in _directories(names):
+        found = _probe(directory)
+        if found:
+            return found
+    if given is not None:
+        raise InputError(
+            f"{given}: no hubscr.pl and sclite of NIST's SCTK there (Debian: apt-get "
+            "install sctk perl; else give the directory of a built SCTK)"
+        )
+    return None
+
+
+def _directories(names: tuple[str, ...]) -> Iterator[Path]:
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            yield from (path, path / "bin")
+        elif (program := shutil.which(name)) is not None:
+            yield Path(program).resolve().parent
+            # Only Debian's front end has this command; others must not be asked.
+            if Path(program).name == "sctk":
+                yield from map(Path, run([program, "path"]).stdout.splitlines()[:1])
+
+
+def _probe(directory: Path) -> Hubscr | None:
+    directory = directory.resolve()
+    if not all((directory / name).is_file() for name in ("hubscr.pl", "sclite")):
+        return None
+    if re.search(r"[\s:]", str(directory)):
+        raise InputError(
+            f"{directory}: hubscr takes no directory with a blank or colon in its name"
+        )
+    done = run([str(directory / "sclite")])
+    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
+    return Hubscr(directory, version.group(1)) if version else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        raise InputError(f"hubscr wrote no {path.name}: does perl run?") from None

@@ -1,0 +1,39 @@
+"""Running the programs of SCTK."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+
+
+def run(
+    command: Sequence[str], cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input and return its exit code and output.
+
+    Raises:
+        InputError: It cannot be started.
+    """
+    try:
+        return subprocess.run(
+            command,
+            cwd=cwd,
+            # Perl complains of a locale that is not installed.
+            env=os.environ | {"LC_ALL": "C"},
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from None
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the line in which a program says why: its first error, else its last."""
+    said = (done.stdout + "\n" + done.stderr).strip().splitlines()
+    errors = [line for line in said if line.lower().startswith("error")]
+    return (errors or said[-1:] or ["it said nothing"])[0].strip()

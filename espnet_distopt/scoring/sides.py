@@ -1,0 +1,108 @@
+"""The conversation sides of a reference: its segments, and the words in each."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from espnet_distopt.data.ctm import Word
+from espnet_distopt.data.hub5 import Reference, read_stm
+from espnet_distopt.data.hub5_text import IGNORED
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.spoken_words import is_scored, with_periods
+
+_MARKUP = frozenset("(){}<>/;@*\\")
+
+
+@dataclass
+class Side:
+    """A side: its segments in order of time, and the words recognized in it."""
+
+    references: list[Reference] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+
+    def segments(self) -> list[tuple[str, list[str]]]:
+        """Return the reference text and recognized words of each scored segment.
+
+        sclite's rule: a word belongs to the first segment that ends after the word's
+        middle, and to the last one if none does. So words between two segments are
+        insertions in the later one, and words in a segment that is not to be scored
+        are dropped with it.
+        """
+        found: list[list[str]] = [[] for _ in self.references]
+        ends = [reference.span.end for reference in self.references]
+        for word in self.words:
+            place = bisect_right(ends, word.start + word.duration / 2)
+            found[min(place, len(found) - 1)].append(word.word)
+        return [
+            (reference.text, words)
+            for reference, words in zip(self.references, found, strict=True)
+            if is_judged(reference)
+        ]
+
+
+def is_judged(reference: Reference) -> bool:
+    """Whether a segment is scored, not marked to be ignored."""
+    return IGNORED not in reference.text.lower().split()
+
+
+def read_sides(stm: Path) -> dict[str, Side]:
+    """Read an STM; the sides, such as `en_4156-A`, in order of their names.
+
+    Raises:
+        InputError: The file is no STM, or has no segment to score.
+    """
+    references = read_stm(stm)
+    if not any(map(is_judged, references)):
+        raise InputError(f"{stm}: no segment to score")
+    sides: dict[str, Side] = {each.span.side: Side() for each in references}
+    for reference in sorted(references, key=lambda each: each.span.start):
+        sides[reference.span.side].references.append(reference)
+    return dict(sorted(sides.items()))
+
+
+def add_words(
+    sides: dict[str, Side], words: Sequence[Word], stm: Path, ctm: Path
+) -> None:
+    """Put recognized words where they were said, those that are to be scored.
+
+    Spelled letters get a period if those of the reference have one.
+
+    Raises:
+        InputError: A word lies on a side that the STM lacks, which sclite would pass
+            over in silence, or is markup to sclite.
+    """
+    for word in sorted(words, key=lambda each: each.start):
+        side = f"{word.file}-{word.channel}"
+        if side not in sides:
+            raise InputError(
+                f"{ctm}: has words on {side}, which {stm} lacks: score against the "
+                "reference of the set that was decoded"
+            )
+        if not is_scored(word.word):
+            continue
+        if set(word.word) & _MARKUP:
+            raise InputError(
+                f"{ctm}: {word.word!r} at {word.start:.2f} s on {side} is markup to "
+                "sclite: expected a word"
+            )
+        sides[side].words.append(word)
+    references = (each for side in sides.values() for each in side.references)
+    if any(map(_has_spelled_letter, references)):
+        for place in sides.values():
+            place.words = _spelled(place.words)
+
+
+def all_words(sides: Iterable[Side]) -> list[Word]:
+    """The words of all sides."""
+    return [word for side in sides for word in side.words]
+
+
+def _has_spelled_letter(reference: Reference) -> bool:
+    return re.search(r"(?<!\S)\(?[a-z]\.", reference.text, re.IGNORECASE) is not None
+
+
+def _spelled(words: Sequence[Word]) -> list[Word]:
+    texts = with_periods([word.word for word in words])
+    return [word._replace(word=text) for word, text in zip(words, texts, strict=True)]

@@ -1,0 +1,151 @@
+"""Every YAML file of the repository is read by the program that it is for."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from espnet2.bin import asr_inference
+from espnet2.tasks.abs_task import optim_classes, scheduler_classes
+from espnet2.tasks.lm import LMTask
+
+from espnet_distopt.bin import check
+from espnet_distopt.espnet.tasks import DistoptASRTask
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted(
+    {
+        path.resolve()
+        for folder in (ROOT / "conf", *ROOT.glob("egs/*/*/conf"))
+        for path in folder.rglob("*.yaml")
+    }
+)
+TUNING = ROOT / "egs" / "swbd" / "asr1" / "conf" / "tuning"
+LEARNERS = {
+    "train_hadpsgd_8x8": 64,
+    "train_bmuf_adam_32": 32,
+    "train_bmuf_adam_64": 64,
+}
+
+# Figures of the recipe and of the papers, from which the configurations follow.
+HOURS = 286 * (1 / 0.9 + 1 + 1 / 1.1)
+SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
+
+
+def kind(path: Path) -> str:
+    if path.parent.name == "distopt":
+        return "distopt"
+    name = path.stem.split("_")[0]
+    return {"blstm": "train"}.get(name, name)
+
+
+def parsed(path: Path) -> argparse.Namespace:
+    parser = {
+        "train": DistoptASRTask.get_parser,
+        "decode": asr_inference.get_parser,
+        "lm": LMTask.get_parser,
+    }[kind(path)]()
+    command = ["--config", str(path)]
+    if kind(path) == "decode":
+        command += ["--output_dir", "out", "--data_path_and_name_and_type", "a,b,sound"]
+    return parser.parse_args(command)
+
+
+def tuning(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((TUNING / f"{name}.yaml").read_text()))
+
+
+@pytest.mark.parametrize(
+    "path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT).with_suffix(""))
+)
+def test_every_config_is_read_by_its_program(path: Path) -> None:
+    content = yaml.safe_load(path.read_text())
+    if kind(path) == "distopt":
+        check.main(["--distopt_config", str(path), "--nlearners", "4"])
+        return
+    args = vars(parsed(path))
+    assert {key: args[key] for key in content if not key.endswith("_conf")} == {
+        key: value for key, value in content.items() if not key.endswith("_conf")
+    }
+
+
+def test_all_configs_of_the_recipes_were_found() -> None:
+    assert {path.stem for path in CONFIGS} >= {"blstm", "adpsgd", *LEARNERS}
+    assert sorted(LEARNERS) == sorted(path.stem for path in TUNING.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_algorithm_accepts_the_number_of_learners(name: str) -> None:
+    config = ["--config", str(TUNING / f"{name}.yaml")]
+    check.main([*config, "--nlearners", str(LEARNERS[name])])
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_model_is_that_of_the_recipe(name: str) -> None:
+    recipe = yaml.safe_load((ROOT / "conf" / "blstm.yaml").read_text())
+    model = ("frontend", "specaug", "encoder", "model", "ctc", "grad_clip")
+    for key, value in recipe.items():
+        if key.startswith(model):
+            assert tuning(name)[key] == value
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_arithmetic(name: str) -> None:
+    config, learners = tuning(name), LEARNERS[name]
+    frames = learners * SAMPLES_OF_A_LEARNER * FRAMES_OF_A_SAMPLE
+    assert (config["batch_type"], config["max_epoch"]) == ("length", 16)
+    assert config["batch_bins"] == frames * AUDIO_OF_A_FRAME
+    steps = HOURS * 3600 / (frames / 100)
+    schedule = config["scheduler_conf"]
+    assert 1 <= schedule["steps_per_epoch"] / steps < 1.01
+    comment = (TUNING / f"{name}.yaml").read_text()
+    for stated in (
+        f"{frames:,} frames",
+        f"{frames / 100:,.2f} s",
+        f"{steps:,.0f} step",
+    ):
+        assert stated in comment
+    if name.startswith("train_bmuf"):
+        assert config["distopt_conf"]["momentum"] == 1 - 1 / learners
+        assert config["distopt_conf"]["period"] == 8
+    else:
+        assert frames == 8192 * FRAMES_OF_A_SAMPLE
+        assert config["distopt_conf"]["per_node"] == 8
+        assert schedule["warmup_steps"] == 10 * schedule["steps_per_epoch"]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learning_rate(name: str) -> None:
+    """At the ends of epochs, from ESPnet's own scheduler."""
+    args = parsed(TUNING / f"{name}.yaml")
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = optim_classes[args.optim]([weight], **args.optim_conf)
+    conf = args.scheduler_conf
+    scheduler = scheduler_classes[args.scheduler](optimizer, **conf)
+    rates = []
+    for _ in range(args.max_epoch):
+        for _ in range(conf["steps_per_epoch"]):
+            rate = optimizer.param_groups[0]["lr"]
+            optimizer.step()
+            scheduler.step()
+        rates.append(rate)
+    peak = args.optim_conf["lr"]
+    assert max(rates) == pytest.approx(peak)
+    if name == "train_hadpsgd_8x8":
+        assert rates[0] == pytest.approx(peak / 10)
+        assert rates[9] == pytest.approx(peak)
+        assert rates[15] == pytest.approx(peak / 8, rel=1e-6)  # six times sqrt(2)
+
+
+def test_choices_are_marked() -> None:
+    """What the papers do not say is marked; what they say is not."""
+    for name in LEARNERS:
+        lines = (TUNING / f"{name}.yaml").read_text().splitlines()
+        ours = {line.split(":")[0].strip() for line in lines if "# our choice" in line}
+        assert {"lr", "grad_clip", "dropout", "n_mels", "num_workers"} <= ours
+        assert not {"period", "per_node", "num_layers", "distopt"} & ours
+    marked = "batch_bins: 13762560  # our"
+    assert marked not in (TUNING / "train_hadpsgd_8x8.yaml").read_text()
+    assert marked in (TUNING / "train_bmuf_adam_64.yaml").read_text()

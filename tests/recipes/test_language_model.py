@@ -1,0 +1,161 @@
+"""Stages 6 and 7, and decoding with a language model or an n-gram."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.toy_recipe import ROOT, Recipe
+
+MODEL = "exp/lm_word"
+STATS = "exp/lm_stats_word"
+
+
+@pytest.fixture
+def lm(recipe: Recipe) -> Recipe:
+    """A recipe with the configuration of a language model."""
+    (recipe.directory / "conf" / "lm.yaml").write_text("lm: seq_rnn\n")
+    return recipe
+
+
+def test_trained_and_used(lm: Recipe) -> None:
+    (lm.directory / "more").write_text("c-3 four\nd-4\n")
+    done = lm.asr("--use_lm", "true", "--lm_train_text", "more")
+    assert done.returncode == 0, done.stderr
+    assert lm.modules()[4:8] == ["make_tokens", "lm_train", "lm_train", "asr_train"]
+    assert (lm.directory / STATS / "train.txt").read_text() == (
+        "a-1 one two\nb-2 three\nc-3 four\n"
+    )
+    assert (
+        lm.directory / STATS / "valid" / "text_shape.word"
+    ).read_text() == "a-1 2,4\n"
+    statistics, training = [call for call in lm.calls() if "lm_train" in call[1]]
+    for call in (statistics, training):
+        assert call[:4] == ["-m", "espnet2.bin.lm_train", "--config", "conf/lm.yaml"]
+        assert f"{STATS}/train.txt,text,text" in call
+    assert "--collect_stats" in statistics
+    assert training[training.index("--output_dir") + 1] == MODEL
+    decodings = [call for call in lm.calls() if "asr_inference" in call[1]]
+    for call in decodings:
+        assert call[call.index("--lm_train_config") + 1] == f"{MODEL}/config.yaml"
+        assert call[call.index("--lm_file") + 1] == f"{MODEL}/valid.loss.ave.pth"
+    # A result without the model is another result.
+    assert (lm.directory / "exp/asr_adpsgd_2/decode_lm/test/text").exists()
+    assert "asr_adpsgd_2" in (lm.directory / "RESULTS.md").read_text()
+
+
+def test_each_stage_alone(lm: Recipe) -> None:
+    assert lm.asr("--use_lm", "true", "--stop_stage", "5").returncode == 0
+    for stage in ("6", "7", "6", "7"):
+        done = lm.asr("--use_lm", "true", "--stage", stage, "--stop_stage", stage)
+        assert done.returncode == 0, done.stderr
+        assert lm.modules()[-1] == "lm_train"
+    assert (lm.directory / MODEL / "valid.loss.ave.pth").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (6, "data/token_list/word/tokens.txt is missing: run from stage 5 (--stage 5)"),
+        (12, "exp/lm_word/valid.loss.ave.pth is missing: run from stage 7 (--stage 7)"),
+    ],
+)
+def test_stage_without_what_it_needs(lm: Recipe, stage: int, message: str) -> None:
+    done = lm.asr("--use_lm", "true", "--stage", str(stage))
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
+
+
+def test_training_without_statistics(lm: Recipe) -> None:
+    assert lm.asr("--use_lm", "true", "--stop_stage", "5").returncode == 0
+    done = lm.asr("--use_lm", "true", "--stage", "7")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: {STATS}/valid/text_shape.word is missing: "
+        "run from stage 6 (--stage 6)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a-1 one\n", "lm.sh: utterance a-1 comes twice in data/train/text more"),
+        ("", "lm.sh: more: no such file, or empty"),
+    ],
+)
+def test_bad_text(lm: Recipe, text: str, message: str) -> None:
+    (lm.directory / "more").write_text(text)
+    done = lm.asr("--use_lm", "true", "--lm_train_text", "more")
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
+    assert "lm_train" not in lm.modules()
+    assert not (lm.directory / STATS / "train.txt").exists()
+
+
+def test_text_without_words(recipe: Recipe) -> None:
+    text = recipe.directory / "text"
+    text.write_text("a-1\n")
+    options = ["--train_text", "text", "--valid_text", "text", "--token_list", "text"]
+    options += ["--config", "text", "--stats", "stats", "--out", "lm"]
+    done = recipe.run(str(ROOT / "local" / "lm.sh"), *options)
+    assert done.returncode == 2
+    assert done.stderr == "error: lm.sh: no utterance has words in text\n"
+
+
+@pytest.mark.parametrize("option", ["train_text", "valid_text", "stats", "out"])
+def test_needed_options(recipe: Recipe, option: str) -> None:
+    options = [
+        word
+        for name in ("train_text", "valid_text", "token_list", "stats", "out")
+        if name != option
+        for word in (f"--{name}", "conf/train.yaml")
+    ]
+    done = recipe.run(str(ROOT / "local" / "lm.sh"), *options)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: lm.sh: --{option} is needed\n",
+    )
+
+
+def test_failed_training_shows_the_first_error(lm: Recipe) -> None:
+    done = lm.asr("--use_lm", "true", STUB_FAIL="lm_train")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error: collecting statistics of the language model failed (exit code 1): "
+        "RuntimeError: rank 1 ran out of luck\n"
+    )
+
+
+def test_ngram(recipe: Recipe) -> None:
+    (recipe.directory / "3gram.arpa").write_text("-\n")
+    done = recipe.asr("--ngram_file", "3gram.arpa")
+    assert done.returncode == 0, done.stderr
+    decodings = [call for call in recipe.calls() if "asr_inference" in " ".join(call)]
+    for call in decodings:
+        assert call[call.index("--ngram_file") + 1] == "3gram.arpa"
+    assert (recipe.directory / "exp/asr_adpsgd_2/decode_ngram/test/text").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--use_lm", "true"), "conf/lm.yaml: no such file (in "),
+        (("--use_lm", "true", "--lm_config", "x"), "x: no such file (in "),
+        (("--ngram_file", "none.arpa"), "none.arpa: no such file (in "),
+        (
+            ("--ngram_file", "conf/train.yaml"),
+            "--ngram_file needs the Python package kenlm: pip install kenlm",
+        ),
+    ],
+)
+def test_refused_before_stage_1(
+    recipe: Recipe, options: tuple[str, ...], message: str
+) -> None:
+    done = recipe.asr(*options, STUB_NO_KENLM="1")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert not (recipe.directory / "data").exists()
+
+
+def test_no_stage_6_without_it(recipe: Recipe) -> None:
+    done = recipe.asr("--stage", "6", "--stop_stage", "7")
+    assert done.returncode == 0, done.stderr
+    assert recipe.modules() == ["check"]
+    assert not Path(recipe.directory, "exp").exists()
