@@ -33,14 +33,14 @@ logged() {
     [ "$status" = 0 ] || { show_failure "$log" "$what" "$status" && exit "$status"; }
 }
 
-# end_jobs: end what is still running, by force after ten seconds.
+# end_jobs: end what is still running, by force after thirty seconds.
 end_jobs() {
     local pid tries
     for pid in "${job_pids[@]}"; do
         kill -TERM -- "-$pid" 2>/dev/null || true
     done
     for pid in "${job_pids[@]}"; do
-        for ((tries = 0; tries < 100; tries++)); do
+        for ((tries = 0; tries < 300; tries++)); do
             kill -0 -- "-$pid" 2>/dev/null || break
             sleep 0.1
         done
@@ -50,6 +50,6 @@ end_jobs() {
 }
 
 trap end_jobs EXIT
-trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C; training will go on from its last finished epoch" >&2; exit 130' INT
+trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C; start again to go on" >&2; exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
