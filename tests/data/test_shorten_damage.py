@@ -37,6 +37,20 @@ def test_cut_off_anywhere() -> None:
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("length", range(1, 17))
+def test_the_last_byte_is_needed(length: int) -> None:
+    encoder = Encoder()
+    commands = Bits(
+        encoder.head(1).text + encoder.commands_of(SAMPLES[:1, :length]).text
+    )
+    commands.number(QUIT, 2)
+    coded = b"ajkg\2" + commands.to_bytes(multiple=1)
+    decoded = decode(coded, "x.sph", coding="pcm", channels=1, samples=length)
+    np.testing.assert_array_equal(decoded, SAMPLES[:1, :length])
+    with pytest.raises(InputError, match=r"is cut off|can't hold"):
+        decode(coded[:-1], "x.sph", coding="pcm", channels=1, samples=length)
+
+
 def test_damage_is_an_error_or_other_samples() -> None:
     for bit in range(8 * 4, 8 * len(CODED)):
         damaged = bytearray(CODED)
@@ -146,6 +160,16 @@ def test_bad_stream(content: bytes, message: str) -> None:
 def test_an_absurd_sample_count_takes_no_memory() -> None:
     with pytest.raises(InputError, match=r"of \d+ bytes can't hold 1000000000000 sam"):
         decode(whole(), "x.sph", coding="pcm", channels=1, samples=10**12)
+
+
+def test_block_size_differs_between_channels() -> None:
+    bits = head(LINEAR_LITTLE, 2, 4, 0, 0, 0)
+    for number, width in ((ZERO, 2), (BLOCKSIZE, 2), (2, 2), (2, 2), (ZERO, 2)):
+        bits.number(number, width)
+    bits.number(QUIT, 2)
+    content = b"ajkg\2" + bits.to_bytes()
+    with pytest.raises(InputError, match="impossible block size"):
+        decode(content, "x", coding="pcm", channels=2, samples=4)
 
 
 def test_mu_law_number_out_of_range() -> None:
