@@ -11,7 +11,7 @@ demo: setup
 
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
-	local/install_sctk.sh
+	local/install_tools.sh
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 lint: dev

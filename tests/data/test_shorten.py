@@ -1,5 +1,6 @@
 """Shorten: streams assembled by hand, round trips, damage."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -312,8 +313,8 @@ def test_what_follows_the_stream_is_ignored() -> None:
 @pytest.mark.parametrize("order", ["01", "10"])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_ffmpeg_agrees(channels: int, order: str, tmp_path: Path) -> None:
-    ffmpeg = shutil.which("ffmpeg")  # which reads no mu-law streams
-    if ffmpeg is None:
+    ffmpeg = "ffmpeg"  # which reads no mu-law streams
+    if shutil.which(ffmpeg) is None and "CI" not in os.environ:
         pytest.skip("ffmpeg is not installed")
     samples = wave(1, channels, 3000, 200, 4)
     encoder = Encoder(

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Install what the tests need beside Python, from Debian's packages, where that asks for
+# no password: NIST's scorer, ffmpeg (an independent decoder) and Slurm.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+# shellcheck source=log.sh
+. ./log.sh
+
+# The scripts of the Python package named sctk are something else: ask it for sclite.
+has_sctk() {
+    local said
+    said=$( (sclite || sctk sclite) 2>&1 </dev/null) || true
+    [[ $said == *"sclite Version"* ]]
+}
+has_ffmpeg() { command -v ffmpeg >/dev/null; }
+has_slurm() {
+    local PATH=$PATH:/usr/sbin:/sbin
+    command -v sbatch >/dev/null && command -v slurmd >/dev/null &&
+        command -v slurmctld >/dev/null && command -v munged >/dev/null
+}
+
+# install PACKAGES...: fails where there is no apt-get, or it asks for a password.
+install() {
+    local as_root=()
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        as_root=(sudo -n)
+    fi
+    local get=("${as_root[@]}" apt-get install -y -qq --no-install-recommends)
+    "${get[@]}" "$@" >/dev/null 2>&1 ||
+        { "${as_root[@]}" apt-get update -qq && "${get[@]}" "$@"; } >/dev/null 2>&1
+}
+
+# need TOOL WITHOUT PACKAGES...: install it if it is not there; WITHOUT says what is lost.
+need() {
+    ! "has_$1" || return 0
+    log "$1: installing ${*:3}"
+    install "${@:3}" || log "$1: apt-get could not"
+    "has_$1" || log "$1: missing; $2 (Debian: apt-get install ${*:3})"
+}
+
+need sctk "its tests are skipped and recipes score with jiwer" sctk
+need ffmpeg "its tests are skipped" ffmpeg
+need slurm "its tests are skipped" slurm-wlm munge
