@@ -1,7 +1,8 @@
 """What the launcher of the learners says of where they run."""
 
-import re
 from collections.abc import Mapping
+
+from espnet_distopt.cluster.environment import tasks_per_node
 
 
 def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
@@ -20,28 +21,18 @@ def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
 
 def _counts(size: int, environment: Mapping[str, str]) -> list[int]:
     """Return the learners of each machine, as far as one can know."""
+    tasks = tasks_per_node(environment)
+    if sum(tasks) == size:
+        return tasks
     if "LOCAL_WORLD_SIZE" in environment:
-        nodes = environment.get("GROUP_WORLD_SIZE")
-        local = environment["LOCAL_WORLD_SIZE"]
-        return _listed(f"{local}(x{nodes})") if nodes else _filled(local, size)
-    if "SLURM_PROCID" not in environment:
+        local = _filled(environment["LOCAL_WORLD_SIZE"], size)
+        nodes = environment.get("GROUP_WORLD_SIZE", str(len(local)))
+        return local if nodes == str(len(local)) else []
+    if tasks or "SLURM_PROCID" not in environment:
         return []
-    if step := environment.get("SLURM_STEP_TASKS_PER_NODE"):
-        return _listed(step)
     if environment.get("SLURM_NTASKS", str(size)) != str(size):
         return []
     return _filled(environment.get("SLURM_NTASKS_PER_NODE", ""), size)
-
-
-def _listed(text: str) -> list[int]:
-    """Return the numbers of a list in Slurm's form: "4(x2),3" is 4, 4, 3."""
-    counts = []
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if found is None:
-            return []
-        counts += [int(found[1])] * int(found[2] or 1)
-    return counts
 
 
 def _filled(text: str, size: int) -> list[int]:

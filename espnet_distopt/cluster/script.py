@@ -1,0 +1,191 @@
+"""The text of a batch script, which is all that Slurm gets to see of a job."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_distopt.cluster.settings import Settings
+
+# The status of a program that was told to stop and has saved its state (EX_TEMPFAIL
+# of sysexits.h): start me again.
+STOPPED = 75
+# What a job needs of the environment in which it was submitted. --export=ALL would
+# bring the rest too, and make the job depend on who submitted it.
+EXPORTED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "OMP_NUM_THREADS",
+    "PYTHONIOENCODING",
+)
+EXPORTED_PREFIXES = ("GLOO_", "NCCL_", "TORCH_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One submission.
+
+    Attributes:
+        name: as `squeue` shows it.
+        command: program and arguments. In an array the word JOB in them, and in the
+            log's name, stands for the task's number 1, 2, ...
+        log: where all output goes, seen from `directory`.
+        directory: where the command runs.
+        array: number of tasks; 0: no array.
+        array_limit: how many of them may run at the same time; 0: all.
+        after: ids of jobs that must have ended well before.
+    """
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    directory: Path
+    array: int = 0
+    array_limit: int = 0
+    after: Sequence[str] = ()
+
+
+def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return the script: the same text for the same arguments.
+
+    The program is told to stop by SIGUSR1, ahead of the time limit and when it is
+    preempted. If it then ends with status `STOPPED`, the script requeues the job, at
+    most `settings.requeues` times. Every other status ends the job.
+
+    Args:
+        job: what runs.
+        settings: on what.
+        environ: the variables from which `EXPORTED` ones are taken.
+    """
+    several = settings.nodes * settings.tasks_per_node > 1
+    srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1"]
+    # 22.05 and later do not hand it from the job to its steps
+    srun += [f"--cpus-per-task={settings.cpus_per_task}"]
+    srun += ["--label"] if several else []
+    head = "\n".join(
+        f"#SBATCH {option}" for option in (*_options(job, settings), *settings.extra)
+    )
+    exports = "\n".join(
+        f"export {name}={shlex.quote(value)}"
+        for name, value in sorted(environ.items())
+        if name in EXPORTED or name.startswith(EXPORTED_PREFIXES)
+    )
+    prologue = "\n".join(("set -e", *settings.prologue, "set +e"))
+    return _TEXT.format(
+        name=job.name,
+        head=head,
+        directory=shlex.quote(str(job.directory)),
+        exports=exports + "\n" if exports else "",
+        prologue=prologue + "\n" if settings.prologue else "",
+        id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+        if job.array
+        else "$SLURM_JOB_ID",
+        requeues=settings.requeues,
+        srun=" ".join(srun),
+        command=_command(job),
+        stopped=STOPPED,
+    )
+
+
+def array_log(log: Path, task: int | str) -> Path:
+    """Return the log of one task of an array."""
+    return Path(_WORD_JOB.sub(str(task), str(log)))
+
+
+_WORD_JOB = re.compile(r"(?<![A-Za-z0-9])JOB(?![A-Za-z0-9])")
+
+
+def _options(job: Job, settings: Settings) -> list[str]:
+    log = array_log(job.log, "%a") if job.array else job.log
+    limit = f"%{job.array_limit}" if job.array_limit else ""
+    asked = {
+        "job-name": job.name,
+        "chdir": shlex.quote(str(job.directory)),
+        "output": shlex.quote(str(log)),
+        "open-mode": "append",
+        "export": "PATH",
+        "partition": settings.partition,
+        "account": settings.account,
+        "qos": settings.qos,
+        "time": settings.time,
+        "nodes": settings.nodes,
+        "ntasks-per-node": settings.tasks_per_node,
+        "cpus-per-task": settings.cpus_per_task,
+        "gpus-per-node": settings.gpus_per_node or None,
+        "mem-per-cpu": settings.mem_per_cpu,
+        "constraint": settings.constraint and shlex.quote(settings.constraint),
+        "array": f"1-{job.array}{limit}" if job.array else None,
+        "dependency": ":".join(("afterok", *job.after)) if job.after else None,
+        "kill-on-invalid-dep": "yes" if job.after else None,
+        "signal": f"USR1@{settings.signal_seconds}",
+    }
+    options = [f"--{key}={value}" for key, value in asked.items() if value is not None]
+    return [*options, "--requeue" if settings.requeues else "--no-requeue"]
+
+
+def _command(job: Job) -> str:
+    """Return the command for the shell, a line for each option."""
+    text = ""
+    for word in job.command:
+        parts = _WORD_JOB.split(word) if job.array else [word]
+        quoted = [shlex.quote(part) if part else "" for part in parts]
+        shown = '"$SLURM_ARRAY_TASK_ID"'.join(quoted) or "''"
+        text += (" \\\n    " if not text or word.startswith("--") else " ") + shown
+    return text
+
+
+_TEXT = """\
+#!/usr/bin/env bash
+# Job {name}, written by espnet_distopt.bin.slurm.
+{head}
+
+cd {directory} || exit 1
+{exports}{prologue}set -u
+# An empty list of GPUs is not the same as none.
+[ -n "${{CUDA_VISIBLE_DEVICES:-}}" ] || unset CUDA_VISIBLE_DEVICES
+
+job={id}
+restart=${{SLURM_RESTART_COUNT:-0}}
+requeues={requeues}
+say() {{ echo "slurm: job $job $*"; }}
+if [ "$restart" -gt "$requeues" ]; then
+    say "was requeued $restart times, at most $requeues are allowed: not started again"
+    exit {stopped}
+elif [ "$restart" -gt 0 ]; then
+    say "starts on $SLURM_JOB_NODELIST: restart $restart of at most $requeues"
+else
+    say "starts on $SLURM_JOB_NODELIST"
+fi
+
+# In the background, since bash runs a trap only after its foreground command.
+{srun}{command} &
+trap 'interrupted=1' TERM
+trap 'interrupted=1; kill -USR1 "$!"' USR1
+interrupted=1
+while [ "$interrupted" = 1 ]; do
+    interrupted=0
+    wait "$!"
+    status=$?
+done
+
+# {stopped}: told to stop, and its state is saved. 138: told before it could listen.
+if [ "$status" != {stopped} ] && [ "$status" != 138 ]; then
+    say "ended with status $status"
+    exit "$status"
+fi
+# A job that was cancelled must stay so; one that Slurm has requeued needs no help.
+if [[ $(scontrol show job -o "$job") != *" JobState=RUNNING "* ]]; then
+    say "was stopped by Slurm (status $status)"
+elif [ "$restart" -ge "$requeues" ]; then
+    say "stopped (status $status) after all $requeues requeues: submit it to go on"
+else
+    say "stopped (status $status): requeue $((restart + 1)) of at most $requeues"
+    trap '' TERM
+    scontrol requeue "$job" || say "could not be requeued: submit it to go on"
+fi
+exit {stopped}
+"""

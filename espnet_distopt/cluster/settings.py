@@ -1,0 +1,182 @@
+"""What the jobs of a recipe ask of Slurm: the file conf/slurm.yaml."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from espnet_distopt.errors import InputError
+
+STAGES = ("train", "decode", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What one stage's jobs ask for. None: not asked for, so the cluster's default.
+
+    Attributes:
+        partition: one, or several with commas between.
+        account: whom the time is charged to.
+        qos: quality of service.
+        time: limit, in Slurm's form: minutes, h:mm:ss or d-hh:mm:ss.
+        nodes: number of machines.
+        tasks_per_node: processes on each, which are the learners in training.
+        cpus_per_task: cores of each process.
+        gpus_per_node: 0: the job has none.
+        mem_per_cpu: megabytes, or with a unit (`4G`).
+        constraint: features that the machines must have.
+        extra: more options of sbatch, each a string such as `--exclude=n7`.
+        prologue: shell lines that run before the command, such as `module load cuda`.
+        requeues: how many times at most a job that was stopped starts again.
+        signal_seconds: how long before the time limit the learners are told to save.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: str | None = None
+    nodes: int = 1
+    tasks_per_node: int = 1
+    cpus_per_task: int = 1
+    gpus_per_node: int = 0
+    mem_per_cpu: str | None = None
+    constraint: str | None = None
+    extra: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
+    requeues: int = 10
+    signal_seconds: int = 120
+
+
+KEYS = tuple(field.name for field in fields(Settings))
+
+
+def read_settings(path: Path, stage: str) -> Settings:
+    """Return the settings of a stage: the file's own, and its section's over them.
+
+    Args:
+        path: YAML, `key: value` lines and sections named as in `STAGES`.
+        stage: one of `STAGES`.
+
+    Raises:
+        InputError: no such file, not YAML, an unknown key or a wrong value, with the
+            file and the line.
+    """
+    values: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, node, where in _entries(path, _compose(path), (*KEYS, *STAGES)):
+        if key in STAGES:
+            parts = _entries(path, node, KEYS)
+            sections[key] = {k: _value(k, n, w) for k, n, w in parts}
+        else:
+            values[key] = _value(key, node, where)
+    merged = {**values, **sections.get(stage, {})}
+    return Settings(**{k: v for k, v in merged.items() if v is not None})
+
+
+def _compose(path: Path) -> yaml.Node | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    return node
+
+
+def _entries(
+    path: Path, mapping: yaml.Node | None, allowed: tuple[str, ...]
+) -> list[tuple[str, yaml.Node, str]]:
+    """Return key, value and "file:line" of the entries of a mapping."""
+    if mapping is None or _is_empty(mapping):
+        return []
+    if not isinstance(mapping, yaml.MappingNode):
+        line = mapping.start_mark.line + 1
+        raise InputError(f"{path}:{line}: expected `key: value` lines")
+    found: dict[str, tuple[str, yaml.Node, str]] = {}
+    for key, value in mapping.value:
+        where = f"{path}:{key.start_mark.line + 1}"
+        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+        if name not in allowed:
+            raise InputError(
+                f"{where}: unknown key {name!r}, expected one of {', '.join(allowed)}"
+            )
+        if name in found:
+            raise InputError(
+                f"{where}: {name} appears twice, first in {found[name][2]}"
+            )
+        found[name] = (name, value, where)
+    return list(found.values())
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _value(key: str, node: yaml.Node, where: str) -> Any:
+    """Return a checked value; None: the key is there, but says nothing."""
+    if _is_empty(node):
+        return None
+    expected, parse = _KINDS.get(key, _TEXT)
+    value = parse(node)
+    if value is None:
+        raise InputError(f"{where}: {key} must be {expected}")
+    return value
+
+
+# YAML itself reads 1:30:00 as the number 5400: take what is written.
+def _matching(pattern: str) -> Callable[[yaml.Node], str | None]:
+    def parse(node: yaml.Node) -> str | None:
+        written = isinstance(node, yaml.ScalarNode) and re.fullmatch(
+            pattern, node.value
+        )
+        return node.value if written else None
+
+    return parse
+
+
+def _at_least(least: int, most: int) -> Callable[[yaml.Node], int | None]:
+    def parse(node: yaml.Node) -> int | None:
+        text = _matching(r"\d{1,6}")(node)
+        return int(text) if text and least <= int(text) <= most else None
+
+    return parse
+
+
+def _lines(pattern: str) -> Callable[[yaml.Node], tuple[str, ...] | None]:
+    def parse(node: yaml.Node) -> tuple[str, ...] | None:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        texts = [_matching(pattern)(part) for part in parts]
+        found = tuple(text for text in texts if text)
+        return found if len(found) == len(parts) else None
+
+    return parse
+
+
+_Kind = tuple[str, Callable[[yaml.Node], Any]]
+_TEXT: _Kind = ("one word", _matching(r"\S+"))
+_COUNT: _Kind = ("a whole number from 1", _at_least(1, 999999))
+_KINDS: Mapping[str, _Kind] = {
+    "time": (
+        "minutes, h:mm:ss or d-hh:mm:ss",
+        _matching(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE"),
+    ),
+    "nodes": _COUNT,
+    "tasks_per_node": _COUNT,
+    "cpus_per_task": _COUNT,
+    "gpus_per_node": ("a whole number from 0", _at_least(0, 999)),
+    "mem_per_cpu": (
+        "megabytes, or a number with K, M, G or T",
+        _matching(r"\d+[KMGT]?"),
+    ),
+    "extra": (
+        "a list of options of sbatch, each with its dashes",
+        _lines(r"-.*"),
+    ),
+    "prologue": ("a list of shell lines", _lines(r".+")),
+    "requeues": ("a whole number from 0", _at_least(0, 9999)),
+    "signal_seconds": ("a number of seconds, 1 to 65535", _at_least(1, 65535)),
+}

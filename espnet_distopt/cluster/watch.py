@@ -1,0 +1,160 @@
+"""Waits for a job, with one line that says how it goes."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from espnet_distopt.cluster.failure import find_failure, last_line, written_status
+from espnet_distopt.cluster.job import Record, cancel, query
+from espnet_distopt.cluster.script import array_log
+from espnet_distopt.cluster.status_line import StatusLine
+
+# Slurm is asked often at first, and then once in so many seconds.
+POLL_SECONDS = 5.0
+# How long a cancelled job is given to save its state, before this command ends.
+CANCEL_SECONDS = 8.0
+
+
+@dataclass
+class Watch:
+    """One job, or one array, that is waited for.
+
+    Attributes:
+        job: its id.
+        name: its name.
+        log: its log; in an array with the word JOB for the task's number.
+        array: number of tasks; 0: no array.
+        ask: how Slurm is asked for the job's records; tests put their own here.
+        sleep: how time passes; tests put their own here.
+        clock: seconds, from any origin.
+    """
+
+    job: str
+    name: str
+    log: Path
+    array: int = 0
+    ask: Callable[[str], list[Record] | None] = query
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    records: dict[str, Record] = field(default_factory=dict)
+
+    def until_end(self, out: TextIO = sys.stdout, errors: TextIO = sys.stderr) -> int:
+        """Wait; return the job's exit status, after telling why if it failed.
+
+        Ctrl-C cancels the job.
+
+        Raises:
+            KeyboardInterrupt: after the job was cancelled.
+        """
+        line = StatusLine(out, self.clock)
+        began = self.clock()
+        try:
+            while not self._ended():
+                line.show(*self._status())
+                waited = self.clock() - began
+                self.sleep(min(POLL_SECONDS, 0.5 + waited / 20))
+        except KeyboardInterrupt:
+            line.end()
+            objection = cancel(self.job)
+            print(
+                f"job {self.job} ({self.name}) "
+                + (
+                    f"could not be cancelled: {objection}" if objection else "cancelled"
+                ),
+                file=errors,
+            )
+            self._wait_for_cancelled()
+            raise
+        line.show(*self._status())
+        line.end()
+        return self._conclude(errors)
+
+    def _ended(self) -> bool:
+        found = self.ask(self.job)
+        if found is None:
+            return False
+        for record in found:
+            if record.task.isdecimal() or not self.array:
+                self.records[record.task] = record
+        return all(record.ended for record in found)
+
+    def _wait_for_cancelled(self) -> None:
+        deadline = self.clock() + CANCEL_SECONDS
+        while self.clock() < deadline and not self._ended():
+            self.sleep(0.5)
+
+    def _status(self) -> tuple[str, str]:
+        """Return the job's state in words, and the last line of its log."""
+        head = f"{self.name} (job {self.job}): "
+        if self.array:
+            states = [record.state for record in self.records.values()]
+            counts = {s: states.count(s) for s in dict.fromkeys(states)}
+            waiting = self.array - len(states)
+            parts = [f"{count} {state.lower()}" for state, count in counts.items()]
+            parts += [f"{waiting} pending"] if waiting else []
+            return head + ", ".join(parts) + f" of {self.array}", ""
+        record = self.records.get("")
+        if record is None:
+            return head + "submitted", ""
+        text = head + record.state
+        if record.reason not in ("None", ""):
+            text += f" ({record.reason})"
+        if record.nodes:
+            text += f" on {record.nodes}"
+        if record.restarts:
+            requeued = record.state == "PENDING"
+            text += f", requeued: restart {record.restarts}" if requeued else ""
+            text += "" if requeued else f", restart {record.restarts}"
+        return text, last_line(self.log)
+
+    def _conclude(self, errors: TextIO) -> int:
+        tasks = [str(n) for n in range(1, self.array + 1)] if self.array else [""]
+        ends = [self._end(task) for task in tasks]
+        bad = [end for end in ends if end.state != "COMPLETED"]
+        if not bad:
+            return 0
+        record = bad[0]
+        what = f"{self.name} (job {self.job})"
+        what = f"task {record.task} of {what}" if record.task else what
+        what += f" and {len(bad) - 1} others" if len(bad) > 1 else ""
+        _explain(record, what, self._log(record.task), errors)
+        return record.status or 1
+
+    def _end(self, task: str) -> Record:
+        """Return a task's last record, from its log if Slurm has forgotten it."""
+        record = self.records.get(task)
+        if record is not None and record.ended:
+            return record
+        status = written_status(self._log(task))
+        if status is None:
+            return Record(self.job, task, "LOST", "Slurm has forgotten it", "", 0, 0)
+        state = "FAILED" if status else "COMPLETED"
+        return Record(self.job, task, state, "None", "", 0, status)
+
+    def _log(self, task: str) -> Path:
+        return array_log(self.log, task) if task else self.log
+
+
+def _explain(record: Record, what: str, log: Path, out: TextIO) -> None:
+    text = f"error: {what}: {record.state.lower()}"
+    if record.reason not in ("None", "", "NonZeroExitCode"):
+        text += f" ({record.reason})"
+    if record.status:
+        text += f", exit status {record.status}"
+    if record.state != "CANCELLED":
+        failure = find_failure(log)
+        if failure.rank is not None:
+            where = f"rank {failure.rank} on {failure.node}"
+            text += f"; {where} failed first: {failure.how}"
+        elif failure.how:
+            text += f" on {failure.node}: {failure.how}"
+        if failure.lines:
+            whose = "the log" if failure.rank is None else f"rank {failure.rank}"
+            print(f"last lines of {whose}:", file=out)
+            for line in failure.lines:
+                print(f"    {line}", file=out)
+    print(text, file=out)
+    print(f"full log: {log}", file=out)

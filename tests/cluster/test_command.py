@@ -1,0 +1,134 @@
+"""The command: batch scripts as it prints them, and what it refuses."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin.slurm import main
+
+GOLDEN = Path(__file__).parent / "golden"
+ROOT = GOLDEN.parents[2]
+SETTINGS = """
+account: speech
+prologue: ["module load cuda", "export NCCL_SOCKET_IFNAME=ib0"]
+train:
+  partition: gpu,long
+  time: 1-00:00:00
+  gpus_per_node: 4
+  cpus_per_task: 6
+  mem_per_cpu: 4G
+  constraint: v100|a100
+  requeues: 3
+  signal_seconds: 300
+  extra: ["--exclude=n7"]
+decode:
+  requeues: 0
+"""
+COMMANDS = {
+    "plain": ["--name", "job", "--log", "job.log", "--", "true"],
+    "train": [
+        *("--name", "train_adpsgd", "--stage", "train", "--settings", "slurm.yaml"),
+        *("--log", "exp/x/train.log", "--nodes", "8", "--tasks_per_node", "4"),
+        *("--after", "12,14", "--", "python3", "-m", "espnet_distopt.bin.asr_train"),
+        *("--config", "conf/a b.yaml", "--max_epoch", "3", "--note", "it's JOB"),
+    ],
+    "decode": [
+        *("--name", "decode", "--stage", "decode", "--settings", "slurm.yaml"),
+        *("--log", "exp/x/log/asr.JOB.log", "--array", "32%8"),
+        *("--", "python3", "decode.py", "--keys", "keys.JOB.scp", "--out", "part JOB"),
+        *("--note", "NOJOB"),
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slurm.yaml").write_text(SETTINGS)
+    environ = {"PATH": "/bin:/x y", "OMP_NUM_THREADS": "1", "SECRET": "1"}
+    monkeypatch.setattr(os, "environ", {**environ, "NCCL_DEBUG": "WARN"})
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_dry_run(
+    name: str, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To accept a new script: copy the one that the failure names over the golden."""
+    main(["--dry_run", *COMMANDS[name]])
+    script = capsys.readouterr().out.replace(str(directory), "/recipe")
+    golden = GOLDEN / f"{name}.sbatch"
+    found = directory / golden.name
+    found.write_text(script)
+    assert script == golden.read_text(), f"cp {found} {golden}"
+    assert not (directory / "exp").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_scripts_are_good_bash(name: str) -> None:
+    script = GOLDEN / f"{name}.sbatch"
+    assert subprocess.run(["/bin/bash", "-n", script], check=False).returncode == 0
+    shellcheck = shutil.which("shellcheck", path=f"{ROOT}/.venv/bin:/usr/bin")
+    if shellcheck:
+        assert subprocess.run([shellcheck, script], check=False).returncode == 0
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    assert error.value.code == 2
+    text = capsys.readouterr().err
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.environ["PATH"] = "/nowhere"
+    text = refused(COMMANDS["train"], capsys)
+    assert "sbatch, scontrol, scancel not on PATH" in text
+    assert "cmd_backend=local needs none" in text
+    assert not (directory / "exp").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--name", "a job"], "--name 'a job': expected letters"),
+        (["--log", "100%.log"], "--log 100%.log: % and"),
+        (["--array", "0"], "--array 0: expected N or N%LIMIT"),
+        (["--array", "1-4"], "--array 1-4: expected N or N%LIMIT"),
+        (["--array", "4"], "--log job.log: an array needs the word JOB in it"),
+        (["--array", "4", "--log", "JOBS.log"], "an array needs the word JOB"),
+        (["--after", "12,x"], "--after 12,x: expected job ids"),
+        (["--nodes", "0"], "--nodes 0: expected at least 1"),
+        (["--settings", "none.yaml"], "none.yaml: No such file"),
+    ],
+)
+def test_bad_options(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = ["--name", "job", "--log", "job.log", "--dry_run"]
+    assert message in refused([*usual, *options, "--", "true"], capsys)
+
+
+def test_earlier_logs_are_kept(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = directory / "bin"
+    programs.mkdir()
+    for name in ("sbatch", "scontrol", "scancel"):
+        (programs / name).write_text("#!/bin/sh\necho '17;cluster'\n")
+        (programs / name).chmod(0o755)
+    os.environ["PATH"] = f"{programs}:/bin:/usr/bin"
+    for text in ("first", "second"):
+        (directory / "job.log").write_text(text)
+        main(["--nowait", *COMMANDS["plain"]])
+    assert capsys.readouterr().out == "17\n17\n"
+    assert (directory / "job.1.log").read_text() == "first"
+    assert (directory / "job.2.log").read_text() == "second"
+    assert not (directory / "job.log").exists()
+    assert re.search("^#SBATCH", (directory / "job.sbatch").read_text(), re.M)
