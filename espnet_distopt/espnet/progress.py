@@ -1,9 +1,13 @@
-"""What a person sees while a model trains: short lines on stdout, from learner 0."""
+"""What a person sees while a model trains.
+
+Short lines on stdout, from learner 0; each learner's own file for `bin.status`.
+"""
 
 import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +15,13 @@ import torch
 from espnet2 import __version__ as espnet_version
 from espnet2.train.reporter import SubReporter, aggregate
 
+from espnet_distopt.espnet.learner_log import LearnerLog
+from espnet_distopt.espnet.stopping import Stopped
+from espnet_distopt.watching.duration import duration
+from espnet_distopt.watching.lines import Event
+
 INTERVAL = 15.0
 """Seconds between two lines within an epoch."""
-
-
-def duration(seconds: float) -> str:
-    """Return e.g. `4 s`, `3 min 05 s` or `2 h 10 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
@@ -35,24 +34,36 @@ def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
 class Progress:
     """Prints the position in the training, and keeps `distopt/summary.json`.
 
+    Every learner writes its own file (`learner_log`); one of them does the rest.
+
     Args:
-        talks: whether this learner prints and writes; one of them does.
-        about: what the summary says of the run as a whole.
+        output_dir: of the experiment.
+        max_epoch: of the training.
+        talks: whether this learner prints and writes the summary.
+        algorithm: its name.
+        learners: how many there are.
 
     Attributes:
         samples: utterances that this learner has trained on in this epoch.
+        batches: of this epoch, with those of an earlier run.
     """
 
     def __init__(
-        self, output_dir: Path, max_epoch: int, talks: bool, **about: Any
+        self,
+        output_dir: Path,
+        max_epoch: int,
+        talks: bool,
+        algorithm: str,
+        learners: int,
     ) -> None:
         self._talks = talks
         self._summary = output_dir / "distopt" / "summary.json"
-        self._about = about
+        self._about = {"algorithm": algorithm, "learners": learners}
         self._max_epoch = max_epoch
         self._epoch_times: list[float] = []
         self._train_loss = float("nan")
-        self.samples = 0
+        self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
+        self.samples = self.batches = 0
 
     def begin_epoch(
         self,
@@ -77,27 +88,43 @@ class Progress:
         self._printed = time.perf_counter()
         self._began = self._printed - earlier["seconds"]
         self.samples = int(earlier["samples"])
+        self.batches = steps or 0 if done is None else done
+        self._log.begin_epoch(epoch, steps, self.batches, self.samples)
+        if self._log.last is None:
+            goes_on = epoch > 1 or done != 0
+            self._write("resume" if goes_on else "begin")
 
     def spent(self) -> dict[str, float]:
         """Return what this epoch has taken so far."""
         seconds = time.perf_counter() - self._began
         return {"samples": self.samples, "seconds": seconds}
 
-    def step(self, step: int, reporter: SubReporter) -> None:
-        """Print a line if the last is some time ago."""
+    def step(
+        self, step: int, reporter: SubReporter, figures: Mapping[str, float]
+    ) -> None:
+        """Print and write a line if the last is some time ago.
+
+        Args:
+            step: batches of this epoch so far.
+            reporter: of the epoch.
+            figures: the session's, of this step.
+        """
+        self._log.add(figures)
         now = time.perf_counter()
-        if not self._talks or now - self._printed < INTERVAL:
+        if now - self._printed < INTERVAL:
             return
         self._printed = now
-        loss = latest(reporter, "loss", 50)
-        self._say(
-            f"step {step}/{self._steps or '?'}",
-            f"loss {loss:.3f}",
-            self._left(step / self._steps if self._steps else 0.0),
-        )
+        left = self._left(step / self._steps if self._steps else 0.0)
+        self._write("step", reporter, left=left)
+        if self._talks:
+            loss = latest(reporter, "loss", 50)
+            self._say(
+                f"step {step}/{self._steps or '?'}", f"loss {loss:.3f}", _in_words(left)
+            )
 
     def stop(self, step: int, signal: str | None, saved: bool) -> None:
         """Say that the run stops after `step`, asked by `signal` (None: another's)."""
+        self._write("stop", signal=signal, saved=saved)
         if self._talks:
             what = "state saved" if saved else "the epoch will be repeated"
             self._say(
@@ -109,32 +136,56 @@ class Progress:
     def end_training(self, reporter: SubReporter) -> None:
         """Note the loss of the epoch's training part."""
         self._train_loss = latest(reporter, "loss")
+        self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
-        """Print the epoch's line and add the epoch to the summary."""
-        if not self._talks:
-            return
+        """Print and write the epoch's line and add the epoch to the summary."""
         elapsed = time.perf_counter() - self._began
         self._epoch_times.append(elapsed)
+        left = self._left(1.0)
+        figures: dict[str, Any] = {
+            "epoch_loss": self._train_loss,
+            "valid_loss": latest(reporter, "loss"),
+        }
+        if "consensus_distance" in reporter.stats:
+            figures["consensus_distance"] = latest(reporter, "consensus_distance")
+        self._write("epoch", left=left, **figures)
+        if not self._talks:
+            return
         self._say(
             f"loss {self._train_loss:.3f}",
-            f"valid loss {latest(reporter, 'loss'):.3f}",
+            f"valid loss {figures['valid_loss']:.3f}",
             duration(elapsed),
-            self._left(1.0),
+            _in_words(left),
         )
         self._update_summary(elapsed, total_samples)
 
-    def _left(self, done: float) -> str:
-        """Return the time left, from finished epochs or from this one's pace."""
+    def leave(self, error: BaseException | None) -> None:
+        """Write that the training has ended, and why if it has failed."""
+        if isinstance(error, Stopped) or self._log.last is None:
+            return
+        why = None if error is None else f"{type(error).__name__}: {error}"
+        self._write("end", error=why and why.rstrip(": ").splitlines()[0])
+
+    def _left(self, done: float) -> float | None:
+        """Return the seconds left, from finished epochs or from this one's pace."""
         epochs_left = self._max_epoch - self._epoch + 1 - done
         if self._epoch_times:
             per_epoch = sum(self._epoch_times) / len(self._epoch_times)
         elif done > 0:
             per_epoch = (time.perf_counter() - self._began) / done
         else:
-            return ""
-        left = per_epoch * epochs_left
-        return f"{duration(left)} left" if epochs_left > 0 else "done"
+            return None
+        return max(0.0, per_epoch * epochs_left)
+
+    def _write(
+        self, event: Event, reporter: SubReporter | None = None, **more: Any
+    ) -> None:
+        """Write a line; with a `reporter`, of the loss since the last one, too."""
+        new = self.batches - self._log.step
+        if reporter is not None and new > 0 and "loss" in reporter.stats:
+            more["loss"] = latest(reporter, "loss", new)
+        self._log.write(event, self.batches, self.samples, **more)
 
     def _say(self, *parts: str) -> None:
         line = "  ".join(part for part in parts if part)
@@ -161,3 +212,9 @@ class Progress:
         temporary = self._summary.with_suffix(".part")
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
         os.replace(temporary, self._summary)
+
+
+def _in_words(left: float | None) -> str:
+    if left is None:
+        return ""
+    return f"{duration(left)} left" if left > 0 else "done"

@@ -63,6 +63,7 @@ class Stepping:
         batches = iter(without_first(self._iterator, self._done))
         if self._random is not None:
             set_random_state(self._random)
+        between = dict(self._session.driver.spent) if self._session else {}
         self._stop(self._done)
         for number, (names, batch) in enumerate(batches, self._done + 1):
             if figures:
@@ -73,12 +74,20 @@ class Stepping:
                 self._session.weigh(len(names))
             yield names, batch
             self._progress.samples += len(names)
+            self._progress.batches = number
             if number % self._accum_grad == 0:
                 if self._session is not None:
                     self._session.step()
                     figures = self._session.metrics()
-                self._progress.step(number, self._reporter)
+                self._progress.step(number, self._reporter, without(figures, between))
+                between = {}
                 self._stop(number)
+
+
+def without(figures: dict[str, float], between: dict[str, float]) -> dict[str, float]:
+    """Return `figures` without the seconds that were spent `between` two epochs."""
+    own = {key: figures[key] - s for key, s in between.items() if key != "bytes"}
+    return {**figures, **own}
 
 
 def without_first(iterator: Iterable[Batch], count: int) -> Iterable[Batch]:

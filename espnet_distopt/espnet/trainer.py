@@ -95,7 +95,7 @@ class DistoptTrainer(Trainer):
         if distributed.distributed:
             dist.barrier()
         with contextlib.ExitStack() as stack:
-            stack.push(lambda *error: _leave(options.session, error[1]))
+            stack.push(lambda *error: _leave(options, error[1]))
             if options.distopt is not None or not distributed.distributed:
                 stack.enter_context(on_stop_signal(partial(_ask_to_stop, options)))
             super().run(**kwargs)
@@ -279,9 +279,11 @@ def _reporting(
         yield batch
 
 
-def _leave(session: Session | None, error: BaseException | None) -> None:
-    if session is not None:
-        session.driver.leave(error)
+def _leave(options: DistoptOptions, error: BaseException | None) -> None:
+    assert options.progress is not None
+    options.progress.leave(error)
+    if options.session is not None:
+        options.session.driver.leave(error)
 
 
 def _length(iterator: Iterable[Batch]) -> int | None:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def context() -> multiprocessing.context.ForkServerContext:
     """Return a fork server that has imported ESPnet once for all tests."""
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(
-        ["espnet_distopt.espnet.tasks", "tests.espnet.toy"]
+        ["espnet_distopt.espnet.ocr_task", "tests.espnet.toy"]
     )
     return forkserver
 
@@ -29,11 +30,15 @@ def train(
     log: Path,
     injection: Injection | None = None,
     timeout: float = 100,
+    task: type | None = None,
 ) -> list[int]:
-    """Train by `size` learners; returns their exit codes (negative: the signal)."""
+    """Train by `size` learners; returns their exit codes (negative: the signal).
+
+    The task is the one for speech, if none is given.
+    """
     processes = [
         context().Process(
-            target=_learn, args=(r, size, options, rendezvous, log, injection)
+            target=_learn, args=(r, size, options, rendezvous, log, injection, task)
         )
         for r in range(size)
     ]
@@ -63,6 +68,7 @@ def _learn(
     rendezvous: Path,
     log: Path,
     injection: Injection | None,
+    task: Any = None,
 ) -> None:
     os.setpgid(0, 0)
     with Path(f"{log}.{rank}").open("a") as file:
@@ -80,7 +86,7 @@ def _learn(
     where = be_learner(rank, size, rendezvous)
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    DistoptASRTask.main(cmd=[*options, *where])
+    (task or DistoptASRTask).main(cmd=[*options, *where])
 
 
 def kill_at_step(step: int, victim: int | None = None) -> Injection:
