@@ -8,10 +8,10 @@ from pathlib import Path
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
-    "conversations": (132, "training conversations"),
+    "conversations": (200, "training conversations"),
     "test_conversations": (6, "conversations of each test half"),
     "turns": (66, "utterances in a conversation"),
-    "speakers": (132, "people in training and in the Switchboard half"),
+    "speakers": (200, "people in training and in the Switchboard half"),
     "test_speakers": (10, "people in the CallHome half"),
 }
 

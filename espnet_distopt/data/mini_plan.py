@@ -24,10 +24,10 @@ class Sizes:
         test_speakers: people heard in the CallHome half only.
     """
 
-    conversations: int = 132
+    conversations: int = 200
     test_conversations: int = 6
     turns: int = 66
-    speakers: int = 132
+    speakers: int = 200
     test_speakers: int = 10
 
 
