@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The stages of a speech recognition recipe, with ESPnet's numbers. A recipe's run.sh
-# starts me in its own directory, which holds path.sh, cmd.sh, conf/ and local/data.sh.
+# The stages of a recipe for speech or text lines, with ESPnet's numbers. A recipe's
+# run.sh starts me in its own directory, which holds path.sh, cmd.sh, conf/ and
+# local/data.sh.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -11,9 +12,11 @@ distopt=adpsgd              # algorithms to compare: none allreduce adpsgd bmuf_
 nlearners=2                 # learners that train together (none: always one)
 ngpu=0                      # GPUs of each learner: 0 or 1
 nj=2                        # processes that format and decode
-speed_perturb_factors=      # of the training set, e.g. "0.9 1.0 1.1"
+feats_type=raw              # raw: speech; lines: images of text lines
+line_feats=ark              # of lines: ark, or raw, which decodes an image when needed
+speed_perturb_factors=      # of training speech, e.g. "0.9 1.0 1.1"
 train_config=conf/train.yaml
-train_args=                 # more options of asr_train, e.g. "--max_epoch 20"
+train_args=                 # more options of the training, e.g. "--max_epoch 20"
 decode_config=conf/decode.yaml
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
 use_lm=false                # train a language model and decode with it
@@ -22,13 +25,16 @@ lm_train_text=              # more text files (id, words) than the training set'
 ngram_file=                 # decode with this n-gram over the tokens (needs kenlm)
 token_type=bpe              # word, char or bpe
 nbpe=100                    # number of subwords (bpe)
-feats_normalize=utterance_mvn  # or global_mvn, over the training set
+feats_normalize=utterance_mvn  # of speech; or global_mvn, over the training set
 train_set=train             # names below data/
 valid_set=dev
 test_sets="test"
 halves=                     # parts scored by themselves: "NAME=REGEX-OF-ID ..."
 local_data_opts=            # passed to local/data.sh
 expdir=exp                  # where experiments go
+slurm_config=conf/slurm.yaml  # what jobs ask for (cmd_backend=slurm)
+submit_all=false            # queue all stages as jobs that wait for each other, and end
+dry_run=false               # only show the batch scripts of the jobs
 title=Results               # heading of RESULTS.md
 note=                       # sentence above its figures
 command=./run.sh            # the command it names
@@ -36,6 +42,7 @@ command=./run.sh            # the command it names
 
 # shellcheck source=log.sh
 . "$here/log.sh"
+given=("$@")
 # shellcheck source=parse_options.sh
 . "$here/parse_options.sh"
 # shellcheck source=jobs.sh
@@ -46,6 +53,19 @@ command=./run.sh            # the command it names
 . ./path.sh
 # shellcheck source=../egs/mini_swbd/asr1/cmd.sh
 . ./cmd.sh
+# shellcheck source=backend.sh
+. "$here/backend.sh"
+case $feats_type in
+    raw)
+        # shellcheck source=feats_raw.sh
+        . "$here/feats_raw.sh"
+        ;;
+    lines)
+        # shellcheck source=feats_lines.sh
+        . "$here/feats_lines.sh"
+        ;;
+    *) die "--feats_type $feats_type: expected raw or lines" ;;
+esac
 
 case $token_type in
     word | char) token_dir=data/token_list/$token_type bpemodel=none ;;
@@ -77,55 +97,109 @@ command -v "${python:?}" >/dev/null || die "$python not found: run make setup, o
 for config in "${configs[@]}"; do
     [ -f "$config" ] || die "$config: no such file (in $PWD)"
 done
-for factor in $speed_perturb_factors; do
-    [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
-        die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
-done
-[ -z "$ngram_file" ] || "$python" -c "import kenlm" 2>/dev/null ||
-    die "--ngram_file needs the Python package kenlm: pip install kenlm"
+use_feats
+check_backend
+[ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
+    die "--submit_all needs cmd_backend=slurm"
 
-# at_stage NUMBER NAME: whether the stage is to run; says so.
+# chosen NUMBER: whether the stage is to run.
+chosen() {
+    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
+}
+
+# at_stage NUMBER NAME: the same; says so.
 at_stage() {
-    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && log "stage $1: $2"
+    chosen "$1" && log "stage $1: $2"
 }
 
 # require FILE STAGE: end if an earlier stage has not made the file.
 require() {
-    [ -s "$1" ] || die "$1 is missing: run from stage $2 (--stage $2)"
+    [ "$dry_run" = true ] || [ -s "$1" ] ||
+        die "$1 is missing: run from stage $2 (--stage $2)"
+}
+
+# locally COMMAND...: run it on this machine, wherever jobs run.
+locally() {
+    [ "$dry_run" = true ] || run "$@"
 }
 
 # tool NAME ARGUMENTS...: run a command of the package.
 tool() {
-    run "$python" -m "espnet_distopt.bin.$1" "${@:2}"
+    locally "$python" -m "espnet_distopt.bin.$1" "${@:2}"
 }
 
-# experiment ALGORITHM: sets its directory `exp`, its `learners` and its `options`.
+# experiment ALGORITHM: sets its `learners`, its `options`, its directory `exp` and
+# its `label`, for the names of jobs.
 experiment() {
     local conf=conf/distopt/$1.yaml
     learners=$nlearners options=(--distopt "$1")
     [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
     [ "$1" != none ] || learners=1 options=()
-    exp=$expdir/asr_$1_$learners
+    label=$1_$learners
+    exp=$expdir/${task}_$label
 }
 
 for algorithm in $distopt; do
     experiment "$algorithm"
-    tool check --config "$train_config" "${options[@]}" --nlearners "$learners"
+    run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" --nlearners "$learners"
 done
+
+# What collecting statistics and training have in common.
+model_options=(
+    --config "$train_config"
+    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
+    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
+    --train_data_path_and_name_and_type "dump/$train_set/$dump_scp,speech,$data_type"
+    --train_data_path_and_name_and_type "dump/$train_set/text,text,text"
+    --valid_data_path_and_name_and_type "dump/$valid_set/$dump_scp,speech,$data_type"
+    --valid_data_path_and_name_and_type "dump/$valid_set/text,text,text"
+)
+
+# training: sets `train`, the arguments of python, for the experiment that is set.
+training() {
+    feats_options
+    # shellcheck disable=SC2206  # train_args is a list of options
+    train=(
+        -m "espnet_distopt.bin.${task}_train"
+        "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu"
+        "${feats[@]}" $train_args
+        --train_shape_file "$statsdir/train/speech_shape"
+        --train_shape_file "$statsdir/train/text_shape.$token_type"
+        --valid_shape_file "$statsdir/valid/speech_shape"
+        --valid_shape_file "$statsdir/valid/text_shape.$token_type"
+    )
+}
+
+# decoding SET: sets `decode`, the arguments of decode.sh, for the experiment that is set.
+decoding() {
+    decode=(
+        --nj "$nj" --exp "$exp" --data "dump/$1"
+        --model "$inference_asr_model" --config "$decode_config"
+        --out "$exp/$decode_name/$1" --align_data "data/$1" "${decode_options[@]}"
+    )
+}
+
+if [ "$submit_all" = true ]; then
+    # shellcheck source=submit_all.sh
+    . "$here/submit_all.sh"
+    exit
+fi
 
 if at_stage 1 "data"; then
     # shellcheck disable=SC2086  # a list of options
-    run local/data.sh $local_data_opts
+    locally local/data.sh $local_data_opts
 fi
 
 if at_stage 3 "format"; then
     for name in "$train_set" "$valid_set" $test_sets; do
-        require "data/$name/wav.scp" 1
-        how=(--nj "$nj")
-        [[ " $test_sets " != *" $name "* ]] || how+=(--keep_all)
-        [ "$name" != "$train_set" ] || [ -z "$speed_perturb_factors" ] ||
-            how+=(--speed_factors "$speed_perturb_factors")
-        tool format_data "data/$name" "dump/$name" "${how[@]}"
+        require "data/$name/$data_scp" 1
+        formatting "$name"
+        if [ "$cmd_backend" = local ]; then
+            run "$python" "${format[@]}"
+        else
+            job format "format.$name" "$expdir/log/format.$name.log" "formatting $name" \
+                --cpus_per_task "$nj" -- "$python" "${format[@]}"
+        fi
     done
 fi
 
@@ -150,56 +224,29 @@ if [ "$use_lm" = true ]; then
     if at_stage 7 "training of the language model"; then language_model 7; fi
 fi
 
-# What collecting statistics and training have in common.
-model_options=(
-    --config "$train_config"
-    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
-    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
-    --train_data_path_and_name_and_type "dump/$train_set/wav.scp,speech,kaldi_ark"
-    --train_data_path_and_name_and_type "dump/$train_set/text,text,text"
-    --valid_data_path_and_name_and_type "dump/$valid_set/wav.scp,speech,kaldi_ark"
-    --valid_data_path_and_name_and_type "dump/$valid_set/text,text,text"
-)
-
 if at_stage 10 "statistics"; then
-    require "dump/$train_set/wav.scp" 3
-    require "dump/$valid_set/wav.scp" 3
+    require "dump/$train_set/$dump_scp" 3
+    require "dump/$valid_set/$dump_scp" 3
     require "$token_list" 5
-    rm -rf "$statsdir"
-    logged "$statsdir/collect_stats.log" "collecting statistics" \
-        "$python" -m espnet_distopt.bin.asr_train --collect_stats true --ngpu 0 \
+    locally rm -rf "$statsdir"
+    job stats stats "$statsdir/collect_stats.log" "collecting statistics" -- \
+        "$python" -m "espnet_distopt.bin.${task}_train" --collect_stats true --ngpu 0 \
         "${model_options[@]}" --output_dir "$statsdir" \
-        --train_shape_file "dump/$train_set/wav.scp" \
-        --valid_shape_file "dump/$valid_set/wav.scp"
-    with_vocabulary "$statsdir" "$token_type" "$token_list"
+        --train_shape_file "dump/$train_set/$dump_scp" \
+        --valid_shape_file "dump/$valid_set/$dump_scp"
+    [ "$dry_run" = true ] || with_vocabulary "$statsdir" "$token_type" "$token_list"
 fi
-
-# train ALGORITHM: its experiment, resumed if it was interrupted.
-train() {
-    local launch=()
-    [ "$1" = none ] ||
-        launch=(-m torch.distributed.run --standalone --nproc_per_node "$learners")
-    local normalize=(--normalize "$feats_normalize")
-    [ "$feats_normalize" != global_mvn ] ||
-        normalize+=(--normalize_conf "stats_file=$statsdir/train/feats_stats.npz")
-    log "training $exp: $learners learner(s), log in $exp/train.log"
-    # shellcheck disable=SC2086  # a list of options
-    logged "$exp/train.log" "training $exp" \
-        "$python" "${launch[@]}" -m espnet_distopt.bin.asr_train \
-        "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu" \
-        "${normalize[@]}" $train_args \
-        --fold_length 80000 --fold_length 150 \
-        --train_shape_file "$statsdir/train/speech_shape" \
-        --train_shape_file "$statsdir/train/text_shape.$token_type" \
-        --valid_shape_file "$statsdir/valid/speech_shape" \
-        --valid_shape_file "$statsdir/valid/text_shape.$token_type"
-}
 
 if at_stage 11 "training"; then
     require "$statsdir/valid/text_shape.$token_type" 10
     for algorithm in $distopt; do
         experiment "$algorithm"
-        train "$algorithm"
+        training
+        log "training $exp: $learners learner(s), log in $exp/train.log"
+        together=$learners
+        [ "$algorithm" != none ] || together=0
+        learners "$together" "$ngpu" "train.$label" "$exp/train.log" "training $exp" \
+            "${train[@]}"
     done
 fi
 
@@ -209,16 +256,13 @@ if at_stage 12 "decoding"; then
         experiment "$algorithm"
         require "$exp/$inference_asr_model" 11
         for name in $test_sets; do
-            how=("${decode_options[@]}")
-            [ ! -f "data/$name/stm" ] || how+=(--align_data "data/$name")
-            run "$here/decode.sh" --nj "$nj" --exp "$exp" --data "dump/$name" \
-                --model "$inference_asr_model" --config "$decode_config" \
-                --out "$exp/$decode_name/$name" "${how[@]}"
+            decoding "$name"
+            run "$here/decode.sh" "${decode[@]}"
         done
     done
 fi
 
-if at_stage 13 "scoring"; then
+if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     parts=()
     for half in $halves; do parts+=(--half "$half"); done
     for algorithm in $distopt; do
@@ -226,21 +270,12 @@ if at_stage 13 "scoring"; then
         for name in $test_sets; do
             require "$exp/$decode_name/$name/text" 12
             log "scoring $exp on $name"
-            decoded=$exp/$decode_name/$name
-            if [ -f "data/$name/stm" ]; then
-                # It may be empty: scoring says so.
-                [ -f "$decoded/ctm" ] || require "$decoded/ctm" 12
-                tool score_hub5 --stm "data/$name/stm" --glm "data/$name/glm" \
-                    --ctm "$decoded/ctm" --out "$decoded/score_wer" "${parts[@]}"
-            else
-                tool score --ref "dump/$name/text" --hyp "$decoded/text" \
-                    --utt2spk "dump/$name/utt2spk" --out "$decoded/score_wer" "${parts[@]}"
-            fi
+            score "$name" "$exp/$decode_name/$name" "${parts[@]}"
         done
     done
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
-    tool wer_report "$expdir"/asr_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
+    tool wer_report "$expdir/$task"_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
     mv "$expdir/RESULTS.md.tmp" RESULTS.md
     log "results in RESULTS.md:"
     sed '/^## /,$d' RESULTS.md

@@ -1,101 +1,109 @@
 #!/usr/bin/env bash
-# Decode one data directory with ESPnet's own asr_inference, in parallel processes.
-# Writes OUT/token, with --align_data OUT/ctm, and OUT/text, last and whole; a log for
-# each process in OUT/log.
+# Decode one data directory in parallel processes: speech with ESPnet's own
+# asr_inference, text lines with ocr_inference. Writes OUT/token and, for hub5 scoring,
+# OUT/ctm (of lines OUT/unfit instead), and OUT/text, last and whole; a log for each
+# process in OUT/log. Where the processes run, cmd_backend says.
 set -euo pipefail
-here=$(dirname "${BASH_SOURCE[0]}")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # options
 exp=                        # experiment directory, with config.yaml
 model=valid.loss.ave.pth    # model file in it
-data=                       # directory with wav.scp, as format_data writes it
-config=conf/decode.yaml     # options of asr_inference
+data=                       # directory with wav.scp, as format_data writes it, or of lines
+feats_type=raw              # raw: speech; lines: images of text lines
+config=conf/decode.yaml     # options of asr_inference or ocr_inference
 out=                        # directory to make
 nj=2                        # processes
 lm=                         # directory of a language model (local/lm.sh), or none
 ngram_file=                 # n-gram over the tokens, as KenLM reads it, or none
-align_data=                 # data directory: also tell the times of the words, in a CTM
+align_data=                 # if this data directory has an STM, tell the times of words
+part=                       # only this one of the nj parts, or only `merge`; all if empty
 # end of options
 
 # shellcheck source=log.sh
 . "$here/log.sh"
+given=("$@")
 # shellcheck source=parse_options.sh
 . "$here/parse_options.sh"
 # shellcheck source=jobs.sh
 . "$here/jobs.sh"
+if [ -n "$part" ]; then
+    # In a job, which has nothing of the environment that asr.sh has made.
+    # shellcheck source=../egs/mini_swbd/asr1/path.sh
+    . ./path.sh
+fi
+python=${python:-python3}
+# shellcheck source=backend.sh
+. "$here/backend.sh"
+
+case $feats_type in
+    raw)
+        # shellcheck source=feats_raw.sh
+        . "$here/feats_raw.sh"
+        ;;
+    lines)
+        # shellcheck source=feats_lines.sh
+        . "$here/feats_lines.sh"
+        ;;
+    *) die "decode.sh: --feats_type $feats_type: expected raw or lines" ;;
+esac
 
 for option in exp data out; do
     [ -n "${!option}" ] || die "decode.sh: --$option is needed"
 done
 [ "$nj" -ge 1 ] || die "decode.sh: --nj $nj: at least one process must decode"
-needed=("$exp/config.yaml" "$exp/$model" "$data/wav.scp" "$config")
-more=()
-if [ -n "$lm" ]; then
-    needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
-    more+=(--lm_train_config "$lm/config.yaml" --lm_file "$lm/valid.loss.ave.pth")
-fi
-if [ -n "$ngram_file" ]; then
-    needed+=("$ngram_file")
-    more+=(--ngram_file "$ngram_file")
-fi
-for file in "${needed[@]}"; do
-    [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
-done
-
-total=$(wc -l <"$data/wav.scp")
-total=$((total))
-[ "$nj" -le "$total" ] || nj=$total
-log "decoding $data with $exp/$model: $total utterances, $nj process(es)"
-rm -rf "$out"
-mkdir -p "$out/log"
-for ((job = 1; job <= nj; job++)); do
-    awk -v job="$job" -v nj="$nj" 'NR % nj == job % nj' "$data/wav.scp" >"$out/log/keys.$job.scp"
-    start "${python:-python3}" -m espnet2.bin.asr_inference \
-        --ngpu 0 --batch_size 1 --config "$config" \
-        --data_path_and_name_and_type "$data/wav.scp,speech,kaldi_ark" \
-        --key_file "$out/log/keys.$job.scp" \
-        --asr_train_config "$exp/config.yaml" --asr_model_file "$exp/$model" "${more[@]}" \
-        --output_dir "$out/log/output.$job" >"$out/log/decode.$job.log" 2>&1
-done
-
-# asr_inference logs one such line an utterance.
-decoded() { cat "$out"/log/decode.*.log | grep -c 'speech length: ' || true; }
-
-jobs=("${job_pids[@]}")
-began=$SECONDS shown=$SECONDS
-for ((job = 1; job <= nj; job++)); do
-    while kill -0 "${jobs[job - 1]}" 2>/dev/null; do
-        sleep 0.2
-        if ((SECONDS - shown >= 10)); then
-            log "  decoded $(decoded) of $total"
-            shown=$SECONDS
-        fi
+needed=("$exp/config.yaml" "$exp/$model" "$data/$dump_list" "$config")
+[ -z "$lm" ] || needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
+[ -z "$ngram_file" ] || needed+=("$ngram_file")
+if [ "$dry_run" = false ]; then
+    for file in "${needed[@]}"; do
+        [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
     done
-    status=0
-    wait "${jobs[job - 1]}" || status=$?
-    if [ "$status" != 0 ]; then
-        show_failure "$out/log/decode.$job.log" "decoding $data" "$status"
-        exit "$status"
-    fi
-done
+    total=$(wc -l <"$data/$dump_list")
+    total=$((total))
+    [ "$nj" -le "$total" ] || nj=$total
+fi
 
-job_pids=()
-
-# joined NAME: OUT/NAME.tmp, the results of all processes, an utterance a line, sorted.
+# joined NAME: OUT/NAME.tmp, the results of all parts, an utterance a line, sorted.
 joined() {
-    cat "$out"/log/output.*/1best_recog/"$1" | sort -k 1,1 >"$out/$1.tmp"
+    local i results=()
+    for ((i = 1; i <= nj; i++)); do results+=("$(result "$i" "$1")"); done
+    cat "${results[@]}" | sort -k 1,1 >"$out/$1.tmp"
     count=$(wc -l <"$out/$1.tmp")
     [ "$((count))" = "$total" ] ||
         die "decoding $data: $((count)) of $total utterances have a result, see $out/log"
 }
 
-joined token
-mv "$out/token"{.tmp,}
-joined text
-log "decoded $total utterances in $((SECONDS - began)) s"
-if [ -n "$align_data" ]; then
-    logged "$out/log/align.log" "aligning $data" \
-        "${python:-python3}" -m espnet_distopt.bin.ctc_align --exp "$exp" --model "$model" \
-        --data "$align_data" --dump "$data" --tokens "$out/token" --out "$out/ctm"
+case $part in
+    '') ;;
+    merge)
+        merge
+        exit
+        ;;
+    *)
+        [[ $part =~ ^[1-9][0-9]*$ ]] ||
+            die "decode.sh: --part $part: expected a number, or merge"
+        if [ "$part" -le "$nj" ]; then decode_part "$part"; fi
+        log "part $part has no utterances"
+        exit
+        ;;
+esac
+
+show_progress() { log "  decoded $(decoded_so_far) of $total"; }
+
+if [ "$dry_run" = false ]; then
+    log "decoding $data with $exp/$model: $total utterances, $nj process(es)"
+    rm -rf "$out"
+    mkdir -p "$out/log"
 fi
-mv "$out/text"{.tmp,}
+began=$SECONDS
+name=${exp##*/"$task"_}.${out##*/}
+array "$nj" decode "decode.$name" "$out/log/decode.JOB.log" "decoding $data" \
+    "$here/decode.sh" "${given[@]}" --nj "$nj" --part JOB
+if [ "$cmd_backend" = slurm ]; then
+    job decode "merge.$name" "$out/log/merge.log" "merging $data" -- \
+        "$here/decode.sh" "${given[@]}" --nj "$nj" --part merge
+else
+    merge
+fi
+[ "$dry_run" = true ] || log "decoded $total utterances in $((SECONDS - began)) s"

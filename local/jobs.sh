@@ -23,14 +23,19 @@ run() {
 }
 
 # logged LOG WHAT COMMAND...: run it with stderr in the log (earlier logs are kept as
-# LOG.1, ...); if it fails, say why and end. Needs log.sh.
+# LOG.1, ...); if it fails or was stopped, say why and end. Needs log.sh.
 logged() {
     local log=$1 what=$2 status=0 old=1
     mkdir -p "$(dirname "$log")"
     while [ -e "${log%.log}.$old.log" ]; do old=$((old + 1)); done
     [ ! -e "$log" ] || mv "$log" "${log%.log}.$old.log"
     run "${@:3}" 2>"$log" || status=$?
-    [ "$status" = 0 ] || { show_failure "$log" "$what" "$status" && exit "$status"; }
+    [ "$status" = 0 ] && return
+    # torchrun itself ends with 1, and names the first learner's status last.
+    [[ $(grep '^  exitcode *: ' "$log" | tail -n 1) != *": 75 "* ]] || status=75
+    [ "$status" != 75 ] || stopped "$what"
+    show_failure "$log" "$what" "$status"
+    exit "$status"
 }
 
 # end_jobs: end what is still running, by force after thirty seconds.

@@ -2,7 +2,7 @@
 # Statistics (stage 6) and training (stage 7) of a language model over the recognizer's
 # tokens, with ESPnet's own lm_train. Makes OUT/config.yaml and OUT/valid.loss.ave.pth.
 set -euo pipefail
-here=$(dirname "${BASH_SOURCE[0]}")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # options
 stage=6                     # first stage: 6 statistics, 7 training
@@ -26,13 +26,17 @@ ngpu=0                      # GPUs
 . "$here/jobs.sh"
 # shellcheck source=shapes.sh
 . "$here/shapes.sh"
+python=${python:-python3}
+# shellcheck source=backend.sh
+. "$here/backend.sh"
 
 for needed in train_text valid_text token_list stats out; do
     [ -n "${!needed}" ] || die "lm.sh: --$needed is needed"
 done
 # shellcheck disable=SC2086  # a list of files
 for needed in $train_text "$valid_text" "$token_list" "$config"; do
-    [ -s "$needed" ] || die "lm.sh: $needed: no such file, or empty"
+    [ "$dry_run" = true ] || [ -s "$needed" ] ||
+        die "lm.sh: $needed: no such file, or empty"
 done
 
 # join_texts OUT FILES...: the utterances that have words, sorted.
@@ -45,16 +49,9 @@ join_texts() {
     mv "$1"{.tmp,}
 }
 
-# What collecting statistics and training have in common. All they say is in their logs.
-lm_train=(
-    "${python:-python3}" -m espnet2.bin.lm_train --config "$config"
-    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
-    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
-    --train_data_path_and_name_and_type "$stats/train.txt,text,text"
-    --valid_data_path_and_name_and_type "$stats/valid.txt,text,text"
-)
-
-if [ "$stage" -le 6 ] && [ 6 -le "$stop_stage" ]; then
+# prepare: the texts.
+prepare() {
+    local sentences
     rm -rf "$stats"
     mkdir -p "$stats"
     # shellcheck disable=SC2086  # a list of files
@@ -62,19 +59,35 @@ if [ "$stage" -le 6 ] && [ 6 -le "$stop_stage" ]; then
     join_texts "$stats/valid.txt" "$valid_text"
     sentences=$(wc -l <"$stats/train.txt")
     log "language model: $((sentences)) sentences to train on"
-    logged "$stats/collect_stats.log" "collecting statistics of the language model" \
+}
+
+# What collecting statistics and training have in common. All they say is in their logs.
+exec 3>/dev/null
+[ "$cmd_backend" = local ] || exec 3>&1
+lm_train=(
+    "$python" -m espnet2.bin.lm_train --config "$config"
+    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
+    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
+    --train_data_path_and_name_and_type "$stats/train.txt,text,text"
+    --valid_data_path_and_name_and_type "$stats/valid.txt,text,text"
+)
+
+if [ "$stage" -le 6 ] && [ 6 -le "$stop_stage" ]; then
+    [ "$dry_run" = true ] || prepare
+    job stats lm_stats "$stats/collect_stats.log" \
+        "collecting statistics of the language model" -- \
         "${lm_train[@]}" --collect_stats true --ngpu 0 --output_dir "$stats" \
-        --train_shape_file "$stats/train.txt" --valid_shape_file "$stats/valid.txt" >/dev/null
-    with_vocabulary "$stats" "$token_type" "$token_list"
+        --train_shape_file "$stats/train.txt" --valid_shape_file "$stats/valid.txt" >&3
+    [ "$dry_run" = true ] || with_vocabulary "$stats" "$token_type" "$token_list"
 fi
 
 if [ "$stage" -le 7 ] && [ 7 -le "$stop_stage" ]; then
-    [ -s "$stats/valid/text_shape.$token_type" ] ||
+    [ "$dry_run" = true ] || [ -s "$stats/valid/text_shape.$token_type" ] ||
         die "$stats/valid/text_shape.$token_type is missing: run from stage 6 (--stage 6)"
     log "training $out, log in $out/train.log"
-    logged "$out/train.log" "training $out" \
+    job lm lm "$out/train.log" "training $out" --gpus_per_task "$ngpu" -- \
         "${lm_train[@]}" --output_dir "$out" --resume true --ngpu "$ngpu" \
         --fold_length 150 \
         --train_shape_file "$stats/train/text_shape.$token_type" \
-        --valid_shape_file "$stats/valid/text_shape.$token_type" >/dev/null
+        --valid_shape_file "$stats/valid/text_shape.$token_type" >&3
 fi

@@ -10,6 +10,12 @@ die() {
     exit 2
 }
 
+# stopped WHAT: the end of a program that was told to stop and has saved its state.
+stopped() {
+    echo "$1 was stopped on request; the same command again goes on from there" >&2
+    exit 75
+}
+
 # first_error LOG: the line of a Python log that tells what went wrong first: the end
 # of the first traceback (of any rank), or a command's own "error: ...".
 first_error() {

@@ -1,7 +1,8 @@
 """Train an ESPnet ASR model, optionally by one of the algorithms (`--distopt`).
 
 Takes every option of `espnet2.bin.asr_train`. Several learners: start it by torchrun,
-e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...`.
+e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...`, or
+by srun in a Slurm job, whose tasks are then the learners.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
+from espnet_distopt.cluster import environment
 from espnet_distopt.errors import one_line_errors
 
 # What ESPnet prints while it is imported is no progress of the training.
@@ -25,6 +27,9 @@ def get_parser() -> argparse.ArgumentParser:
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train."""
+    # With this option ESPnet itself reads Slurm's variables, a task for each node.
+    if "--dist_launcher" not in (sys.argv if cmd is None else cmd):
+        environment.apply()
     DistoptASRTask.main(cmd=cmd)
 
 

@@ -1,8 +1,9 @@
 """Check the distopt options of a training before anything is prepared for it."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.config import read_yaml
@@ -27,15 +28,22 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Check, and say nothing when all is well."""
     args = get_parser().parse_args(cmd)
-    files = [path for path in (args.config, args.distopt_config) if path is not None]
-    config = {key: value for path in files for key, value in read_yaml(path).items()}
-    name = args.distopt or config.get("distopt")
-    conf = config.get("distopt_conf") or {}
+    own, shared = (
+        read_yaml(path) if path is not None else {}
+        for path in (args.config, args.distopt_config)
+    )
+    name = args.distopt or own.get("distopt") or shared.get("distopt")
     if name in (None, "none"):
         return
+    conf = {**_options(shared), **_options(own)}  # as a training takes them
+    check(str(name), conf, args.nlearners)
+
+
+def _options(config: Mapping[str, Any]) -> dict[str, Any]:
+    conf = config.get("distopt_conf") or {}
     if not isinstance(conf, dict):
         raise InputError(f"distopt_conf must be `option: value` lines, not {conf!r}")
-    check(str(name), conf, args.nlearners)
+    return conf
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ kept beside the log, as LOG with the ending .sbatch. Ctrl-C cancels the job.
 """
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -34,6 +35,19 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--settings", type=Path, help="YAML; default: ask for nothing")
     parser.add_argument("--nodes", type=int, help="machines, over the settings'")
     parser.add_argument("--tasks_per_node", type=int, help="over the settings'")
+    parser.add_argument("--cpus_per_task", type=int, help="over the settings'")
+    parser.add_argument(
+        "--tasks",
+        type=int,
+        help="processes in all: on as many machines as the settings' tasks_per_node "
+        "asks for",
+    )
+    parser.add_argument(
+        "--gpus_per_task",
+        type=int,
+        default=0,
+        help="asks for the GPUs, if the settings do not (default: 0)",
+    )
     parser.add_argument(
         "--array",
         default="",
@@ -57,7 +71,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Submit the job, and end with its exit status."""
     args = get_parser().parse_args(cmd)
-    job, settings = _job(args), _settings(args)
+    settings = _settings(args)
+    job = _job(args, settings)
     script = batch_script(job, settings, os.environ)
     if args.dry_run:
         sys.stdout.write(script)
@@ -81,7 +96,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         raise SystemExit(status)
 
 
-def _job(args: argparse.Namespace) -> Job:
+def _job(args: argparse.Namespace, settings: Settings) -> Job:
     if not re.fullmatch(r"[\w.+-]+", args.name):
         raise InputError(f"--name {args.name!r}: expected letters, digits and ._+-")
     if re.search(r"[%\\\n]", str(args.log)):
@@ -102,6 +117,7 @@ def _job(args: argparse.Namespace) -> Job:
         command=args.command,
         log=args.log,
         directory=Path.cwd(),
+        tasks=0 if args.tasks == _filled(settings) else args.tasks or 0,
         array=array,
         array_limit=limit,
         after=after,
@@ -110,14 +126,36 @@ def _job(args: argparse.Namespace) -> Job:
 
 def _settings(args: argparse.Namespace) -> Settings:
     settings = read_settings(args.settings, args.stage) if args.settings else Settings()
-    for name in ("nodes", "tasks_per_node"):
+    for name in ("nodes", "tasks_per_node", "cpus_per_task", "tasks"):
         value = getattr(args, name)
         if value is None:
             continue
         if value < 1:
             raise InputError(f"--{name} {value}: expected at least 1")
-        settings = replace(settings, **{name: value})
-    return settings
+        if name != "tasks":
+            settings = replace(settings, **{name: value})
+    if args.tasks:
+        each = min(args.tasks, settings.tasks_per_node)
+        nodes = math.ceil(args.tasks / each)
+        settings = replace(settings, nodes=nodes, tasks_per_node=each)
+    return _with_gpus(settings, args.gpus_per_task)
+
+
+def _with_gpus(settings: Settings, each: int) -> Settings:
+    """Return settings that ask for `each` GPUs for each task of a node."""
+    needed = each * settings.tasks_per_node
+    if any(option.startswith(("--gres", "--gpus")) for option in settings.extra):
+        return settings
+    if 0 < settings.gpus_per_node < needed:
+        raise InputError(
+            f"gpus_per_node is {settings.gpus_per_node}, but {settings.tasks_per_node} "
+            f"tasks on a node need {needed}: set tasks_per_node to what a node has"
+        )
+    return replace(settings, gpus_per_node=settings.gpus_per_node or needed)
+
+
+def _filled(settings: Settings) -> int:
+    return settings.nodes * settings.tasks_per_node
 
 
 def _logs(job: Job) -> list[Path]:

@@ -13,8 +13,8 @@ from espnet_distopt.scoring.report import Environment, render
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
-        description="Print a Markdown table of word error rates, one row an "
-        "experiment, from the results that scoring wrote below each. What is not a "
+        description="Print a Markdown table of word and character error rates, one row "
+        "an experiment, from the results that scoring wrote below each. What is not a "
         "scored experiment is left out, so that exp/* may be given.",
     )
     parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
@@ -35,8 +35,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
             print(f"{experiment.name}: not scored, left out", file=sys.stderr)
     if not scored:
         raise InputError(
-            f"{args.experiments[0]}: no */*/score_wer/result.json in any experiment: "
-            "score first"
+            f"{args.experiments[0]}: no */*/score_[cw]er/result.json in any "
+            "experiment: score first"
         )
     environment = Environment.current()
     report = render(

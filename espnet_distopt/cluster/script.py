@@ -16,6 +16,7 @@ STOPPED = 75
 EXPORTED = (
     "PATH",
     "LD_LIBRARY_PATH",
+    "PYTHON",
     "PYTHONPATH",
     "LANG",
     "LC_ALL",
@@ -35,6 +36,8 @@ class Job:
             log's name, stands for the task's number 1, 2, ...
         log: where all output goes, seen from `directory`.
         directory: where the command runs.
+        tasks: processes of the job in all, if they do not fill the settings' nodes; 0:
+            they do.
         array: number of tasks; 0: no array.
         array_limit: how many of them may run at the same time; 0: all.
         after: ids of jobs that must have ended well before.
@@ -44,6 +47,7 @@ class Job:
     command: Sequence[str]
     log: Path
     directory: Path
+    tasks: int = 0
     array: int = 0
     array_limit: int = 0
     after: Sequence[str] = ()
@@ -113,6 +117,7 @@ def _options(job: Job, settings: Settings) -> list[str]:
         "qos": settings.qos,
         "time": settings.time,
         "nodes": settings.nodes,
+        "ntasks": job.tasks or None,
         "ntasks-per-node": settings.tasks_per_node,
         "cpus-per-task": settings.cpus_per_task,
         "gpus-per-node": settings.gpus_per_node or None,

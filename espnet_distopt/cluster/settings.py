@@ -10,7 +10,7 @@ import yaml
 
 from espnet_distopt.errors import InputError
 
-STAGES = ("train", "decode", "other")
+STAGES = ("format", "stats", "lm", "train", "decode", "other")
 
 
 @dataclass(frozen=True, kw_only=True)

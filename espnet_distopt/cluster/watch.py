@@ -9,7 +9,7 @@ from typing import TextIO
 
 from espnet_distopt.cluster.failure import find_failure, last_line, written_status
 from espnet_distopt.cluster.job import Record, cancel, query
-from espnet_distopt.cluster.script import array_log
+from espnet_distopt.cluster.script import STOPPED, array_log
 from espnet_distopt.cluster.status_line import StatusLine
 
 # Slurm is asked often at first, and then once in so many seconds.
@@ -120,6 +120,10 @@ class Watch:
         what = f"{self.name} (job {self.job})"
         what = f"task {record.task} of {what}" if record.task else what
         what += f" and {len(bad) - 1} others" if len(bad) > 1 else ""
+        if record.state == "FAILED" and record.status == STOPPED:
+            log = self._log(record.task)
+            print(f"{what} was stopped, after its last requeue: {log}", file=errors)
+            return STOPPED
         _explain(record, what, self._log(record.task), errors)
         return record.status or 1
 

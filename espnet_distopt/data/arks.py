@@ -49,7 +49,7 @@ def read_wav(location: str) -> tuple[int, Samples]:
     try:
         with open(found[1], "rb") as file:
             check_whole(file, _wav_offset(file, int(found[2])), location)
-            rate, samples = _library().load_mat(location, fd_dict={found[1]: file})
+            rate, samples = ark_library().load_mat(location, fd_dict={found[1]: file})
     except OSError as error:
         raise InputError(
             f"{location}: cannot be read: {error.strerror or error}"
@@ -85,7 +85,7 @@ class WavArkWriter:
         """
         self.locations: dict[str, str] = {}
         self._named = named or path
-        self._save = _library().save_ark
+        self._save = ark_library().save_ark
         self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
 
     def __setitem__(self, key: str, wav: tuple[int, Samples]) -> None:
@@ -135,7 +135,12 @@ def check_whole(file: BinaryIO, offset: int, location: str) -> None:
         raise InputError(f"{location}: the file ends within this wav: it is truncated")
 
 
-def _library() -> ModuleType:
+def ark_library() -> ModuleType:
+    """Import kaldiio, or omniio where ESPnet comes with that.
+
+    Raises:
+        InputError: neither is installed.
+    """
     for name in ("kaldiio", "omniio.kaldi"):
         try:
             return importlib.import_module(name)

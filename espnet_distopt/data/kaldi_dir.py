@@ -79,20 +79,17 @@ class DataDir:
         data = cls(
             wav=read_table(path / "wav.scp", _location),
             text=read_table(path / "text", str),
-            utt2spk=read_table(path / "utt2spk", _one_field),
+            utt2spk=read_table(path / "utt2spk", one_field),
             segments=_read_if_there(path / "segments", _segment),
             channels=_read_if_there(channels, _file_channel),
         )
         data.check(path)
-        _check_spk2utt(path / "spk2utt", data.spk2utt())
+        check_spk2utt(path / "spk2utt", data.spk2utt())
         return data
 
     def spk2utt(self) -> dict[str, str]:
         """Return the utterances of each speaker, in one string, sorted."""
-        utterances: dict[str, list[str]] = {}
-        for utt in sorted(self.utt2spk):
-            utterances.setdefault(self.utt2spk[utt], []).append(utt)
-        return {speaker: " ".join(utts) for speaker, utts in utterances.items()}
+        return group_by_speaker(self.utt2spk)
 
     def check(self, path: Path) -> None:
         """Check that the files agree.
@@ -108,21 +105,16 @@ class DataDir:
         for name, table in names.items():
             if not table:
                 raise InputError(f"{path / name}: empty")
-        _same_ids(path, "text", self.text, "utt2spk", self.utt2spk)
+        same_ids(path, "text", self.text, "utt2spk", self.utt2spk)
         if self.segments is None:
-            _same_ids(path, "text", self.text, "wav.scp", self.wav)
+            same_ids(path, "text", self.text, "wav.scp", self.wav)
         else:
-            _same_ids(path, "text", self.text, "segments", self.segments)
+            same_ids(path, "text", self.text, "segments", self.segments)
             self._check_segments(path, self.segments)
         if self.channels is not None:
             name = "reco2file_and_channel"
-            _same_ids(path, "wav.scp", self.wav, name, self.channels)
-        for utt, speaker in self.utt2spk.items():
-            if not utt.startswith(speaker):
-                where = _where(path, "utt2spk", self.utt2spk, utt)
-                raise InputError(
-                    f"{where}: utterance {utt} must start with its speaker, {speaker}"
-                )
+            same_ids(path, "wav.scp", self.wav, name, self.channels)
+        check_starts_with_speaker(path, self.utt2spk)
 
     def write(self, path: Path) -> None:
         """Write the directory in place of what `path` held: whole or not at all.
@@ -253,7 +245,16 @@ def _location(value: str) -> str:
     return value
 
 
-def _one_field(value: str) -> str:
+def group_by_speaker(utt2spk: Table) -> dict[str, str]:
+    """Return the utterances of each speaker, in one string, sorted."""
+    utterances: dict[str, list[str]] = {}
+    for utt in sorted(utt2spk):
+        utterances.setdefault(utt2spk[utt], []).append(utt)
+    return {speaker: " ".join(utts) for speaker, utts in utterances.items()}
+
+
+def one_field(value: str) -> str:
+    """Check that a value has no blank in it (a `parse` of `read_table`)."""
     if len(value.split()) != 1:
         raise ValueError("'utterance speaker'")
     return value
@@ -280,13 +281,18 @@ def _read_if_there(
     return read_table(path, parse) if path.exists() else None
 
 
-def _same_ids(
+def same_ids(
     path: Path,
     name: str,
     table: Mapping[str, object],
     other_name: str,
     other: Mapping[str, object],
 ) -> None:
+    """Check that two tables of the directory `path` have the same ids.
+
+    Raises:
+        InputError: they don't; the message names the line of an id that is missing.
+    """
     for one, ones, two, twos in (
         (name, table, other_name, other),
         (other_name, other, name, table),
@@ -302,7 +308,26 @@ def _where(path: Path, name: str, table: Mapping[str, object], key: str) -> str:
     return f"{path / name}:{sorted(table).index(key) + 1}"
 
 
-def _check_spk2utt(path: Path, expected: Table) -> None:
+def check_starts_with_speaker(path: Path, utt2spk: Table) -> None:
+    """Check that each utterance of the directory `path` starts with its speaker.
+
+    Raises:
+        InputError: one doesn't.
+    """
+    for utt, speaker in utt2spk.items():
+        if not utt.startswith(speaker):
+            where = _where(path, "utt2spk", utt2spk, utt)
+            raise InputError(
+                f"{where}: utterance {utt} must start with its speaker, {speaker}"
+            )
+
+
+def check_spk2utt(path: Path, expected: Table) -> None:
+    """Check that the file `path` groups the utterances as `expected`.
+
+    Raises:
+        InputError: it doesn't, or can't be read.
+    """
     found = read_table(path, str)
     for number, speaker in enumerate(sorted({*found, *expected}), start=1):
         utts = found.get(speaker, "").split()

@@ -23,14 +23,21 @@ class Stopped(SystemExit):
 
 @contextmanager
 def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None]:
-    """Inside, a signal of SIGNALS calls `request` with its name, and does no more."""
+    """Inside, a signal of SIGNALS calls `request` with its name, and does no more.
+
+    After `Stopped` these signals are ignored: a launcher ends the other learners when
+    the first one has ended, and none of them may then die of it.
+    """
 
     def handle(number: int, _: FrameType | None) -> None:
         request(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    after = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield
+    except Stopped:
+        after = dict.fromkeys(SIGNALS, signal.SIG_IGN)
+        raise
     finally:
-        for number, handler in before.items():
+        for number, handler in after.items():
             signal.signal(number, handler)

@@ -47,15 +47,18 @@ class Summary:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: its name, its training, and its results by test set."""
+    """An experiment: its name, its training, and its results by test set.
+
+    A set has one result, or one for characters and one for words.
+    """
 
     name: str
     summary: Summary
-    results: dict[str, Result]
+    results: dict[str, list[Result]]
 
     @classmethod
     def read(cls, directory: Path) -> "Experiment":
-        """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_wer/result.json`.
+        """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
         A set decoded in more than one way is named `DECODE/SET`, else `SET`. A file, or
         a directory of something else, is an experiment without results.
@@ -65,12 +68,12 @@ class Experiment:
         """
         if not directory.exists():
             raise InputError(f"{directory}: no such experiment directory")
-        paths = sorted(directory.glob("*/*/score_wer/result.json"))
+        paths = sorted(directory.glob("*/*/score_[cw]er/result.json"))
         decodings = {path.parts[-4] for path in paths}
-        results = {}
+        results: dict[str, list[Result]] = {}
         for path in paths:
             decoding, test_set = path.parts[-4:-2]
             name = test_set if len(decodings) == 1 else f"{decoding}/{test_set}"
-            results[name] = Result.read(path)
+            results.setdefault(name, []).append(Result.read(path))
         summary = Summary.read(directory / "distopt" / "summary.json")
         return cls(directory.resolve().name, summary, results)

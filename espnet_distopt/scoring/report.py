@@ -9,13 +9,13 @@ from pathlib import Path
 from platform import python_version
 
 from espnet_distopt.scoring.experiment import Experiment
-from espnet_distopt.scoring.result import Result
-from espnet_distopt.scoring.table import COLUMNS, format_interval
+from espnet_distopt.scoring.result import CER, Result
+from espnet_distopt.scoring.table import columns, format_interval
 
 NONE = "-"
 """What a cell shows that nothing is known about."""
 
-INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the speakers."
+INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the {}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +62,15 @@ def render(
             is synthetic.
     """
     parts = [f"# {title}", *([note] if note else []), _overview(experiments)]
-    if any(result.intervals for exp in experiments for result in exp.results.values()):
-        parts.append(INTERVALS)
-    results = [(e.name, name, r) for e in experiments for name, r in e.results.items()]
+    results = [
+        (exp.name, name, result)
+        for exp in experiments
+        for name, several in exp.results.items()
+        for result in several
+    ]
+    if any(result.intervals for _, _, result in results):
+        of_lines = any(result.measure == CER for _, _, result in results)
+        parts.append(INTERVALS.format("writers or fonts" if of_lines else "speakers"))
     parts += _details("Counts (percent)", results)
     checks = [(e, name, r.cross_check) for e, name, r in results if r.cross_check]
     parts += _details("Cross-check (percent), not comparable with the above", checks)
@@ -73,17 +79,18 @@ def render(
 
 
 def _overview(experiments: Sequence[Experiment]) -> str:
-    """Return the main table: how each was trained, and its word error rates."""
+    """Return the main table: how each was trained, and its error rates."""
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
         {
             _column(half if single else f"{name} {half}", result): _rate(result, half)
-            for name, result in exp.results.items()
+            for name, several in exp.results.items()
+            for result in several
             for half in result.halves
         }
         for exp in experiments
     ]
-    columns = list(dict.fromkeys(column for row in cells for column in row))
+    rates = list(dict.fromkeys(column for row in cells for column in row))
     head = ["experiment", "algorithm", "learners", "epochs", "training time"]
     rows = [
         [
@@ -92,15 +99,15 @@ def _overview(experiments: Sequence[Experiment]) -> str:
             _cell(exp.summary.learners),
             _cell(exp.summary.epochs),
             format_time(exp.summary.seconds),
-            *(row.get(column, NONE) for column in columns),
+            *(row.get(column, NONE) for column in rates),
         ]
         for exp, row in zip(experiments, cells, strict=True)
     ]
-    return _table([*head, *columns], rows, left=2)
+    return _table([*head, *rates], rows, left=2)
 
 
 def _column(half: str, result: Result) -> str:
-    return f"WER {half} ({result.scorer.split()[0]})"
+    return f"{result.measure} {half} ({result.scorer.split()[0]})"
 
 
 def _rate(result: Result, half: str) -> str:
@@ -110,22 +117,22 @@ def _rate(result: Result, half: str) -> str:
 
 
 def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterator[str]:
-    """Yield a heading and a table with sclite's columns for each scorer.
+    """Yield a heading and a table with sclite's columns for each scorer and unit.
 
     Args:
         heading: What the tables are.
         results: Experiment, test set and result.
     """
-    tables: dict[str, list[list[str]]] = {}
+    tables: dict[tuple[str, str], list[list[str]]] = {}
     for experiment, name, result in results:
-        tables.setdefault(result.scorer, []).extend(
+        tables.setdefault((result.scorer, result.unit), []).extend(
             [experiment, name, half, str(counts.sentences), str(counts.words)]
             + [f"{rate:.1f}" for rate in counts.rates]
             for half, counts in result.halves.items()
         )
-    for scorer, rows in tables.items():
-        yield f"## {heading}: {scorer}"
-        yield _table(["experiment", "test set", "half", *COLUMNS], rows, left=3)
+    for (scorer, unit), rows in tables.items():
+        yield f"## {heading}: {scorer}" + ("" if unit == "words" else f", {unit}")
+        yield _table(["experiment", "test set", "half", *columns(unit)], rows, left=3)
 
 
 def _environment(
@@ -137,7 +144,7 @@ def _environment(
         for exp in experiments
         if exp.summary.espnet or exp.summary.torch
     }
-    results = [result for exp in experiments for result in exp.results.values()]
+    results = [r for exp in experiments for each in exp.results.values() for r in each]
     scorers = {result.scorer for result in results}
     scorers |= {r.cross_check.scorer for r in results if r.cross_check}
     lines = [

@@ -14,6 +14,10 @@ from espnet_distopt.scoring.halves import ALL, members
 from espnet_distopt.scoring.table import counts_table
 from espnet_distopt.scoring.trn import Transcripts
 
+WER, CER = "WER", "CER"
+UNITS = {WER: "words", CER: "characters"}
+"""What each measure counts; `Counts.words` are of this unit."""
+
 
 class Scorer(Protocol):
     """What counts errors: `Sclite` or `Jiwer`."""
@@ -37,6 +41,7 @@ class Result:
         speakers: Counts by speaker, where known.
         cross_check: What another scorer makes of the same words; its figures do not
             compare with these.
+        measure: WER or CER.
     """
 
     scorer: str
@@ -44,6 +49,12 @@ class Result:
     intervals: dict[str, Interval] = field(default_factory=dict)
     speakers: dict[str, Counts] = field(default_factory=dict)
     cross_check: "Result | None" = None
+    measure: str = WER
+
+    @property
+    def unit(self) -> str:
+        """What is counted: words or characters."""
+        return UNITS[self.measure]
 
     def to_json(self) -> str:
         """Return the result as JSON: counts and rates (percent) for each half."""
@@ -65,8 +76,8 @@ class Result:
 
     def summary(self) -> str:
         """Return a table of percentages by half, with the scorer above it."""
-        text = f"scorer: {self.scorer} (percent of the reference words)\n"
-        text += counts_table(self.halves, self.intervals)
+        text = f"scorer: {self.scorer} (percent of the reference {self.unit})\n"
+        text += counts_table(self.halves, self.intervals, self.unit)
         if self.cross_check:
             other = self.cross_check
             text += f"cross-check: {other.scorer}; not comparable with the above\n"
@@ -85,7 +96,8 @@ class Result:
         write_whole(directory / "result.json", self.to_json())
 
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"scorer": self.scorer, "halves": {}}
+        content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
+        content["halves"] = {}
         for name, counts in self.halves.items():
             content["halves"][name] = asdict(counts) | {
                 "error_rate": round(counts.error_rate, 2),
@@ -105,6 +117,9 @@ class Result:
     def _parse(cls, content: Mapping[str, Any]) -> "Result":
         halves = content["halves"]
         other = content.get("cross_check")
+        measure = str(content.get("measure", WER))  # older results are all of words
+        if measure not in UNITS:
+            raise ValueError(f"measure {measure}")
         intervals = {
             name: each["interval"]
             for name, each in halves.items()
@@ -119,6 +134,7 @@ class Result:
             },
             _counts(content.get("speakers", {})),
             cls._parse(other) if other else None,
+            measure,
         )
 
 

@@ -5,22 +5,31 @@ from collections.abc import Mapping
 from espnet_distopt.scoring.confidence import Interval
 from espnet_distopt.scoring.counts import Counts
 
-COLUMNS = ("Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
+_RATES = ("Corr", "Sub", "Del", "Ins", "Err", "S.Err")
+
+
+def columns(unit: str = "words") -> tuple[str, ...]:
+    """Return sclite's names of the columns; `Chr` where characters are counted."""
+    return ("Snt", "Wrd" if unit == "words" else "Chr", *_RATES)
 
 
 def counts_table(
-    counts: Mapping[str, Counts], intervals: Mapping[str, Interval] | None = None
+    counts: Mapping[str, Counts],
+    intervals: Mapping[str, Interval] | None = None,
+    unit: str = "words",
 ) -> str:
     """Return a line for each entry: its counts, then percentages of its words.
 
     Args:
         counts: By name of the line.
         intervals: 95 % intervals of `Err` (percent), for the names that have one.
+        unit: What is counted: words or characters.
     """
     intervals = intervals or {}
     width = max(map(len, counts))
-    head = f"{'':{width}} {COLUMNS[0]:>6} {COLUMNS[1]:>7}"
-    head += "".join(f"{column:>7}" for column in COLUMNS[2:])
+    sentences, words, *rates = columns(unit)
+    head = f"{'':{width}} {sentences:>6} {words:>7}"
+    head += "".join(f"{column:>7}" for column in rates)
     lines = [head + ("  95 % of Err" if intervals else "")]
     for name, each in counts.items():
         line = f"{name:{width}} {each.sentences:6} {each.words:7}"

@@ -77,6 +77,61 @@ def test_scripts_are_good_bash(name: str) -> None:
         assert subprocess.run([shellcheck, script], check=False).returncode == 0
 
 
+TASKS = {
+    "one": ("1", 4, ["--nodes=1", "--ntasks-per-node=1"]),
+    "part of a node": ("3", 4, ["--nodes=1", "--ntasks-per-node=3"]),
+    "full nodes": ("64", 8, ["--nodes=8", "--ntasks-per-node=8"]),
+    "uneven": ("9", 4, ["--nodes=3", "--ntasks=9", "--ntasks-per-node=4"]),
+}
+
+
+@pytest.mark.parametrize(("tasks", "each", "expected"), TASKS.values(), ids=TASKS)
+def test_so_many_tasks(
+    tasks: str, each: int, expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("slurm.yaml").write_text(f"tasks_per_node: {each}\nnodes: 99\n")
+    found = asked(capsys, "--tasks", tasks)
+    assert [o for o in found if o.startswith(("--nodes", "--ntasks"))] == expected
+
+
+def asked(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    """Return what a job asks for by these options and slurm.yaml."""
+    usual = ["--dry_run", "--name", "job", "--log", "x.log", "--settings", "slurm.yaml"]
+    main([*usual, *options, "--", "true"])
+    return re.findall("^#SBATCH (.*)", capsys.readouterr().out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("settings", "each", "expected"),
+    [
+        ("{tasks_per_node: 8}", "1", "--gpus-per-node=8"),
+        ("{tasks_per_node: 4, gpus_per_node: 8}", "1", "--gpus-per-node=8"),
+        ("{tasks_per_node: 4, gpus_per_node: 2}", "0", "--gpus-per-node=2"),
+        ("{tasks_per_node: 8}", "0", None),
+        ('{tasks_per_node: 4, extra: ["--gres=gpu:a100:4"]}', "1", None),
+    ],
+)
+def test_gpus(
+    settings: str,
+    each: str,
+    expected: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("slurm.yaml").write_text(f"train: {settings}\n")
+    options = ("--stage", "train", "--tasks", "64", "--gpus_per_task", each)
+    found = [o for o in asked(capsys, *options) if o.startswith("--gpus")]
+    assert found == ([expected] if expected else [])
+
+
+def test_too_few_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("slurm.yaml").write_text("{tasks_per_node: 8, gpus_per_node: 4}\n")
+    options = ["--name", "job", "--log", "x.log", "--settings", "slurm.yaml"]
+    options += ["--tasks", "16", "--gpus_per_task", "1", "--", "true"]
+    assert "gpus_per_node is 4, but 8 tasks on a node need 8" in refused(
+        options, capsys
+    )
+
+
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as error:
         main(arguments)
@@ -105,6 +160,8 @@ def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--array", "4", "--log", "JOBS.log"], "an array needs the word JOB"),
         (["--after", "12,x"], "--after 12,x: expected job ids"),
         (["--nodes", "0"], "--nodes 0: expected at least 1"),
+        (["--tasks", "0"], "--tasks 0: expected at least 1"),
+        (["--cpus_per_task", "-1"], "--cpus_per_task -1: expected at least 1"),
         (["--settings", "none.yaml"], "none.yaml: No such file"),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.cluster.settings import KEYS, Settings, read_settings
+from espnet_distopt.cluster.settings import KEYS, STAGES, Settings, read_settings
 from espnet_distopt.errors import InputError
 
 SHIPPED = Path(__file__).parents[2] / "conf/slurm.yaml"
@@ -46,9 +46,11 @@ def test_time_is_taken_as_written(tmp_path: Path, time: str) -> None:
 
 
 def test_the_shipped_file() -> None:
-    assert read_settings(SHIPPED, "train") == Settings()
-    assert read_settings(SHIPPED, "decode") == Settings(requeues=2)
-    assert all(f"{key}:" in SHIPPED.read_text() for key in KEYS)
+    for stage in STAGES:
+        again = 10 if stage in ("train", "lm") else 2
+        assert read_settings(SHIPPED, stage) == Settings(requeues=again)
+    text = SHIPPED.read_text()
+    assert all(f"{key}:" in text for key in {*KEYS, *STAGES} - {"nodes"})
 
 
 BAD = {

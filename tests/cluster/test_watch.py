@@ -129,6 +129,13 @@ def test_a_failure_is_told_with_its_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_a_job_that_was_stopped_for_good(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    status, _, errors = told(log, [[RUNNING], [replace(FAILED, status=75)]])
+    assert status == 75
+    assert errors == f"train (job 12) was stopped, after its last requeue: {log}\n"
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [

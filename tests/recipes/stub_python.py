@@ -1,8 +1,9 @@
 """Stands in for `python` in the recipes' tests: records each call, makes its files.
 
 STUB_CALLS names the record, a JSON list of arguments a line. STUB_FAIL names a module
-that is to fail, STUB_HANG one that is to hang with a child of its own, STUB_REAL those
-that are to run for real, besides scoring. With STUB_NO_KENLM no import succeeds.
+that is to fail, STUB_STOP one whose learners are told to stop, STUB_HANG one that is to
+hang with a child of its own, STUB_REAL those that are to run for real, besides scoring.
+With STUB_NO_KENLM no import succeeds.
 """
 
 import json
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 RANK_FAILURE = """\
@@ -23,6 +24,19 @@ W1201 some warning of torch
 Traceback (most recent call last):
   File "run.py", line 1, in <module>
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+# What torchrun says when its learners have ended with status 75.
+TOLD_TO_STOP = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : 75 (pid: 17)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 75 (pid: 16)
 """
 
 
@@ -71,6 +85,20 @@ def lm_train() -> None:
     asr_train()
 
 
+def ocr_train() -> None:
+    asr_train()
+
+
+def ocr_inference() -> None:
+    texts = Path(option("--data"), "text").read_text().splitlines()
+    lines = texts[int(option("--job")) - 1 :: int(option("--nj"))]
+    print(f"decoded {len(lines)} of {len(lines)} lines")
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True)
+    (directory / "unfit").write_text("")
+    (directory / "text").write_text("\n".join(lines) + "\n")
+
+
 def ctc_align() -> None:
     """Two seconds for each utterance, one for each of its words, all in x A."""
     decoded = Path(option("--tokens")).read_text().splitlines()
@@ -116,11 +144,16 @@ def main() -> None:
         record.write(json.dumps(sys.argv[1:]) + "\n")
     if sys.argv[1] == "-c":  # does an import succeed?
         sys.exit("STUB_NO_KENLM" in os.environ)
-    modules = [b for a, b in pairwise(sys.argv) if a == "-m"]
+    own = takewhile(lambda word: word != "--", sys.argv)
+    modules = [b for a, b in pairwise(own) if a == "-m"]
     name = modules[-1].rpartition(".")[2]
     if name == os.environ.get("STUB_FAIL"):
         sys.stderr.write(RANK_FAILURE)
         sys.exit(1)
+    if name == os.environ.get("STUB_STOP"):
+        together = "torch.distributed.run" in modules
+        sys.stderr.write(TOLD_TO_STOP if together else "")
+        sys.exit(1 if together else 75)
     if name == os.environ.get("STUB_HANG"):
         hang()
     real = os.environ.get("STUB_REAL", "").split()

@@ -11,7 +11,11 @@ from espnet2.bin import asr_inference
 from espnet2.tasks.abs_task import optim_classes, scheduler_classes
 from espnet2.tasks.lm import LMTask
 
+from espnet_distopt.algorithms.options import configure
 from espnet_distopt.bin import check
+from espnet_distopt.cluster.settings import read_settings
+from espnet_distopt.espnet.ocr_inference_search import Decoding
+from espnet_distopt.espnet.ocr_task import DistoptOCRTask
 from espnet_distopt.espnet.tasks import DistoptASRTask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,13 +41,16 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 def kind(path: Path) -> str:
     if path.parent.name == "distopt":
         return "distopt"
+    if path.stem == "decode_ocr":
+        return "decode_ocr"
     name = path.stem.split("_")[0]
-    return {"blstm": "train"}.get(name, name)
+    return {"blstm": "train", "cnn": "ocr"}.get(name, name)
 
 
 def parsed(path: Path) -> argparse.Namespace:
     parser = {
         "train": DistoptASRTask.get_parser,
+        "ocr": DistoptOCRTask.get_parser,
         "decode": asr_inference.get_parser,
         "lm": LMTask.get_parser,
     }[kind(path)]()
@@ -64,6 +71,12 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
     content = yaml.safe_load(path.read_text())
     if kind(path) == "distopt":
         check.main(["--distopt_config", str(path), "--nlearners", "4"])
+        return
+    if kind(path) == "decode_ocr":
+        configure(Decoding, content, path.name)
+        return
+    if kind(path) == "slurm":
+        read_settings(path, "train")
         return
     args = vars(parsed(path))
     assert {key: args[key] for key in content if not key.endswith("_conf")} == {

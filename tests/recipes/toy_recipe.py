@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,8 @@ class Recipe:
 
     def modules(self) -> list[str]:
         """Return the last part of the module that each call ran."""
+        own = [takewhile(lambda word: word != "--", call) for call in self.calls()]
         return [
             [b for a, b in pairwise(call) if a == "-m"][-1].rpartition(".")[2]
-            for call in self.calls()
+            for call in own
         ]

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Where jobs run. Only `local`, this machine, so far.
+# shellcheck disable=SC2034  # asr.sh reads them
+# Where jobs run: `local`, this machine, or `slurm`, with what conf/slurm.yaml asks for.
+# The environment goes before: cmd_backend=slurm ./run.sh
 cmd_backend=${cmd_backend:-local}
-if [ "$cmd_backend" != local ]; then
-    echo "error: cmd.sh: cmd_backend=$cmd_backend is not known, expected local" >&2
-    exit 2
-fi
+# What the jobs of --submit_all are told of this environment.
+job_variables="FSDD"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Stage 1: data/{train,dev,test} from IAM's archives, unpacked where IAM=/path says.
+# Arguments are passed to prepare_iam: lists of ids, if the split is not to be IAM's own.
+set -euo pipefail
+# shellcheck source=../path.sh
+. ./path.sh
+# shellcheck source=../../../../local/log.sh
+. "${MAIN_ROOT:?}/local/log.sh"
+
+[ -n "${IAM:-}" ] ||
+    die "IAM is not set: IAM=/path must have lines.tgz and ascii.tgz unpacked (lines/," \
+        "ascii/), from https://fki.tic.heia-fr.ch/databases/iam-handwriting-database"
+[ -d "$IAM" ] || die "IAM=$IAM: no such directory"
+"${python:?}" -m espnet_distopt.bin.prepare_iam --iam "$IAM" --out data "$@"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Lines of English handwriting: the IAM database. IAM=/path names where its archives are
+# unpacked; docs/ocr.md says more. `./run.sh --help` lists the options.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+exec ../../../local/asr.sh \
+    --feats_type lines --token_type char \
+    --train_set train --valid_set dev --test_sets test \
+    --distopt bmuf_adam --nlearners 4 --ngpu 1 --nj 8 \
+    --title "iam: lines of handwriting" \
+    --command "./run.sh${*:+ $*}" \
+    "$@"

@@ -1,0 +1,60 @@
+"""Draw the worst lines of a decoding into one picture, with what was read wrong."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError, one_line_errors
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Draw the lines with the most wrong characters: each image, and "
+        "below it reference and hypothesis with the wrong characters marked. Writes "
+        "the picture, and the same as text beside it (errors.png, errors.txt).",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="has feats.scp or images.scp"
+    )
+    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
+    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
+    parser.add_argument("--out", type=Path, required=True, help="picture, a .png")
+    parser.add_argument("--most", type=int, default=40, help="lines to draw, to 100")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    text = args.out.with_suffix(".txt")
+    if args.out.suffix != ".png":
+        raise InputError(f"--out {args.out}: expected the name of a .png")
+    for path in (args.out, text):  # a failure must not leave earlier ones
+        path.unlink(missing_ok=True)
+    # Late, so that --help doesn't wait for numpy and scipy.
+    from espnet_distopt.scoring.characters import read_lines
+    from espnet_distopt.scoring.error_sheet import worst_lines
+    from espnet_distopt.scoring.error_sheet_images import DumpedImages
+    from espnet_distopt.scoring.error_sheet_picture import draw_sheet
+    from espnet_distopt.scoring.result import write_whole
+
+    ref, hyp = read_lines(args.ref, args.hyp)
+    sheet = worst_lines(ref, hyp, args.most)
+    picture = draw_sheet(sheet, DumpedImages(args.data))
+    temporary = args.out.with_name(f".{args.out.name}.tmp")
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(text, sheet.to_text())
+        picture.save(temporary, format="png")
+        os.replace(temporary, args.out)
+    except OSError as error:
+        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+    print(f"{args.out}: {sheet.heading}")
+
+
+if __name__ == "__main__":
+    main()

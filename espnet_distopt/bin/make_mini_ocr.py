@@ -1,0 +1,73 @@
+"""Make a corpus of text lines: printed ones, and real handwritten digits."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import one_line_errors
+
+_SIZES = {
+    "train_printed": (6000, "printed training lines"),
+    "train_digits": (2000, "handwritten training lines"),
+    "dev_printed": (300, "printed development lines"),
+    "dev_digits": (100, "handwritten development lines"),
+    "test_printed": (400, "test lines in known fonts, and as many in unseen ones"),
+    "test_digits": (400, "handwritten test lines"),
+}
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser of this command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="directory to make: images, and the data directories train, dev and test",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything")
+    parser.add_argument("--nj", type=int, default=2, help="number of processes")
+    parser.add_argument(
+        "--fonts",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="more known fonts, files or directories; those that lack a character are "
+        "left out",
+    )
+    for name, (default, meaning) in _SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Make the corpus and print a summary."""
+    args = get_parser().parse_args(cmd)
+    # Late, so that --help doesn't wait for numpy and scipy.
+    from espnet_distopt.data.line_fonts import added_fonts
+    from espnet_distopt.data.line_sets import summarize
+    from espnet_distopt.data.line_texts import ALPHABET
+    from espnet_distopt.data.mini_ocr import Sizes, make_corpus
+
+    started = time.monotonic()
+    fonts, lacking = added_fonts(args.fonts, ALPHABET)
+    for path in lacking:
+        print(f"{path}: left out: a character of the texts is missing")
+    sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
+    sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, _progress)
+    print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
+    print(summarize(sets))
+
+
+def _progress(done: int, total: int) -> None:
+    if done == total or done % 1000 == 0:
+        print(f"lines: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Decode text lines with a trained model: greedy, or prefix beam search."""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from espnet_distopt.config import read_yaml
+from espnet_distopt.data.kaldi_dir import read_table, write_table
+from espnet_distopt.errors import InputError, one_line_errors
+
+_PROGRESS_SECONDS = 10.0
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Decode the lines of a directory of format_lines. Writes OUT/text; "
+        "a line without ink, or of an impossible width, has no text there, and is "
+        "listed in OUT/unfit.",
+    )
+    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
+    parser.add_argument(
+        "--model", default="valid.loss.ave.pth", help="model file in --exp"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="has feats.scp or images.scp, and utt2num_frames",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        help="YAML: search (greedy or prefix_beam), beam_size, lm_weight, penalty, "
+        "batch_size",
+    )
+    parser.add_argument(
+        "--lm", type=Path, help="directory of a language model over the same tokens"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument("--job", type=int, default=1, help="decode the lines JOB,")
+    parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    for name in ("text", "unfit"):  # a failure must not leave earlier ones
+        (args.out / name).unlink(missing_ok=True)
+    if not 1 <= args.job <= args.nj:
+        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    columns = read_table(args.data / "utt2num_frames", _count)
+    scp = _lines(args.data)
+    names = list(read_table(scp, str))
+    for number, name in enumerate(names, start=1):
+        if name not in columns:
+            raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
+    for needed in (args.exp / "config.yaml", args.exp / args.model):
+        if not needed.is_file():
+            raise InputError(f"{needed}: no such file")
+
+    # Late: torch and ESPnet are slow to import.
+    from espnet_distopt.algorithms.options import configure
+    from espnet_distopt.espnet.ocr_inference import LineRecognizer
+    from espnet_distopt.espnet.ocr_inference_search import Decoding
+
+    conf = read_yaml(args.config) if args.config else {}
+    decoding = configure(Decoding, conf, str(args.config))
+    config, parameters = args.exp / "config.yaml", args.exp / args.model
+    recognizer = LineRecognizer(config, parameters, decoding, args.lm)
+    kind = f"line_image_{recognizer.height}" if scp.stem == "images" else "kaldi_ark"
+    mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
+    started = time.monotonic()
+    print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
+    recognized = recognizer.recognize(scp, kind, mine, _Progress())
+    _write(args.out, recognized.texts, recognized.unfit)
+    if recognized.unfit:
+        name, reason = min(recognized.unfit.items())
+        print(
+            f"{len(recognized.unfit)} unfit line(s), listed in {args.out / 'unfit'}; "
+            f"the first is {name}: {reason}"
+        )
+    seconds = time.monotonic() - started
+    print(f"{args.out / 'text'}: {len(mine)} lines in {seconds:.1f} s")
+
+
+def _lines(data: Path) -> Path:
+    for name in ("feats.scp", "images.scp"):
+        if (data / name).is_file():
+            return data / name
+    raise InputError(f"{data}: neither feats.scp nor images.scp: see format_lines")
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError("'line number-of-columns'")
+    return int(value)
+
+
+def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, table in (("unfit", unfit), ("text", texts)):
+            write_table(out / f"{name}.tmp", table)
+            os.replace(out / f"{name}.tmp", out / name)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
+
+
+class _Progress:
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self._shown >= _PROGRESS_SECONDS:
+            print(f"decoded {done} of {total} lines", flush=True)
+            self._shown = time.monotonic()
+
+
+if __name__ == "__main__":
+    main()

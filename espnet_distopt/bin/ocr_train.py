@@ -1,0 +1,37 @@
+"""Train a recognizer of text lines (OCR), optionally by an algorithm (`--distopt`).
+
+Takes every option of `espnet2.bin.asr_train`, and `--line_augmentation`. The data are
+named `speech` (type `kaldi_ark`, or `line_image_32` for images of height 32) and
+`text`; `--input_size` is the height. Several learners: start it by torchrun,
+e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.ocr_train ...`, or
+by srun in a Slurm job, whose tasks are then the learners.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+
+from espnet_distopt.cluster import environment
+from espnet_distopt.errors import one_line_errors
+
+# What ESPnet prints while it is imported is no progress of the training.
+with redirect_stdout(sys.stderr):
+    from espnet_distopt.espnet.ocr_task import DistoptOCRTask
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return ESPnet's parser with the distopt options."""
+    parser: argparse.ArgumentParser = DistoptOCRTask.get_parser()
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Train."""
+    environment.apply()
+    DistoptOCRTask.main(cmd=cmd)
+
+
+if __name__ == "__main__":
+    main()

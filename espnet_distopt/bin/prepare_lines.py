@@ -1,0 +1,65 @@
+"""Prepare lines of your own: images with a table, or pages in PAGE XML."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError, one_line_errors
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser of this command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="data directory, as data/train"
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--table",
+        type=Path,
+        help="file of lines: image, text and perhaps writer, separated by tabs",
+    )
+    source.add_argument(
+        "--pages", type=Path, nargs="+", help="PAGE files, or directories of them"
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        help="with --table: directory of the images, if not the table's own",
+    )
+    parser.add_argument(
+        "--writer", default="", help="with --pages: of all lines, if not one a page"
+    )
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Write the directory and print a summary."""
+    args = get_parser().parse_args(cmd)
+    if (args.images and args.pages) or (args.writer and args.table):
+        raise InputError("--images goes with --table, --writer with --pages")
+    # Late, so that --help doesn't wait for numpy.
+    from espnet_distopt.data.line_sets import summarize
+    from espnet_distopt.data.own_lines import read_table_of_lines, write_pages
+
+    if args.table:
+        lines = read_table_of_lines(args.table, args.images or args.table.parent)
+        lines.write(args.out)
+    else:
+        lines = write_pages(args.pages, args.out, args.writer, _progress)
+    print(summarize({args.out.name: lines}))
+    if lines.skipped:
+        print(f"{args.out / 'skipped.txt'} lists what was skipped, and why")
+
+
+def _progress(done: int, total: int) -> None:
+    if done == total or done % 50 == 0:
+        print(f"pages: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Score decoded text lines against their reference: character and word error rates."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.scoring.characters import read_lines, score_lines
+from espnet_distopt.scoring.halves import parse_halves
+from espnet_distopt.scoring.trn import read_utt2spk
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Count character and word errors of text lines with jiwer. Writes "
+        "result.txt and result.json into OUT/score_cer and OUT/score_wer. A line "
+        "decoded to nothing counts as deletions; a line missing from the hypotheses, "
+        "or without a reference text, is an error.",
+    )
+    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
+    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write to")
+    parser.add_argument(
+        "--utt2spk",
+        type=Path,
+        help="writers or fonts, over which the 95 %% intervals are taken (default: "
+        "over lines)",
+    )
+    parser.add_argument(
+        "--half",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help="also score the lines whose id matches (repeatable)",
+    )
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    outs = [args.out / "score_cer", args.out / "score_wer"]
+    for out in outs:  # a failed scoring must not leave an earlier result
+        (out / "result.json").unlink(missing_ok=True)
+    halves = parse_halves(args.half)
+    ref, hyp = read_lines(args.ref, args.hyp)
+    writers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
+    results = score_lines(ref, hyp, writers, halves)
+    try:
+        for out, result in zip(outs, results, strict=True):
+            out.mkdir(parents=True, exist_ok=True)
+            result.write(out)
+    except OSError as error:
+        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+    for result in results:
+        print(result.summary(), end="")
+
+
+if __name__ == "__main__":
+    main()

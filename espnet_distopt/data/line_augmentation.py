@@ -1,0 +1,121 @@
+"""Random changes of a text line that leave its text as it is, for training.
+
+A line is slanted, stretched and bent (elastic) in one resampling, then its contrast is
+changed and noise added. The draws come from NumPy's global generator, as those of
+ESPnet's preprocessors do: a seed, or a resumed state, gives the same lines again.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from espnet_distopt.errors import InputError
+
+Line = NDArray[np.float32]
+"""Ink of a line, shape (columns, height), 0 paper to 1 ink."""
+
+_GRID = 16  # columns between two knots of the bending
+_MAX_BEND = 0.4  # of the knots' distance: below 0.5, or the line could fold over itself
+_MIN_STRETCH = 0.5
+
+
+@dataclass(frozen=True)
+class LineAugmentation:
+    """The changes; each strength is the largest, 0 turns the change off.
+
+    Attributes:
+        slant: columns by which a line leans to either side, per pixel of its height.
+        stretch: share of its width that a line becomes wider or narrower, up to 0.5.
+        elastic: pixels by which a point moves in each direction (sideways at most
+            6), smoothly along the line; half as far up or down.
+        noise: standard deviation of the noise; the contrast changes by up to four times
+            as much.
+        probability: of each of the four.
+
+    Raises:
+        InputError: a strength is out of range.
+
+    Example:
+        >>> line = np.zeros((20, 8), np.float32)
+        >>> LineAugmentation(slant=0, stretch=0, elastic=0, noise=0)(line).shape
+        (20, 8)
+    """
+
+    slant: float = 0.3
+    stretch: float = 0.15
+    elastic: float = 1.0
+    noise: float = 0.05
+    probability: float = 0.7
+
+    def __post_init__(self) -> None:
+        largest = {"slant": 1.0, "stretch": _MIN_STRETCH, "elastic": _MAX_BEND * _GRID}
+        for field in fields(self):
+            value, limit = getattr(self, field.name), largest.get(field.name, 1.0)
+            if not isinstance(value, int | float) or not 0 <= value <= limit:
+                raise InputError(
+                    f"{field.name} must be a number from 0 to {limit:g}, not {value!r}"
+                )
+
+    def __call__(self, line: Line) -> Line:
+        """Return a changed copy, of another width, with no column of ink cut off."""
+        slant, stretch, elastic, noise = (
+            strength if np.random.random() < self.probability else 0.0
+            for strength in (self.slant, self.stretch, self.elastic, self.noise)
+        )
+        if slant or stretch or elastic:
+            line = _warped(
+                line,
+                np.random.uniform(-slant, slant),
+                1 + np.random.uniform(-stretch, stretch),
+                elastic,
+            )
+        if noise:
+            contrast = 1 + np.random.uniform(-4, 4) * noise
+            # float32 halves the time of the next steps
+            grain = np.random.standard_normal(line.shape).astype(np.float32)
+            line = np.clip(
+                line * np.float32(contrast) + grain * np.float32(noise), 0, 1
+            )
+        return line
+
+
+def _warped(line: Line, shear: float, stretch: float, elastic: float) -> Line:
+    """Resample a line: the new point (t, y) shows the old point (u, v)."""
+    columns, height = line.shape
+    lean = shear * (np.arange(height, dtype=np.float32) - (height - 1) / 2)
+    # What leans or bends out of the line on either side must still be shown.
+    margin = int(np.ceil(np.abs(lean).max() + elastic)) if shear or elastic else 0
+    width = max(1, round((columns + 2 * margin) * stretch))
+    t = (np.arange(width, dtype=np.float32) + 0.5) / np.float32(stretch)
+    u = (t - (margin + 0.5))[:, None] + lean.astype(np.float32)
+    v = np.broadcast_to(np.arange(height, dtype=np.float32), u.shape)
+    if elastic:
+        u, v = u + _bend(width, height, elastic), v + _bend(width, height, elastic / 2)
+    warped: Line = ndimage.map_coordinates(
+        line, [u, v], order=1, output=np.float32, mode="grid-constant"
+    )
+    return warped
+
+
+def _bend(width: int, height: int, strength: float) -> Line:
+    """Draw smooth moves of every point, uniform on a grid of knots, linear between.
+
+    Args:
+        width: columns.
+        height: pixels.
+        strength: pixels, the largest move.
+
+    Returns:
+        Shape (width, height).
+    """
+    knots = np.random.uniform(-strength, strength, (width // _GRID + 2, 3))
+    place = np.arange(width) / _GRID
+    left = place.astype(int)
+    share = (place - left)[:, None]
+    along = knots[left] * (1 - share) + knots[left + 1] * share
+    # three knots over the height: top, middle, bottom
+    across = np.abs(np.linspace(0, 2, height) - np.arange(3)[:, None])
+    bend: Line = (along @ np.maximum(0, 1 - across)).astype(np.float32)
+    return bend

@@ -1,0 +1,169 @@
+"""Images of text lines: reading them, and the features of a line.
+
+The features are columns of ink: a line is scaled to one height, its paper removed, and
+its contrast made the same as any other line's.
+"""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from scipy import ndimage
+
+from espnet_distopt.errors import InputError
+
+Gray = NDArray[np.uint8]
+"""A grey image, shape (height, width), 0 black to 255 white."""
+Ink = NDArray[np.float32]
+"""A line's ink, shape (columns, height), 0 paper to 1 ink."""
+
+MIN_COLUMNS = 4
+MAX_COLUMNS = 16_000
+
+# No others: some of Pillow's formats start programs of other people (EPS, Ghostscript).
+_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000")
+_MAX_PIXELS = 150_000_000  # an A4 page at 1200 dpi
+_MIN_CONTRAST = 24  # grey levels: a paler line is taken for empty paper
+_LIGHT_INK = 1.5  # how many times farther than dark must light reach to be the ink
+
+
+class UnfitLine(InputError):
+    """A line that has too few or too many columns to be recognized."""
+
+
+def read_image(path: Path) -> Gray:
+    """Read an image as grey levels.
+
+    16 bits are reduced to 8, colours and CMYK to grey; what is transparent becomes
+    white; an image that a camera stored turned (EXIF) is turned upright.
+
+    Args:
+        path: PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000.
+
+    Returns:
+        Shape (height, width).
+
+    Raises:
+        InputError: no such file, empty, no image, damaged, of several pages, of 32
+            bits, or so large that it can't be meant.
+    """
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(f"{path}: empty, expected an image")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about sizes, which are checked below
+            with Image.open(path, formats=_FORMATS) as image:
+                _check(image, path)
+                return _gray(image, path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnidentifiedImageError:
+        raise InputError(
+            f"{path}: no image, or of none of the kinds {', '.join(_FORMATS)}"
+        ) from None
+    except (InputError, MemoryError):
+        raise
+    except Image.DecompressionBombError:
+        raise InputError(f"{path}: more than {_MAX_PIXELS:,} pixels") from None
+    except Exception as error:  # Pillow's decoders raise many kinds, even SyntaxError
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: the image cannot be read: {reason}") from None
+
+
+def columns(image: Gray, height: int) -> int:
+    """The number of columns of a line that is scaled to `height` pixels."""
+    rows, count = image.shape
+    return round(int(count) * height / int(rows))
+
+
+def check_columns(count: int) -> None:
+    """Check that a line of so many columns can be recognized.
+
+    Raises:
+        UnfitLine: too few or too many.
+    """
+    if count < MIN_COLUMNS:
+        raise UnfitLine(f"too narrow: {count} columns, expected at least {MIN_COLUMNS}")
+    if count > MAX_COLUMNS:
+        raise UnfitLine(f"too wide: {count} columns, expected at most {MAX_COLUMNS}")
+
+
+def line_features(image: Gray, height: int) -> Ink:
+    """Make the columns of ink of a line.
+
+    Gradients and stains wider than letters count as paper; a line that is light on dark
+    is inverted; the darkest strokes of every line become 1.
+
+    Args:
+        image: grey levels, shape (image height, image width).
+        height: pixels of a column.
+
+    Returns:
+        Shape (columns, height), left to right and top to bottom.
+
+    Raises:
+        UnfitLine: the line has fewer than 4 or more than 16,000 columns.
+    """
+    count = columns(image, height)
+    check_columns(count)
+    small = Image.fromarray(image).resize((count, height), Image.Resampling.BOX)
+    levels = np.asarray(small)
+    if _is_light_on_dark(levels):
+        levels = 255 - levels
+    pixels = levels.astype(np.float32)
+    window = (height // 2 + 1, height + 1)  # higher and wider than any stroke is thick
+    paper = ndimage.grey_closing(pixels, window, mode="nearest")
+    ink = ndimage.uniform_filter(paper, window, mode="nearest") - pixels
+    # Paper is what half of the pixels are paler than; the strokes' level is that of as
+    # many pixels as one column has, or one in a hundred.
+    darkest = ink.size - max(height, ink.size // 100)
+    ordered = np.partition(ink, (ink.size // 2, darkest), axis=None)
+    ink -= ordered[ink.size // 2]
+    level = ordered[darkest] - ordered[ink.size // 2]
+    ink /= max(float(level), _MIN_CONTRAST)
+    return np.ascontiguousarray(ink.clip(0, 1).T, np.float32)
+
+
+def _check(image: Image.Image, path: Path) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise InputError(f"{path}: the image has no pixels: {width} x {height}")
+    if width * height > _MAX_PIXELS:
+        raise InputError(
+            f"{path}: {width} x {height} pixels, expected at most {_MAX_PIXELS:,}"
+        )
+    if getattr(image, "n_frames", 1) > 1:
+        raise InputError(
+            f"{path}: several pages or frames, expected one: split the file"
+        )
+
+
+def _gray(image: Image.Image, path: Path) -> Gray:
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):
+        return _from_deep(np.asarray(image), path)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(paper, image)
+    if image.mode == "LAB":
+        return np.array(image.getchannel("L"))
+    if image.mode not in ("1", "L", "RGB"):
+        image = image.convert("RGB")
+    return np.array(image.convert("L"))
+
+
+def _from_deep(levels: NDArray[np.generic], path: Path) -> Gray:
+    """From 16 bits, which Pillow may also give as 32."""
+    if levels.dtype.kind == "f" or levels.min() < 0 or levels.max() > 65535:
+        raise InputError(f"{path}: 32 bits a pixel, expected 8 or 16")
+    return (levels.astype(np.uint32) // 257).astype(np.uint8)
+
+
+def _is_light_on_dark(levels: Gray) -> bool:
+    """Whether the rare pixels, which are the ink, are lighter than the common ones."""
+    below = np.cumsum(np.bincount(levels.ravel(), minlength=256)) / levels.size
+    dark, common, light = np.searchsorted(below, (0.01, 0.5, 0.99))
+    return bool(light - common > _LIGHT_INK * (common - dark) + _MIN_CONTRAST)

@@ -1,0 +1,74 @@
+"""Kaldi arks of matrices in one byte a value, through kaldiio or omniio."""
+
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espnet_distopt.data.arks import ark_library
+from espnet_distopt.errors import InputError
+
+_ONE_BYTE_ZERO_TO_ONE = 7  # Kaldi's compression method for values in [0, 1]
+
+
+class MatrixArkWriter:
+    """Writes matrices of values in [0, 1]: `ark[key] = matrix`.
+
+    A value is stored in steps of 1/255, one byte each; readers see float32.
+
+    Attributes:
+        locations: where each matrix lies, as a `feats.scp` tells it.
+    """
+
+    def __init__(self, path: Path, named: Path | None = None) -> None:
+        """Open the ark.
+
+        Args:
+            path: file to write.
+            named: name that the locations give it, if it is to be renamed.
+        """
+        self.locations: dict[str, str] = {}
+        self._named = named or path
+        self._save = ark_library().save_ark
+        self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
+
+    def __setitem__(self, key: str, matrix: NDArray[np.float32]) -> None:
+        if matrix.ndim != 2 or not 0 <= matrix.min() <= matrix.max() <= 1:
+            raise ValueError(f"{key}: expected a matrix of values in [0, 1]")
+        offset = self._file.tell() + len(f"{key} ".encode())
+        self._save(self._file, {key: matrix}, compression_method=_ONE_BYTE_ZERO_TO_ONE)
+        self.locations[key] = f"{self._named}:{offset}"
+
+    def __enter__(self) -> "MatrixArkWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def read_matrix(location: str) -> NDArray[np.float32]:
+    """Read one matrix, shape (rows, columns).
+
+    Args:
+        location: `path.ark:offset`, the offset in bytes.
+
+    Raises:
+        InputError: no such ark, or no whole matrix at this place.
+    """
+    try:
+        matrix = ark_library().load_mat(location)
+    except OSError as error:
+        raise InputError(
+            f"{location}: cannot be read: {error.strerror or error}"
+        ) from None
+    except Exception as error:  # the libraries raise many kinds, even AssertionError
+        raise InputError(f"{location}: no whole matrix: {error}") from None
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+        raise InputError(f"{location}: expected a matrix")
+    return matrix.astype(np.float32, copy=False)

@@ -1,0 +1,139 @@
+"""Character and word errors of text lines, counted by jiwer.
+
+Counts are summed over the lines before rates are taken: a mean of the lines' own rates
+would weigh a short line as much as a long one. A character is a Unicode code point of
+the composed text (NFC); the blanks between words are characters, too.
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
+from espnet_distopt.scoring.counts import Counts
+from espnet_distopt.scoring.halves import ALL, members
+from espnet_distopt.scoring.jiwer_counts import Jiwer
+from espnet_distopt.scoring.result import CER, WER, Result, Scorer
+from espnet_distopt.scoring.trn import Transcripts, check_same_utterances, read_text
+
+
+class JiwerCharacters:
+    """Counts characters where `Jiwer` counts words; `Counts.words` are characters."""
+
+    @property
+    def label(self) -> str:
+        """The name that results carry."""
+        return f"jiwer {version('jiwer')}"
+
+    def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
+        """Align hypothesis and reference, which hold the same lines, and count.
+
+        Raises:
+            InputError: jiwer is not installed.
+        """
+        try:
+            import jiwer
+        except ImportError:
+            raise InputError("no scorer: install jiwer (pip install jiwer)") from None
+        lines = sorted(ref)
+        keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
+        result = jiwer.process_characters(
+            [" ".join(ref[line]) for line in lines],
+            [" ".join(hyp[line]) for line in lines],
+            reference_transform=keep,
+            hypothesis_transform=keep,
+        )
+        return Counts(
+            sentences=len(lines),
+            words=result.hits + result.substitutions + result.deletions,
+            correct=result.hits,
+            substitutions=result.substitutions,
+            deletions=result.deletions,
+            insertions=result.insertions,
+            sentence_errors=sum(ref[line] != hyp[line] for line in lines),
+        )
+
+
+def read_lines(ref_path: Path, hyp_path: Path) -> tuple[Transcripts, Transcripts]:
+    """Read the reference and the hypothesis of each line, composed (NFC).
+
+    Raises:
+        InputError: A file is unreadable or malformed, a reference is empty, or the two
+            do not hold the same lines.
+    """
+    ref, hyp = (_composed(read_text(path)) for path in (ref_path, hyp_path))
+    check_same_utterances(ref, hyp, ref_path, hyp_path)
+    empty = sorted(line for line, words in ref.items() if not words)
+    if empty:
+        raise InputError(
+            f"{ref_path}: {len(empty)} lines have no text to score against, the first "
+            f"is {empty[0]}: take them out of the test set"
+        )
+    return ref, hyp
+
+
+def score_lines(
+    ref: Transcripts,
+    hyp: Transcripts,
+    writers: Mapping[str, str],
+    halves: Mapping[str, str],
+) -> tuple[Result, Result]:
+    """Count the errors of each half and of all lines.
+
+    Args:
+        ref: Words by line; none is empty.
+        hyp: Words for the same lines.
+        writers: Writer or font by line, over which the intervals are taken; a line that
+            it lacks counts for itself.
+        halves: Regular expressions by name; a line belongs to a half if the expression
+            is found in its id.
+
+    Returns:
+        The result for characters (CER), and the one for words (WER).
+
+    Raises:
+        InputError: A half is no regular expression or has no line.
+    """
+    parts = {
+        name: members(name, pattern, ref)
+        for name, pattern in (*halves.items(), (ALL, ""))
+    }
+    scorers: dict[str, Scorer] = {CER: JiwerCharacters(), WER: Jiwer()}
+    characters, words = (
+        _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
+    )
+    return characters, words
+
+
+def _score(
+    measure: tuple[str, Scorer],
+    ref: Transcripts,
+    hyp: Transcripts,
+    writers: Mapping[str, str],
+    parts: Mapping[str, list[str]],
+) -> Result:
+    name, scorer = measure
+    counts: dict[str, Counts] = {}
+    intervals: dict[str, Interval] = {}
+    for part, lines in parts.items():
+        groups: dict[str, list[str]] = {}
+        for line in lines:
+            groups.setdefault(writers.get(line, line), []).append(line)
+        each = [
+            scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
+            for group in groups.values()
+        ]
+        counts[part] = Counts.total(each)
+        interval = bootstrap_interval(each)
+        if interval:
+            intervals[part] = interval
+    return Result(scorer.label, counts, intervals, measure=name)
+
+
+def _composed(transcripts: Transcripts) -> Transcripts:
+    return {
+        line: [unicodedata.normalize("NFC", word) for word in words]
+        for line, words in transcripts.items()
+    }

@@ -1,0 +1,150 @@
+"""The worst lines of a decoding, aligned by character, as text.
+
+error_sheet_picture.py draws the same beside the lines' images.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.trn import Transcripts
+
+MOST = 100
+"""So many lines a sheet can have: more is no longer looked at, nor fits a picture."""
+
+_GAP = "*"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A character of the reference beside its counterpart; empty where one lacks it."""
+
+    ref: str
+    hyp: str
+
+    @property
+    def mark(self) -> str:
+        """S substituted, D deleted, I inserted; a blank for a right character."""
+        if self.ref == self.hyp:
+            return " "
+        if not self.hyp:
+            return "D"
+        return "S" if self.ref else "I"
+
+
+@dataclass(frozen=True)
+class WrongLine:
+    """A line with errors."""
+
+    id: str
+    columns: Sequence[Column]
+
+    @property
+    def errors(self) -> int:
+        """Wrong characters."""
+        return sum(column.mark != " " for column in self.columns)
+
+    @property
+    def characters(self) -> int:
+        """Characters of the reference."""
+        return sum(bool(column.ref) for column in self.columns)
+
+    @property
+    def heading(self) -> str:
+        """The id and how much is wrong."""
+        errors = "1 error" if self.errors == 1 else f"{self.errors} errors"
+        return f"{self.id}: {errors} in {self.characters} characters"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The worst lines, the worst first.
+
+    Attributes:
+        worst: The lines.
+        wrong: Number of lines with an error.
+        total: Number of all lines.
+    """
+
+    worst: Sequence[WrongLine]
+    wrong: int
+    total: int
+
+    @property
+    def heading(self) -> str:
+        """How many lines are wrong, and how many of them are here."""
+        heading = f"{self.wrong} of {self.total} lines have errors"
+        if self.wrong:
+            heading += f"; the {len(self.worst)} with the most wrong characters"
+        return heading
+
+    def to_text(self) -> str:
+        """Return each line's reference, hypothesis, and marks S, D, I below."""
+        parts = [f"{self.heading}\n"]
+        for rank, line in enumerate(self.worst, start=1):
+            ref = "".join(column.ref or _GAP for column in line.columns)
+            hyp = "".join(column.hyp or _GAP for column in line.columns)
+            marks = "".join(column.mark for column in line.columns)
+            rows = [f"{rank}. {line.heading}", f"ref  {ref}", f"hyp  {hyp}"]
+            parts.append("\n".join([*rows, f"     {marks}".rstrip()]) + "\n")
+        return "\n".join(parts)
+
+
+def worst_lines(ref: Transcripts, hyp: Transcripts, most: int) -> Sheet:
+    """Choose the lines with the most wrong characters; equal ones by id.
+
+    Args:
+        ref: Words by line.
+        hyp: Words for the same lines.
+        most: How many to choose.
+
+    Raises:
+        InputError: `most` is less than 1 or more than a sheet can have, or jiwer is not
+            installed.
+    """
+    if not 1 <= most <= MOST:
+        raise InputError(f"--most {most}: expected a number from 1 to {MOST}")
+    ids = [line for line in sorted(ref) if ref[line] != hyp[line]]
+    pairs = [(" ".join(ref[line]), " ".join(hyp[line])) for line in ids]
+    lines = [
+        WrongLine(line, columns)
+        for line, columns in zip(ids, align(pairs), strict=True)
+    ]
+    worst = sorted(lines, key=lambda line: (-line.errors, line.id))[:most]
+    return Sheet(worst, len(lines), len(ref))
+
+
+def align(pairs: Sequence[tuple[str, str]]) -> list[list[Column]]:
+    """Align references and hypotheses with the fewest errors, by character.
+
+    >>> [(column.ref, column.hyp) for column in align([("ab", "b")])[0]]
+    [('a', ''), ('b', 'b')]
+
+    Raises:
+        InputError: jiwer is not installed.
+    """
+    try:
+        import jiwer
+    except ImportError:
+        raise InputError("no scorer: install jiwer (pip install jiwer)") from None
+    if not pairs:
+        return []
+    keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
+    result = jiwer.process_characters(
+        [ref for ref, _ in pairs],
+        [hyp for _, hyp in pairs],
+        reference_transform=keep,
+        hypothesis_transform=keep,
+    )
+    aligned = []
+    for (ref, hyp), chunks in zip(pairs, result.alignments, strict=True):
+        columns: list[Column] = []
+        for chunk in chunks:
+            refs = ref[chunk.ref_start_idx : chunk.ref_end_idx]
+            hyps = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            columns += [
+                Column(refs[n : n + 1], hyps[n : n + 1])
+                for n in range(max(len(refs), len(hyps)))
+            ]
+        aligned.append(columns)
+    return aligned

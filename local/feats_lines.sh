@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # variables of asr.sh and decode.sh, both ways
+# Images of text lines: what asr.sh and decode.sh do in a way of its own. feats_raw.sh
+# is the same for speech, and says what is what.
+
+task=ocr
+data_scp=images.scp
+dump_list=utt2num_frames
+
+# Sets `height`, too, and tells decode.sh.
+use_feats() {
+    height=$(sed -nE 's/^input_size: *([0-9]+).*/\1/p' "$train_config")
+    [ -n "$height" ] || die "$train_config: expected input_size, the height of the lines"
+    case $line_feats in
+        ark) dump_scp=feats.scp data_type=kaldi_ark ;;
+        raw) dump_scp=images.scp data_type=line_image_$height ;;
+        *) die "--line_feats $line_feats: expected ark or raw" ;;
+    esac
+    decode_options+=(--feats_type lines)
+    [ -z "$speed_perturb_factors$ngram_file" ] ||
+        die "--speed_perturb_factors and --ngram_file are for speech, not for lines"
+    [ "$use_lm" = false ] || grep -q '^search: *prefix_beam' "$decode_config" ||
+        die "--use_lm needs 'search: prefix_beam' in $decode_config"
+}
+
+formatting() {
+    format=(-m espnet_distopt.bin.format_lines "data/$1" "dump/$1" --nj "$nj")
+    format+=(--height "$height" --feats "$line_feats")
+    [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
+}
+
+# Each line is normalised by itself, in its features.
+feats_options() {
+    feats=(--normalize none --fold_length 800 --fold_length 150)
+}
+
+score() {
+    local name=$1 decoded=$2
+    shift 2
+    tool score_lines --ref "dump/$name/text" --hyp "$decoded/text" \
+        --utt2spk "dump/$name/utt2spk" --out "$decoded" "$@"
+    tool error_sheet --data "dump/$name" --ref "dump/$name/text" \
+        --hyp "$decoded/text" --out "$decoded/errors.png"
+}
+
+decode_part() {
+    local more=()
+    rm -rf "$out/log/output.$1" "$out"/{text,unfit}
+    mkdir -p "$out/log"
+    [ -z "$lm" ] || more+=(--lm "$lm")
+    exec "$python" -m espnet_distopt.bin.ocr_inference \
+        --exp "$exp" --model "$model" --data "$data" --config "$config" "${more[@]}" \
+        --out "$out/log/output.$1" --job "$1" --nj "$nj"
+}
+
+# ocr_inference says now and then 'decoded 320 of 600 lines'.
+decoded_so_far() {
+    local log
+    for log in "$out"/log/decode.*.log; do
+        sed -nE 's/^decoded ([0-9]+) of .*/\1/p' "$log" | tail -n 1
+    done | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+result() { echo "$out/log/output.$1/$2"; }
+
+# merge: the results of all parts; unfit lines, which have no text, with the reasons.
+merge() {
+    joined text
+    cat "$out"/log/output.*/unfit | sort -k 1,1 >"$out/unfit"
+    mv "$out/text"{.tmp,}
+}

@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # variables of asr.sh and decode.sh, both ways
+# Speech: what asr.sh and decode.sh do in a way of its own. feats_lines.sh is the same
+# for text lines.
+
+task=asr           # whose programs run; what the names of experiments begin with
+data_scp=wav.scp   # where the input is, in data/train
+dump_list=wav.scp  # a file of dump/train that has a line for each utterance
+
+# use_feats: end if an option is wrong; sets `dump_scp`, where the input is in
+# dump/train, and `data_type`, which it is to ESPnet.
+use_feats() {
+    local factor
+    dump_scp=wav.scp data_type=kaldi_ark
+    for factor in $speed_perturb_factors; do
+        [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
+            die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
+    done
+    [ -z "$ngram_file" ] || "$python" -c "import kenlm" 2>/dev/null ||
+        die "--ngram_file needs the Python package kenlm: pip install kenlm"
+}
+
+# formatting SET: sets `format`, the arguments of python.
+formatting() {
+    format=(-m espnet_distopt.bin.format_data "data/$1" "dump/$1" --nj "$nj")
+    [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
+    [ "$1" != "$train_set" ] || [ -z "$speed_perturb_factors" ] ||
+        format+=(--speed_factors "$speed_perturb_factors")
+}
+
+# feats_options: sets `feats`, options of training alone.
+feats_options() {
+    feats=(--normalize "$feats_normalize" --fold_length 80000 --fold_length 150)
+    [ "$feats_normalize" != global_mvn ] ||
+        feats+=(--normalize_conf "stats_file=$statsdir/train/feats_stats.npz")
+}
+
+# score SET DECODED PARTS...: score what is in the directory DECODED.
+score() {
+    local name=$1 decoded=$2
+    shift 2
+    if [ -f "data/$name/stm" ]; then
+        # It may be empty: scoring says so.
+        [ -f "$decoded/ctm" ] || require "$decoded/ctm" 12
+        tool score_hub5 --stm "data/$name/stm" --glm "data/$name/glm" \
+            --ctm "$decoded/ctm" --out "$decoded/score_wer" "$@"
+    else
+        tool score --ref "dump/$name/text" --hyp "$decoded/text" \
+            --utt2spk "dump/$name/utt2spk" --out "$decoded/score_wer" "$@"
+    fi
+}
+
+# The rest is decode.sh's.
+
+# decode_part NUMBER: every nj-th utterance. This process becomes asr_inference, so
+# that it gets what signals there are.
+decode_part() {
+    local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
+    rm -rf "$output" "$out"/{text,token,ctm}
+    mkdir -p "$out/log"
+    awk -v job="$1" -v nj="$nj" 'NR % nj == job % nj' "$data/wav.scp" >"$keys"
+    [ -z "$lm" ] ||
+        more+=(--lm_train_config "$lm/config.yaml" --lm_file "$lm/valid.loss.ave.pth")
+    [ -z "$ngram_file" ] || more+=(--ngram_file "$ngram_file")
+    exec "$python" -m espnet2.bin.asr_inference \
+        --ngpu 0 --batch_size 1 --config "$config" \
+        --data_path_and_name_and_type "$data/wav.scp,speech,kaldi_ark" \
+        --key_file "$keys" \
+        --asr_train_config "$exp/config.yaml" --asr_model_file "$exp/$model" "${more[@]}" \
+        --output_dir "$output"
+}
+
+# decoded_so_far: utterances; asr_inference logs one such line for each.
+decoded_so_far() { cat "$out"/log/decode.*.log | grep -c 'speech length: ' || true; }
+
+# result NUMBER NAME: a file that a part has written.
+result() { echo "$out/log/output.$1/1best_recog/$2"; }
+
+# merge: the results of all parts, with the times of words if asked for.
+merge() {
+    joined token
+    mv "$out/token"{.tmp,}
+    joined text
+    if [ -f "$align_data/stm" ]; then
+        logged "$out/log/align.log" "aligning $data" \
+            "$python" -m espnet_distopt.bin.ctc_align --exp "$exp" --model "$model" \
+            --data "$align_data" --dump "$data" --tokens "$out/token" --out "$out/ctm"
+    fi
+    mv "$out/text"{.tmp,}
+}

@@ -1,0 +1,82 @@
+# shellcheck shell=bash
+# All chosen stages as jobs of Slurm that wait for each other. asr.sh sources me where
+# its stages would begin. A stage without learners is asr.sh itself in a job, with the
+# local backend.
+# shellcheck disable=SC2154  # the variables are asr.sh's
+
+# The jobs so far. In a dry run ids are numbers from 1.
+queued=()
+
+# queue STAGE NAME LOG AFTER [OPTIONS...] -- COMMAND...: submit a job that waits for the
+# jobs AFTER; sets `id`. If Slurm refuses it, none is left queued.
+queue() {
+    local how=("$1" "$2" "$3" --nowait --after "$4" "${@:5}")
+    if [ "$dry_run" = true ]; then
+        id=$((${#queued[@]} + 1))
+        slurm "${how[@]}"
+    elif ! id=$(slurm "${how[@]}"); then
+        [ "${#queued[@]}" = 0 ] || scancel "${queued[@]}"
+        die "$(job_name "$2") was not submitted; cancelled: ${queued[*]:-nothing}"
+    fi
+    queued+=("$id")
+    log "job $id: $(job_name "$2")${4:+, after $4}, log $3"
+}
+
+# queue_stage NUMBER NAME STAGE AFTER [OPTIONS...]: this stage of the recipe, if it is
+# chosen; sets `id`, to AFTER if it is not.
+queue_stage() {
+    id=$4
+    chosen "$1" || return 0
+    queue "$3" "$2" "$expdir/log/$2.log" "$4" "${@:5}" -- \
+        env "${variables[@]}" "$here/asr.sh" "${given[@]}" \
+        --submit_all false --dry_run false --stage "$1" --stop_stage "$1"
+}
+
+# queue_decoding SET AFTER: the parts and the merge of the experiment that is set.
+queue_decoding() {
+    local name=$label.$1 out=$exp/$decode_name/$1
+    decoding "$1"
+    queue decode "decode.$name" "$out/log/decode.JOB.log" "$2" --array "$nj" -- \
+        "$here/decode.sh" "${decode[@]}" --part JOB
+    queue decode "merge.$name" "$out/log/merge.log" "$id" -- \
+        "$here/decode.sh" "${decode[@]}" --part merge
+}
+
+[ "$stage" -le 3 ] || require "dump/$train_set/$dump_scp" 3
+[ "$stage" -le 5 ] || require "$token_list" 5
+[ "$stage" -le 10 ] || require "$statsdir/valid/text_shape.$token_type" 10
+variables=(cmd_backend=local)
+for name in ${job_variables:-}; do
+    [ -z "${!name:-}" ] || variables+=("$name=${!name}")
+done
+
+queue_stage 1 data other ""
+queue_stage 3 format format "$id" --cpus_per_task "$nj"
+queue_stage 5 tokens other "$id"
+tokens=$id with_lm=
+if [ "$use_lm" = true ]; then
+    queue_stage 6 lm_stats stats "$tokens"
+    queue_stage 7 lm lm "$id" --gpus_per_task "$ngpu"
+    with_lm=$id
+fi
+queue_stage 10 stats stats "$tokens"
+statistics=$id decoded=
+for algorithm in $distopt; do
+    experiment "$algorithm"
+    id=$statistics
+    if chosen 11; then
+        training
+        queue train "train.$label" "$exp/train.log" "$statistics" \
+            --tasks "$learners" --gpus_per_task "$ngpu" -- "$python" "${train[@]}"
+    fi
+    trained=$id
+    for name in $test_sets; do
+        id=$trained
+        if chosen 12; then
+            queue_decoding "$name" "$trained${with_lm:+,$with_lm}"
+        fi
+        decoded+=${decoded:+,}$id
+    done
+done
+queue_stage 13 score other "$decoded"
+log "to end them all: scancel ${queued[*]}"

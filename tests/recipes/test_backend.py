@@ -1,0 +1,170 @@
+"""cmd_backend=slurm in a recipe, as far as it needs no Slurm; stopping on request."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.toy_recipe import ROOT, Recipe
+
+GOLDEN = Path(__file__).parent / "golden"
+SLURM = {"cmd_backend": "slurm", "STUB_REAL": "slurm"}
+SETTINGS = """\
+partition: cpu
+train: {partition: gpu, tasks_per_node: 4}
+decode: {time: 60}
+"""
+DRY_RUNS = {
+    "dry_run": ["--distopt", "none adpsgd", "--nlearners", "6"],
+    "submit_all": [
+        *("--submit_all", "true", "--distopt", "none adpsgd", "--use_lm", "true"),
+        *("--test_sets", "test more", "--nlearners", "6", "--ngpu", "1", "--nj", "3"),
+    ],
+}
+
+SHOWN = re.compile(
+    r"#+ (job|stage|to end|exp/)|srun |    (-|env |/)"
+    r"|#SBATCH --(?!chdir|open-mode|export|signal|kill-on)"
+)
+
+
+@pytest.fixture
+def slurm(recipe: Recipe) -> Recipe:
+    """A recipe with settings for Slurm, and a language model."""
+    (recipe.directory / "conf" / "slurm.yaml").write_text(SETTINGS)
+    (recipe.directory / "conf" / "lm.yaml").write_text("lm: seq_rnn\n")
+    return recipe
+
+
+def outline(text: str, recipe: Recipe) -> str:
+    """Return what batch scripts ask for and run, without what is in all of them."""
+    lines = [line for line in text.splitlines(keepends=True) if SHOWN.match(line)]
+    shown = "".join(lines)
+    places = {recipe.directory: "RECIPE", recipe.environment["PYTHON"]: "python"}
+    places |= {recipe.directory.parents[2]: "ROOT", ROOT: "ROOT"}
+    for place, name in places.items():
+        shown = shown.replace(str(place), name)
+    return shown
+
+
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_dry_run(name: str, slurm: Recipe, tmp_path: Path) -> None:
+    """To accept new scripts: copy the file that the failure names over the golden."""
+    done = slurm.asr("--dry_run", "true", *DRY_RUNS[name], job_variables="", **SLURM)
+    assert (done.returncode, done.stderr) == (0, "")
+    found, golden = tmp_path / name, GOLDEN / f"{name}.txt"
+    found.write_text(outline(done.stdout, slurm))
+    assert found.read_text() == golden.read_text(), f"cp {found} {golden}"
+    assert {*slurm.modules()} == {"check", "slurm"}
+    for made in ("data", "dump", "exp"):
+        assert not (slurm.directory / made).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "message"),
+    [
+        ([], {}, "cmd_backend=slurm: sbatch is not on PATH; "),
+        (["--submit_all", "true"], {}, "cmd_backend=slurm: sbatch is not on PATH; "),
+        ([], {"SLURM_JOB_ID": "7"}, "cmd_backend=slurm inside job 7: submit from"),
+        ([], {"cmd_backend": "sge"}, "cmd_backend=sge is not known, expected local or"),
+        (["--slurm_config", "x"], {}, "x: no such file (in "),
+        (["--dry_run", "true"], {"cmd_backend": "local"}, "--dry_run shows jobs: it"),
+        (["--submit_all", "true"], {"cmd_backend": "local"}, "--submit_all needs cmd_"),
+        (
+            ["--submit_all", "true", "--dry_run", "true", "--slurm_config", "bad.yaml"],
+            {},
+            "bad.yaml:1: unknown key 'nods'",
+        ),
+    ],
+)
+def test_refused_before_stage_1(
+    slurm: Recipe, options: list[str], variables: dict[str, str], message: str
+) -> None:
+    path = path_of_programs(slurm, sbatch="SLURM_JOB_ID" in variables)
+    (slurm.directory / "bad.yaml").write_text("nods: 1\n")
+    done = slurm.asr(*options, **{**SLURM, "PATH": path, **variables})
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].startswith(f"error: {message}")
+    assert not (slurm.directory / "data").exists()
+
+
+def path_of_programs(recipe: Recipe, sbatch: bool) -> str:
+    """Return a PATH without Slurm, except for a `sbatch` that refuses the third job."""
+    programs = recipe.directory / "bin"
+    programs.mkdir()
+    for name in PROGRAMS:
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    if sbatch:
+        for name, text in FAKE_SLURM.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+    return str(programs)
+
+
+PROGRAMS = ("awk", "basename", "bash", "cat", "date", "dirname", "env", "grep", "mkdir")
+PROGRAMS += ("mv", "rm", "sed", "sh", "sleep", "sort", "tail", "wc")
+FAKE_SLURM = {
+    "sbatch": "echo x >>jobs; n=$(wc -l <jobs); [ $n -lt 3 ] && echo 10$n && exit\n"
+    "echo 'sbatch: error: no more jobs' >&2; exit 1",
+    "scancel": 'echo "$@" >cancelled',
+    "scontrol": "exit 1",
+}
+
+
+def test_a_recipe_is_queued_as_a_whole_or_not_at_all(slurm: Recipe) -> None:
+    path = path_of_programs(slurm, sbatch=True)
+    done = slurm.asr("--submit_all", "true", **{**SLURM, "PATH": path})
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: exp/log/tokens.sbatch: Slurm refused the job: no more jobs",
+        "error: toy.tokens was not submitted; cancelled: 101 102",
+    ]
+    assert (slurm.directory / "cancelled").read_text() == "101 102\n"
+
+
+def test_queued_stages_need_what_is_not_queued(slurm: Recipe) -> None:
+    path = path_of_programs(slurm, sbatch=True)
+    options = ("--submit_all", "true", "--stage", "11")
+    done = slurm.asr(*options, **{**SLURM, "PATH": path})
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: dump/train/wav.scp is missing: run from stage 3 (--stage 3)\n",
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["none", "adpsgd"])
+def test_stopped_on_request(recipe: Recipe, algorithm: str) -> None:
+    assert recipe.asr("--stop_stage", "10").returncode == 0
+    options = ("--stage", "11", "--distopt", algorithm)
+    done = recipe.asr(*options, STUB_STOP="asr_train")
+    exp = f"exp/asr_{algorithm}_{1 if algorithm == 'none' else 2}"
+    assert (done.returncode, done.stderr) == (
+        75,
+        f"training {exp} was stopped on request; "
+        "the same command again goes on from there\n",
+    )
+    assert recipe.asr(*options).returncode == 0
+
+
+def test_parts_of_a_decoding(recipe: Recipe) -> None:
+    """As the jobs of an array run them: by themselves, some with nothing to do."""
+    assert recipe.asr("--stop_stage", "11").returncode == 0
+    script = str(ROOT / "local" / "decode.sh")
+    options = ["--exp", "exp/asr_adpsgd_2", "--data", "dump/test", "--out", "out"]
+    options += ["--nj", "3", "--part"]
+    for part in ("3", "1"):
+        done = recipe.run(script, *options, part)
+        assert done.returncode == 0, done.stderr
+    assert "part 3 has no utterances" in recipe.run(script, *options, "3").stdout
+    done = recipe.run(script, *options, "merge")
+    assert done.returncode != 0
+    assert not (recipe.directory / "out" / "text").exists()
+    assert recipe.run(script, *options, "2").returncode == 0
+    assert recipe.run(script, *options, "merge").returncode == 0
+    assert (recipe.directory / "out" / "text").read_text() == (
+        "a-1 one two\nb-2 three\n"
+    )
+    # A part that runs again takes away a result that is no longer whole.
+    assert recipe.run(script, *options, "1").returncode == 0
+    assert not (recipe.directory / "out" / "text").exists()
+    assert recipe.run(script, *options, "x").returncode == 2

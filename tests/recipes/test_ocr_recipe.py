@@ -1,0 +1,218 @@
+"""Text lines through asr.sh, and the data of the mini_ocr and iam recipes."""
+
+import os
+import shutil
+
+import pytest
+
+from espnet_distopt.data.iam import image_of
+from espnet_distopt.data.kaldi_dir import read_table
+from tests.data.line_files import save
+from tests.recipes.toy_recipe import ROOT, Recipe
+
+MINI, IAM = (ROOT / "egs" / name / "ocr1" for name in ("mini_ocr", "iam"))
+REAL = "prepare_iam make_mini_ocr format_lines make_tokens score_lines error_sheet"
+LINES = {
+    "a01-000u-00": "A|MOVE|to|stop",
+    "a01-000u-01": "them",
+    "b02-001-00": "yes",
+    "c03-003a-00": "nominating",
+    "c03-003a-01": "any|more",
+}
+SETS = {
+    "trainset.txt": "a01-000u",
+    "validationset1.txt": "b02-001",
+    "validationset2.txt": "b02-002",
+    "testset.txt": "c03-003a",
+}
+OPTIONS = ["--feats_type", "lines", "--token_type", "char", "--distopt", "none"]
+
+
+@pytest.fixture
+def iam(recipe: Recipe) -> Recipe:
+    """The toy recipe with the data.sh and the model of iam; `archives` is its tree."""
+    (recipe.directory / "conf" / "lm.yaml").write_text("seed: 0\n")
+    root = recipe.directory / "archives"
+    (root / "ascii").mkdir(parents=True)
+    numbers = "ok 154 19 408 746 1661 89"
+    lines = "".join(f"{line} {numbers} {text}\n" for line, text in LINES.items())
+    (root / "ascii" / "lines.txt").write_text(lines)
+    (root / "ascii" / "forms.txt").write_text(
+        "a01-000u 000 2\nb02-001 001 2\nc03-003a 002 2\n"
+    )
+    for name, form in SETS.items():
+        (root / name).write_text(f"{form}\n")
+    for line in LINES:
+        save(image_of(root, line))
+    for name in ("cmd.sh", "local/data.sh", "conf/train.yaml"):
+        shutil.copy(IAM / name, recipe.directory / name)
+    variables = {"IAM": str(root), "STUB_REAL": REAL}
+    return Recipe(recipe.directory, {**recipe.environment, **variables})
+
+
+def test_iam_from_archives_to_table(iam: Recipe) -> None:
+    done = iam.asr(*OPTIONS, "--halves", "first=-00$")
+    assert done.returncode == 0, done.stderr
+    assert iam.modules() == [
+        *["check", "prepare_iam", *["format_lines"] * 3, "make_tokens"],
+        *["ocr_train", "ocr_train", "ocr_inference", "ocr_inference"],
+        *["score_lines", "error_sheet", "wer_report"],
+    ]
+    decoded = iam.directory / "exp" / "ocr_none_1" / "decode" / "test"
+    assert read_table(decoded / "text", str) == {
+        "002-c03-003a-00": "nominating",
+        "002-c03-003a-01": "any more",
+    }
+    assert (decoded / "errors.png").exists() and (decoded / "unfit").exists()
+    report = (iam.directory / "RESULTS.md").read_text()
+    assert (
+        "| CER first (jiwer) | CER all (jiwer) | WER first (jiwer) | WER all (jiwer) |"
+    ) in report
+    assert "| ocr_none_1 | - | - | - | - | 0.0 | 0.0 " in report
+
+
+@pytest.mark.parametrize(
+    ("line_feats", "expected"),
+    [("ark", "feats.scp,speech,kaldi_ark"), ("raw", "images.scp,speech,line_image_40")],
+)
+def test_features(iam: Recipe, line_feats: str, expected: str) -> None:
+    done = iam.asr(*OPTIONS, "--line_feats", line_feats, "--stop_stage", "11")
+    assert done.returncode == 0, done.stderr
+    formats = [call[2:] for call in iam.calls() if "format_lines" in call[1]]
+    options = ["--nj", "2", "--height", "40", "--feats", line_feats]
+    assert formats == [
+        ["data/train", "dump/train", *options],
+        ["data/dev", "dump/dev", *options],
+        ["data/test", "dump/test", *options, "--keep_all"],
+    ]
+    statistics, training = (call for call in iam.calls() if "ocr_train" in call[1])
+    for call in (statistics, training):
+        assert f"dump/train/{expected}" in call and f"dump/dev/{expected}" in call
+    assert training[training.index("--normalize") + 1] == "none"
+
+
+def test_learners_and_language_model(iam: Recipe) -> None:
+    (iam.directory / "conf" / "decode.yaml").write_text("search: prefix_beam\n")
+    options = [*OPTIONS[:-1], "bmuf_adam", "--nlearners", "2"]
+    done = iam.asr(*options, "--use_lm", "true", "--stop_stage", "12")
+    assert done.returncode == 0, done.stderr
+    [launch] = [call for call in iam.calls() if "torch.distributed.run" in call]
+    assert launch[:8] == [
+        *["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+        *["-m", "espnet_distopt.bin.ocr_train", "--distopt"],
+    ]
+    decodings = [call for call in iam.calls() if "ocr_inference" in call[1]]
+    assert all(call[call.index("--lm") + 1] == "exp/lm_char" for call in decodings)
+    assert (iam.directory / "exp/ocr_bmuf_adam_2/decode_lm/test/text").exists()
+
+
+def test_failed_decoding_leaves_no_text(iam: Recipe) -> None:
+    assert iam.asr(*OPTIONS, "--stop_stage", "11").returncode == 0
+    text = iam.directory / "exp/ocr_none_1/decode/test/text"
+    text.parent.mkdir(parents=True)
+    text.write_text("an earlier one\n")
+    done = iam.asr(*OPTIONS, "--stage", "12", STUB_FAIL="ocr_inference")
+    assert done.returncode == 1
+    assert "error: decoding dump/test failed (exit code 1): Runtime" in done.stderr
+    assert not text.exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "missing", "earlier"),
+    [
+        (3, "data/train/images.scp", 1),
+        (10, "dump/train/feats.scp", 3),
+        (12, "exp/ocr_none_1/valid.loss.ave.pth", 11),
+        (13, "exp/ocr_none_1/decode/test/text", 12),
+    ],
+)
+def test_stage_without_what_it_needs(
+    iam: Recipe, stage: int, missing: str, earlier: int
+) -> None:
+    done = iam.asr(*OPTIONS, "--stage", str(stage))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: {missing} is missing: run from stage {earlier} (--stage {earlier})\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--feats_type", "fbank"), "--feats_type fbank: expected raw or lines"),
+        (("--line_feats", "png"), "--line_feats png: expected ark or raw"),
+        (("--ngram_file", "x"), "x: no such file"),
+        (("--use_lm", "true"), "--use_lm needs 'search: prefix_beam' in conf/decode."),
+        (
+            ("--speed_perturb_factors", "0.9"),
+            "--speed_perturb_factors and --ngram_file are for speech, not for lines",
+        ),
+        (
+            ("--train_config", "conf/decode.yaml"),
+            "conf/decode.yaml: expected input_size, the height of the lines",
+        ),
+    ],
+)
+def test_bad_option(iam: Recipe, options: tuple[str, str], message: str) -> None:
+    done = iam.asr(*OPTIONS, *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
+    assert iam.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", "IAM is not set: IAM=/path must have lines.tgz and ascii.tgz unpacked"),
+        ("/no/such/place", "IAM=/no/such/place: no such directory"),
+        ("conf", "conf: expected ascii/lines.txt or xml/*.xml, unpacked from asc"),
+    ],
+)
+def test_without_iam(iam: Recipe, place: str, message: str) -> None:
+    if place == "conf":
+        for name in SETS:
+            shutil.copy(iam.directory / "archives" / name, iam.directory / "conf")
+    done = iam.asr(*OPTIONS, IAM=place)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
+    assert not (iam.directory / "data").exists()
+
+
+def test_mini_ocr_makes_its_lines(recipe: Recipe) -> None:
+    script = str(MINI / "local" / "data.sh")
+    sizes = [
+        f"--{s}_{kind}" for s in ("train", "dev") for kind in ("printed", "digits")
+    ]
+    options = [word for size in sizes for word in (size, "2")]
+    options += ["--test_printed", "2", "--test_digits", "2", "--nj", "1"]
+    stale = recipe.directory / "data" / "train" / "stale"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    done = recipe.run(script, *options, STUB_REAL=REAL)
+    assert (done.returncode, done.stderr) == (0, "")
+    texts = read_table(recipe.directory / "data" / "test" / "text", str)
+    parts = sorted(line.split("-")[1] for line in texts)
+    assert parts == ["digits"] * 2 + ["known"] * 2 + ["unseen"] * 2
+    for name, count in (("train", 4), ("dev", 4), ("test", 6)):
+        images = read_table(recipe.directory / "data" / name / "images.scp", str)
+        assert len(images) == count
+        assert all((recipe.directory / image).exists() for image in images.values())
+    assert not stale.exists()
+    assert sorted(os.listdir(recipe.directory / "data")) == ["dev", "test", "train"]
+
+
+def test_recipes_share_their_configurations() -> None:
+    for recipe, train in ((IAM, "cnn_blstm.yaml"), (MINI, "cnn_blstm_small.yaml")):
+        conf = recipe / "conf"
+        assert (conf / "train.yaml").resolve() == ROOT / "conf" / train
+        assert (conf / "decode.yaml").resolve() == ROOT / "conf" / "decode_ocr.yaml"
+        assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt"
+
+
+def test_no_passwords_and_no_downloads() -> None:
+    for path in (*IAM.rglob("*.sh"), *MINI.rglob("*.sh")):
+        text = path.read_text()
+        assert not any(word in text for word in ("wget", "curl", "password"))
+        assert str(ROOT) not in text
