@@ -4,10 +4,10 @@ The CNN-DBLSTM shape of OCR models. A line comes as (columns, height) of ink, 0 
 there is paper. The convolutions halve the height several times and the width once or
 twice; what is left of a column is one frame of the BLSTM.
 
-The output of a line does not depend on the batch it is in: before and behind each convolution
-all that lies beyond a line's own end is set back to 0, which is what the zero padding of a
-convolution at the end of an unpadded line is. In training BatchNorm counts the padding,
-which looks to it like paper.
+The output of a line does not depend on the batch it is in: before and behind each
+convolution all that lies beyond a line's own end is set back to 0, which is what the
+zero padding of a convolution at the end of an unpadded line is. In training BatchNorm
+counts the padding, which looks to it like paper.
 """
 
 from typing import NamedTuple
