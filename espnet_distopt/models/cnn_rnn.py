@@ -20,6 +20,9 @@ from torch.nn import functional
 from espnet_distopt.errors import InputError
 from espnet_distopt.models.padded_rnn import PaddedRNNEncoder
 
+WIDTHS = 32
+"""Batches are padded to a multiple of so many columns."""
+
 
 class Block(NamedTuple):
     """Convolutions of 3x3, each with BatchNorm and ReLU, then a maximum over a window.
@@ -138,10 +141,13 @@ class CNNRNNEncoder(AbsEncoder):
             )
         x = xs_pad[:, None, : int(ilens.max())]  # as an image of one channel
         x = _masked(x, ilens)
+        # oneDNN and cuDNN keep a plan for each shape that they meet: let them be few.
+        x = functional.pad(x, (0, 0, 0, -x.size(2) % WIDTHS))
         # On CPU, oneDNN is faster with the channels inside.
         x = x.contiguous(memory_format=torch.channels_last)
         for layer in self.cnn:
             x, ilens = layer(x, ilens)
+        x = x[:, :, : int(ilens.max())]
         batch, channels, columns, height = x.shape
         x = x.permute(0, 2, 3, 1).reshape(batch, columns, height * channels)
         y, ilens, _ = self.rnn(x, ilens)
