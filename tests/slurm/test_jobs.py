@@ -28,6 +28,8 @@ def start(name: str, *options: str, command: tuple[str, ...]) -> subprocess.Pope
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        # a runner in the background of a shell ignores it, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
