@@ -60,7 +60,9 @@ def test_ctrl_c_ends_all_processes_and_leaves_a_state_that_resumes(
         if not group_is_empty(endless.pid):
             os.killpg(endless.pid, signal.SIGKILL)
     assert is_whole(exp / "checkpoint.pth") or is_whole(exp / "distopt/checkpoint.pth")
-    done = max(int(p.name.split(".")[1][:-5]) for p in exp.glob("distopt/learner0.*"))
+    done = max(
+        int(p.name.split(".")[1][:-5]) for p in exp.glob("distopt/learner0.*epoch.pth")
+    )
     again = start([*options, "--max_epoch", str(done + 1)], log)
     assert again.wait(90) == 0, log.read_text()
     assert "The training was resumed using" in log.read_text()
