@@ -11,7 +11,7 @@ import re
 import struct
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,11 +69,11 @@ def read_wav(location: str) -> tuple[int, Samples]:
     return rate, samples
 
 
-class WavArkWriter:
-    """Writes wavs into an ark: `ark[key] = (rate, samples)`, samples of shape (time,).
+class ArkWriter:
+    """An ark that is being written: what all kinds of arks have in common.
 
     Attributes:
-        locations: where each wav lies, as a `wav.scp` tells it.
+        locations: where each entry lies, as an `scp` file tells it.
     """
 
     def __init__(self, path: Path, named: Path | None = None) -> None:
@@ -88,15 +88,13 @@ class WavArkWriter:
         self._save = ark_library().save_ark
         self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
 
-    def __setitem__(self, key: str, wav: tuple[int, Samples]) -> None:
-        rate, samples = wav
-        if samples.dtype != np.int16 or samples.ndim != 1:
-            raise TypeError(f"{key}: expected 16-bit mono, got {samples.dtype}")
+    def _append(self, key: str, value: Any, **how: Any) -> None:
+        """Write an entry; `how` are the library's options for its kind."""
         offset = self._file.tell() + len(f"{key} ".encode())
-        self._save(self._file, {key: (rate, samples)}, write_function="soundfile")
+        self._save(self._file, {key: value}, **how)
         self.locations[key] = f"{self._named}:{offset}"
 
-    def __enter__(self) -> "WavArkWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -106,6 +104,16 @@ class WavArkWriter:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+
+
+class WavArkWriter(ArkWriter):
+    """Writes wavs: `ark[key] = (rate, samples)`, samples of shape (time,)."""
+
+    def __setitem__(self, key: str, wav: tuple[int, Samples]) -> None:
+        rate, samples = wav
+        if samples.dtype != np.int16 or samples.ndim != 1:
+            raise TypeError(f"{key}: expected 16-bit mono, got {samples.dtype}")
+        self._append(key, (rate, samples), write_function="soundfile")
 
 
 def _wav_offset(file: BinaryIO, offset: int) -> int:

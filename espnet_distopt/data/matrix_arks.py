@@ -1,55 +1,24 @@
 """Kaldi arks of matrices in one byte a value, through kaldiio or omniio."""
 
-from pathlib import Path
-from types import TracebackType
-
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.data.arks import ark_library
+from espnet_distopt.data.arks import ArkWriter, ark_library
 from espnet_distopt.errors import InputError
 
 _ONE_BYTE_ZERO_TO_ONE = 7  # Kaldi's compression method for values in [0, 1]
 
 
-class MatrixArkWriter:
+class MatrixArkWriter(ArkWriter):
     """Writes matrices of values in [0, 1]: `ark[key] = matrix`.
 
     A value is stored in steps of 1/255, one byte each; readers see float32.
-
-    Attributes:
-        locations: where each matrix lies, as a `feats.scp` tells it.
     """
-
-    def __init__(self, path: Path, named: Path | None = None) -> None:
-        """Open the ark.
-
-        Args:
-            path: file to write.
-            named: name that the locations give it, if it is to be renamed.
-        """
-        self.locations: dict[str, str] = {}
-        self._named = named or path
-        self._save = ark_library().save_ark
-        self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
 
     def __setitem__(self, key: str, matrix: NDArray[np.float32]) -> None:
         if matrix.ndim != 2 or not 0 <= matrix.min() <= matrix.max() <= 1:
             raise ValueError(f"{key}: expected a matrix of values in [0, 1]")
-        offset = self._file.tell() + len(f"{key} ".encode())
-        self._save(self._file, {key: matrix}, compression_method=_ONE_BYTE_ZERO_TO_ONE)
-        self.locations[key] = f"{self._named}:{offset}"
-
-    def __enter__(self) -> "MatrixArkWriter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+        self._append(key, matrix, compression_method=_ONE_BYTE_ZERO_TO_ONE)
 
 
 def read_matrix(location: str) -> NDArray[np.float32]:
