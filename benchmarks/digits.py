@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from espnet_distopt.data.arks import Samples, WavArkWriter
+from espnet_distopt.data.files.whole_directory import whole_directory
 from espnet_distopt.data.fsdd import (
     SAMPLE_RATE,
     SPEAKERS,
@@ -17,7 +17,8 @@ from espnet_distopt.data.fsdd import (
     deal,
     read_recordings,
 )
-from espnet_distopt.data.kaldi_dir import whole_directory, write_table
+from espnet_distopt.data.kaldi.arks import Samples, WavArkWriter
+from espnet_distopt.data.kaldi.tables import write_table
 from espnet_distopt.espnet.simulated import EspnetProblem
 
 ROOT = Path(__file__).parent.parent

@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.data.kaldi_dir import read_table
-from espnet_distopt.data.places import read_places
-from espnet_distopt.data.tokens import SPACE
+from espnet_distopt.data.kaldi.places import read_places
+from espnet_distopt.data.kaldi.tables import read_table
+from espnet_distopt.data.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
 
 
@@ -59,7 +59,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
             raise InputError(f"{needed}: no such file")
 
     # Late: ESPnet is slow to import.
-    from espnet_distopt.data.ctm import write_ctm
+    from espnet_distopt.data.hub5.ctm import write_ctm
     from espnet_distopt.espnet.alignment import align
     from espnet_distopt.espnet.ctc_model import CTCModel
 

@@ -37,9 +37,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Make the corpus and print a summary."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.data.mini_plan import Sizes
-    from espnet_distopt.data.mini_swbd import as_sets, make_corpus
-    from espnet_distopt.data.speech_set import summarize
+    from espnet_distopt.data.kaldi.speech_set import summarize
+    from espnet_distopt.data.mini_swbd.corpus import as_sets, make_corpus
+    from espnet_distopt.data.mini_swbd.plan import Sizes
 
     started = time.monotonic()
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from espnet_distopt.config import read_yaml
-from espnet_distopt.data.kaldi_dir import read_table, write_table
+from espnet_distopt.data.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
 
 _PROGRESS_SECONDS = 10.0

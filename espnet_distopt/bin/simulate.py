@@ -185,7 +185,7 @@ def _new_results(out: Path | None) -> AbstractContextManager[Path | None]:
     """Give the directory that becomes `out` if all goes well."""
     if out is None:
         return nullcontext()
-    from espnet_distopt.data.kaldi_dir import whole_directory
+    from espnet_distopt.data.files.whole_directory import whole_directory
 
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError("--out needs matplotlib: pip install matplotlib")

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.data.arks import Samples, WavArkWriter
-from espnet_distopt.data.kaldi_dir import DataDir, whole_directory
-from espnet_distopt.data.recordings import open_recording
+from espnet_distopt.data.audio.recordings import open_recording
+from espnet_distopt.data.files.whole_directory import whole_directory
+from espnet_distopt.data.kaldi.arks import Samples, WavArkWriter
+from espnet_distopt.data.kaldi.directory import DataDir
 from espnet_distopt.errors import InputError
 
 URL = "https://github.com/Jakobovski/free-spoken-digit-dataset"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.data.tokens import SPACE
+from espnet_distopt.data.kaldi.tokens import SPACE
 
 WORD_START = "▁"
 """Starts the first piece of each word (sentencepiece)."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from espnet_distopt.data.arks import read_wav
-from espnet_distopt.data.ctm import Word
-from espnet_distopt.data.places import Place
+from espnet_distopt.data.hub5.ctm import Word
+from espnet_distopt.data.kaldi.arks import read_wav
+from espnet_distopt.data.kaldi.places import Place
 from espnet_distopt.data.word_times import TimedWord, time_words
 from espnet_distopt.espnet.ctc_model import CTCModel
 

@@ -13,8 +13,8 @@ import numpy as np
 from espnet2.train.dataset import DATA_TYPES
 from numpy.typing import NDArray
 
-from espnet_distopt.data.kaldi_dir import read_table
-from espnet_distopt.data.line_images import line_features, read_image
+from espnet_distopt.data.kaldi.tables import read_table
+from espnet_distopt.data.lines.images import line_features, read_image
 from espnet_distopt.errors import InputError
 
 _PREFIX = "line_image_"

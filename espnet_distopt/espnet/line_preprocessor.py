@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from espnet_distopt.data.line_augmentation import LineAugmentation
+from espnet_distopt.data.lines.augmentation import LineAugmentation
 
 Arrays = dict[str, Any]
 """ESPnet's arrays (or texts) of an utterance by name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from espnet_distopt.data.line_images import UnfitLine
+from espnet_distopt.data.lines.images import UnfitLine
 from espnet_distopt.errors import InputError
 from espnet_distopt.models.padded_rnn import pad_rnn_encoders
 

@@ -20,7 +20,7 @@ from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str2bool
 
 from espnet_distopt.algorithms.options import configure
-from espnet_distopt.data.line_augmentation import LineAugmentation
+from espnet_distopt.data.lines.augmentation import LineAugmentation
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet import line_data  # noqa: F401 (registers the data type)
 from espnet_distopt.espnet.line_preprocessor import LinePreprocessor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import prepare_swbd
-from espnet_distopt.data.kaldi_dir import DataDir
+from espnet_distopt.data.kaldi.directory import DataDir
 from tests.bin.swbd_discs import FE, FSH, audio, write_discs
 
 TRANSCRIPT = "ms98/20/2002/sw2002A-ms98-a-trans.text"

@@ -19,7 +19,6 @@ import soundfile
 
 from espnet_distopt.bin.prepare_fsdd import main
 from espnet_distopt.data import fsdd
-from espnet_distopt.data.arks import Samples, read_wav
 from espnet_distopt.data.fsdd import (
     SPEAKERS,
     WORDS,
@@ -29,7 +28,8 @@ from espnet_distopt.data.fsdd import (
     join,
     prepare,
 )
-from espnet_distopt.data.kaldi_dir import DataDir
+from espnet_distopt.data.kaldi.arks import Samples, read_wav
+from espnet_distopt.data.kaldi.directory import DataDir
 from espnet_distopt.errors import InputError
 
 SETS = (

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from espnet_distopt.data.kaldi_dir import write_table
-from espnet_distopt.data.line_images import line_features, read_image
-from espnet_distopt.data.matrix_arks import MatrixArkWriter
+from espnet_distopt.data.kaldi.matrix_arks import MatrixArkWriter
+from espnet_distopt.data.kaldi.tables import write_table
+from espnet_distopt.data.lines.images import line_features, read_image
 
 HEIGHT = 16
 LETTERS = "abc "

@@ -10,15 +10,10 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
 from espnet_distopt.bin.ctc_align import main
-from espnet_distopt.data.arks import WavArkWriter, read_wav
-from espnet_distopt.data.ctm import Word, read_ctm
-from espnet_distopt.data.kaldi_dir import (
-    DataDir,
-    FileChannel,
-    Segment,
-    read_table,
-    write_table,
-)
+from espnet_distopt.data.hub5.ctm import Word, read_ctm
+from espnet_distopt.data.kaldi.arks import WavArkWriter, read_wav
+from espnet_distopt.data.kaldi.directory import DataDir, FileChannel, Segment
+from espnet_distopt.data.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment import align
 from espnet_distopt.espnet.ctc_model import CTCModel
@@ -198,7 +193,7 @@ def test_a_model_without_ctc(toy: Path) -> None:
 
 
 def test_words_end_with_the_audio() -> None:
-    from espnet_distopt.data.places import Place
+    from espnet_distopt.data.kaldi.places import Place
     from espnet_distopt.data.word_times import TimedWord
     from espnet_distopt.espnet.alignment import _place
 

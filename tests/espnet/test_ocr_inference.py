@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from espnet_distopt.bin.ocr_inference import main
-from espnet_distopt.data.kaldi_dir import read_table
+from espnet_distopt.data.kaldi.tables import read_table
 from espnet_distopt.espnet.ocr_inference import LineRecognizer, batches
 from espnet_distopt.espnet.ocr_inference_search import Decoding, greedy, prefix_beam
 from espnet_distopt.espnet.ocr_task import DistoptOCRTask
@@ -302,7 +302,7 @@ def write_bad_input(folder: Path) -> None:
     (folder / "beam.yaml").write_text("beam_size: 0\n")
     (folder / "search.yaml").write_text("search: best\n")
     (folder / "lm.yaml").write_text("search: prefix_beam\n")
-    from espnet_distopt.data.matrix_arks import MatrixArkWriter
+    from espnet_distopt.data.kaldi.matrix_arks import MatrixArkWriter
 
     for name in ("high", "empty", "other"):
         (folder / name).mkdir()

@@ -11,7 +11,7 @@ from PIL import Image
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.data.kaldi_dir import read_table
+from espnet_distopt.data.kaldi.tables import read_table
 from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.ocr_task import DistoptOCRTask

@@ -1,0 +1,1 @@
+"""Telephone speech in files: SPHERE, shorten, G.711; cutting it into utterances."""

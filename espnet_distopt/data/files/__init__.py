@@ -1,0 +1,1 @@
+"""Files of any corpus: reading text and XML, writing directories whole."""

@@ -1,0 +1,51 @@
+"""Writes a directory whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+
+
+@contextmanager
+def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
+    """Give a new directory that takes the place of `path` if the body succeeds.
+
+    If the body fails or is interrupted, `path` is as it was and nothing is left over.
+
+    Args:
+        path: may exist if it is empty or holds the file `marker`.
+        marker: name of a file that the body writes, by which a later run knows that
+            the directory is its own to replace.
+
+    Raises:
+        InputError: `path` holds something else, or cannot be written.
+    """
+    try:
+        _check_replaceable(path, marker)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            new = temporary / "new"
+            new.mkdir()
+            yield new
+            if path.exists():
+                os.replace(path, temporary / "old")
+            os.replace(new, path)
+        finally:
+            shutil.rmtree(temporary)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _check_replaceable(path: Path, marker: str) -> None:
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file, expected a directory or nothing")
+    if path.is_dir() and any(path.iterdir()) and not (path / marker).exists():
+        raise InputError(
+            f"{path} is not empty and has no {marker}, so it is not replaced: "
+            "move it away or choose another directory"
+        )

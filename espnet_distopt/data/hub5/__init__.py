@@ -1,0 +1,1 @@
+"""The files of NIST's Hub5 evaluations: PEM, STM, GLM, CTM."""

@@ -1,0 +1,1 @@
+"""Kaldi data directories and arks."""

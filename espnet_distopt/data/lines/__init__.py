@@ -1,0 +1,1 @@
+"""Text lines: images and their texts, as users or IAM bring them."""

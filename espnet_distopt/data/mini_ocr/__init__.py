@@ -1,0 +1,1 @@
+"""A synthetic corpus of text lines: printed, and handwritten digits."""

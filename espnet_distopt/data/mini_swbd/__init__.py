@@ -1,0 +1,1 @@
+"""A synthetic corpus of telephone speech, on discs as the LDC's."""
