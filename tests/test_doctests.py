@@ -5,8 +5,21 @@ import importlib
 
 import pytest
 
+MODULES = [
+    "data.files.xml",
+    "data.lines.augmentation",
+    "data.lines.iam",
+    "data.lines.sets",
+    "data.mini_ocr.texts",
+    "data.word_times",
+    "models.padded_rnn",
+    "session",
+    "topology",
+    "work_queue",
+]
 
-@pytest.mark.parametrize("name", ["session", "topology", "models.padded_rnn"])
+
+@pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     module = importlib.import_module(f"espnet_distopt.{name}")
     results = doctest.testmod(module)

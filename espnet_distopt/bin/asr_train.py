@@ -27,9 +27,7 @@ def get_parser() -> argparse.ArgumentParser:
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train."""
-    # With this option ESPnet itself reads Slurm's variables, a task for each node.
-    if "--dist_launcher" not in (sys.argv if cmd is None else cmd):
-        environment.apply()
+    environment.apply(cmd)
     DistoptASRTask.main(cmd=cmd)
 
 

@@ -3,31 +3,24 @@
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
+from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser of this command."""
-    parser = argparse.ArgumentParser(
-        description="Read every utterance of a Kaldi data directory and write a dump "
-        "directory: wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, "
-        "utt2num_samples.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = format_parser(
+        "Read every utterance of a Kaldi data directory and write a dump directory: "
+        "wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, utt2num_samples.",
+        keep_all="keep utterances of any duration and without words (for test sets)",
     )
-    parser.add_argument("source", type=Path, help="data directory, as data/train")
-    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
     parser.add_argument(
         "--min_seconds", type=float, default=0.1, help="drop shorter utterances"
     )
     parser.add_argument(
         "--max_seconds", type=float, default=20.0, help="drop longer utterances"
-    )
-    parser.add_argument(
-        "--keep_all",
-        action="store_true",
-        help="keep utterances of any duration and without words (for test sets)",
     )
     parser.add_argument(
         "--sample_rate", type=int, default=8000, help="rate the audio must have, Hz"
@@ -38,7 +31,6 @@ def get_parser() -> argparse.ArgumentParser:
         help='write each utterance at these speeds, as "0.9 1.0 1.1"; the limits hold '
         "for the copies",
     )
-    parser.add_argument("--nj", type=int, default=1, help="number of processes")
     return parser
 
 
@@ -60,7 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         sample_rate=args.sample_rate,
         factors=parse_factors(args.speed_factors),
         nj=args.nj,
-        progress=_Progress(),
+        progress=Progress("utterances", every=5000),
     )
     print(
         f"{args.target}: {formatted.utterances} utterances, "
@@ -68,18 +60,6 @@ def main(cmd: Sequence[str] | None = None) -> None:
     )
     for reason, count in sorted(formatted.dropped.items()):
         print(f"{args.target}: dropped {count} {reason}")
-
-
-class _Progress:
-    """Prints a line every 5000 utterances."""
-
-    def __init__(self) -> None:
-        self._next = 5000
-
-    def __call__(self, done: int, total: int) -> None:
-        if done >= self._next:
-            print(f"utterances: {done} of {total}", flush=True)
-            self._next = done - done % 5000 + 5000
 
 
 if __name__ == "__main__":

@@ -3,21 +3,21 @@
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
+from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser of this command."""
-    parser = argparse.ArgumentParser(
-        description="Read every line image of a data directory and write a dump "
-        "directory: feats.ark (or one a process) and feats.scp, or images.scp; text, "
-        "utt2spk, spk2utt, utt2num_frames, skipped.txt.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = format_parser(
+        "Read every line image of a data directory and write a dump directory: "
+        "feats.ark (or one a process) and feats.scp, or images.scp; text, utt2spk, "
+        "spk2utt, utt2num_frames, skipped.txt.",
+        keep_all="keep lines of any width and without text (for test sets); an image "
+        "that can't be read is then an error",
     )
-    parser.add_argument("source", type=Path, help="data directory, as data/train")
-    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
     parser.add_argument(
         "--height", type=int, default=32, help="pixels that a line is scaled to"
     )
@@ -28,13 +28,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="ark: write the features; raw: check the images, which are then decoded "
         "when they are needed",
     )
-    parser.add_argument(
-        "--keep_all",
-        action="store_true",
-        help="keep lines of any width and without text (for test sets); an image that "
-        "can't be read is then an error",
-    )
-    parser.add_argument("--nj", type=int, default=1, help="number of processes")
     return parser
 
 
@@ -53,7 +46,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         feats=args.feats,
         keep_all=args.keep_all,
         nj=args.nj,
-        progress=_Progress(),
+        progress=Progress("lines", every=5000),
     )
     print(
         f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "
@@ -62,18 +55,6 @@ def main(cmd: Sequence[str] | None = None) -> None:
     verb = "kept, though" if args.keep_all else "skipped"
     for reason, count in sorted(formatted.unfit.items()):
         print(f"{args.target}: {verb} {count}: {reason} (see skipped.txt)")
-
-
-class _Progress:
-    """Prints a line every 5000 lines of text."""
-
-    def __init__(self) -> None:
-        self._next = 5000
-
-    def __call__(self, done: int, total: int) -> None:
-        if done >= self._next:
-            print(f"lines: {done} of {total}", flush=True)
-            self._next = done - done % 5000 + 5000
 
 
 if __name__ == "__main__":

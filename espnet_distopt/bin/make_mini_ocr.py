@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
@@ -19,18 +21,11 @@ _SIZES = {
 
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser of this command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = corpus_parser(
+        __doc__,
+        out="directory to make: images, and the data directories train, dev and test",
+        sizes=_SIZES,
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="directory to make: images, and the data directories train, dev and test",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of everything")
-    parser.add_argument("--nj", type=int, default=2, help="number of processes")
     parser.add_argument(
         "--fonts",
         type=Path,
@@ -39,8 +34,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="more known fonts, files or directories; those that lack a character are "
         "left out",
     )
-    for name, (default, meaning) in _SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
     return parser
 
 
@@ -58,15 +51,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
     fonts, lacking = added_fonts(args.fonts, ALPHABET)
     for path in lacking:
         print(f"{path}: left out: a character of the texts is missing")
+    progress = Progress("lines", every=1000)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
-    sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, _progress)
+    sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
     print(summarize(sets))
-
-
-def _progress(done: int, total: int) -> None:
-    if done == total or done % 1000 == 0:
-        print(f"lines: {done} of {total}", flush=True)
 
 
 if __name__ == "__main__":

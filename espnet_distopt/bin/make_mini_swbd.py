@@ -3,8 +3,9 @@
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
+from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
@@ -18,18 +19,7 @@ _SIZES = {
 
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser of this command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="directory of the corpus"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of everything")
-    parser.add_argument("--nj", type=int, default=2, help="number of processes")
-    for name, (default, meaning) in _SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
-    return parser
+    return corpus_parser(__doc__, out="directory of the corpus", sizes=_SIZES)
 
 
 @one_line_errors
@@ -42,15 +32,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.data.mini_swbd.plan import Sizes
 
     started = time.monotonic()
+    progress = Progress("conversations", every=10)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
-    recorded = make_corpus(args.out, sizes, args.seed, args.nj, _progress)
+    recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
     print(summarize(as_sets(recorded)))
-
-
-def _progress(done: int, total: int) -> None:
-    if done == total or done % 10 == 0:
-        print(f"conversations: {done} of {total}", flush=True)
 
 
 if __name__ == "__main__":

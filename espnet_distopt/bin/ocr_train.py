@@ -29,7 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train."""
-    environment.apply()
+    environment.apply(cmd)
     DistoptOCRTask.main(cmd=cmd)
 
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import InputError, one_line_errors
 
 
@@ -50,15 +51,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)
         lines.write(args.out)
     else:
-        lines = write_pages(args.pages, args.out, args.writer, _progress)
+        progress = Progress("pages", every=50)
+        lines = write_pages(args.pages, args.out, args.writer, progress)
     print(summarize({args.out.name: lines}))
     if lines.skipped:
         print(f"{args.out / 'skipped.txt'} lists what was skipped, and why")
-
-
-def _progress(done: int, total: int) -> None:
-    if done == total or done % 50 == 0:
-        print(f"pages: {done} of {total}", flush=True)
 
 
 if __name__ == "__main__":

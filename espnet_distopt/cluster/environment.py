@@ -9,7 +9,8 @@ Slurm gives to every task.
 import os
 import re
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 
 from espnet_distopt.errors import InputError
 
@@ -18,16 +19,23 @@ FIRST_PORT, PORTS = 20000, 12000
 PORTS_OF_A_JOB = 16
 
 
-def apply() -> None:
+def apply(cmd: Sequence[str] | None = None) -> None:
     """Set the variables of `torch.distributed` in a step of several tasks.
 
-    Call it before anything reads them. Elsewhere, and where a launcher has set them
-    already, it changes nothing.
+    Call it before anything reads them. Elsewhere, where a launcher has set them
+    already, and with ESPnet's option `--dist_launcher`, it changes nothing: with that
+    option ESPnet itself reads Slurm's variables, a task for each node.
+
+    Args:
+        cmd: the command's arguments; `sys.argv` if None.
 
     Raises:
         InputError: rank 0 is not on the node from which the step was started, as with
             a bare `srun` on a login node.
     """
+    arguments = sys.argv[1:] if cmd is None else cmd
+    if any(each.partition("=")[0] == "--dist_launcher" for each in arguments):
+        return
     variables = from_slurm(os.environ)
     if variables.get("RANK") == "0" and not _is_here(variables["MASTER_ADDR"]):
         raise InputError(

@@ -13,13 +13,14 @@ from espnet_distopt.errors import InputError
 _Share = TypeVar("_Share")
 _Result = TypeVar("_Result")
 Work = Callable[[_Share, Callable[[int], None]], _Result]
-"""Does a share, and tells how far it is."""
+"""Does a share, and tells how many units more it has done."""
 
 
 def do_shares(
     work: Work[_Share, _Result],
     shares: Sequence[_Share],
-    progress: Callable[[int], None],
+    total: int,
+    progress: Callable[[int, int], None],
 ) -> list[_Result]:
     """Do each share in a process of its own (a single one: in this process).
 
@@ -29,7 +30,8 @@ def do_shares(
     Args:
         work: a function that a new process can import.
         shares: what each process does; can be pickled.
-        progress: gets what any of them tells.
+        total: units of work in all shares.
+        progress: is told how many units are done, of how many.
 
     Returns:
         The results, in the order of the shares.
@@ -38,8 +40,15 @@ def do_shares(
         InputError: a process was killed.
         InputError, OSError: what a share raised.
     """
+    done = 0
+
+    def add(units: int) -> None:
+        nonlocal done
+        done += units
+        progress(done, total)
+
     if len(shares) == 1:
-        return [work(shares[0], progress)]
+        return [work(shares[0], add)]
     # Spawned processes share no state with this one.
     context = multiprocessing.get_context("spawn")
     resource_tracker.ensure_running()  # start() would, and let Ctrl-C through
@@ -56,7 +65,7 @@ def do_shares(
                 child.start()
                 children.append(child)
                 sender.close()
-        return _collect(pipes, progress)
+        return _collect(pipes, add)
     finally:
         for child in children:
             child.terminate()
@@ -93,9 +102,7 @@ def _child(pipe: Connection, work: Work[_Share, _Result], share: _Share) -> None
         pipe.send(message)
 
 
-def _collect(
-    pipes: dict[Connection, int], progress: Callable[[int], None]
-) -> list[Any]:
+def _collect(pipes: dict[Connection, int], add: Callable[[int], None]) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     while pipes:
         for pipe in wait(list(pipes)):
@@ -110,7 +117,7 @@ def _collect(
             if kind == "error":
                 raise value
             if kind == "progress":
-                progress(value)
+                add(value)
             else:
                 results[pipes.pop(pipe)] = value
                 pipe.close()

@@ -10,6 +10,7 @@ import pytest
 from espnet_distopt.bin import prepare_swbd
 from espnet_distopt.data.kaldi.directory import DataDir
 from tests.bin.swbd_discs import FE, FSH, audio, write_discs
+from tests.refusal import error_of
 
 TRANSCRIPT = "ms98/20/2002/sw2002A-ms98-a-trans.text"
 DICTIONARY = "ms98/sw-ms98-dict.text"
@@ -302,12 +303,7 @@ def test_bad_discs(kind: str, discs: Path, capsys: pytest.CaptureFixture[str]) -
 
 def fails(command: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The command ends with one line, which has the message in it."""
-    with pytest.raises(SystemExit) as stopped:
-        prepare_swbd.main(command)
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert message in error
+    assert message in error_of(prepare_swbd.main, command, capsys)
 
 
 BAD_OPTIONS = {

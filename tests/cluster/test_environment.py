@@ -1,6 +1,7 @@
 """The variables of torch.distributed, from those of Slurm."""
 
 import os
+import sys
 
 import pytest
 from hypothesis import given
@@ -101,9 +102,25 @@ def test_rank_0_must_be_at_the_meeting_point(
     variables = step("2", rank=rank, SLURM_LAUNCH_NODE_IPADDR=address)
     monkeypatch.setattr(os, "environ", variables)
     if good:
-        environment.apply()
+        environment.apply([])
         assert variables["MASTER_ADDR"] == address
     else:
         with pytest.raises(InputError, match=r"rank 0 is not on 192\.0\.2\.1"):
-            environment.apply()
+            environment.apply([])
         assert "RANK" not in variables
+
+
+@pytest.mark.parametrize(
+    "options", [["--dist_launcher", "slurm"], ["--dist_launcher=slurm"]]
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_espnets_launcher_has_slurms_variables_to_itself(
+    options: list[str], given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = step("2", SLURM_LAUNCH_NODE_IPADDR="127.0.0.1")
+    monkeypatch.setattr(os, "environ", variables)
+    monkeypatch.setattr(sys, "argv", ["asr_train", *([] if given else options)])
+    environment.apply(["--seed", "1", *options] if given else None)
+    assert "RANK" not in variables
+    environment.apply(["--dist_launcher_of_ours", "slurm"])
+    assert variables["RANK"] == "0"

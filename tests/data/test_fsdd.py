@@ -31,6 +31,7 @@ from espnet_distopt.data.fsdd import (
 from espnet_distopt.data.kaldi.arks import Samples, read_wav
 from espnet_distopt.data.kaldi.directory import DataDir
 from espnet_distopt.errors import InputError
+from tests.refusal import error_of
 
 SETS = (
     DigitSet(name="train", strings=100, indices=range(2, 4)),
@@ -270,12 +271,7 @@ def test_bad_options_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FSDD", raising=False)
-    with pytest.raises(SystemExit) as stop:
-        main(options)
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert message in error
+    assert message in error_of(main, options, capsys)
 
 
 def test_command(

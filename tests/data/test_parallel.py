@@ -22,9 +22,12 @@ def double(share: int, progress: Callable[[int], None]) -> int:
 
 @pytest.mark.parametrize("shares", [[3], [0, 1, 2]])
 def test_results_in_the_order_of_the_shares(shares: list[int]) -> None:
-    told: list[int] = []
-    assert do_shares(double, shares, told.append) == [2 * share for share in shares]
-    assert sorted(told) == sorted([1] * len(shares) + shares)
+    told: list[tuple[int, int]] = []
+    total = len(shares) + sum(shares)
+    results = do_shares(double, shares, total, lambda *progress: told.append(progress))
+    assert results == [2 * share for share in shares]
+    assert told == sorted(told) and told[-1] == (total, total)
+    assert len(told) == 2 * len(shares)
 
 
 def forever(share: str, progress: Callable[[int], None]) -> None:
@@ -50,17 +53,17 @@ def forever(share: str, progress: Callable[[int], None]) -> None:
 )
 def test_one_failure_ends_all(share: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        do_shares(forever, ["forever", share], lambda done: None)
+        do_shares(forever, ["forever", share], 9, lambda done, total: None)
     assert multiprocessing.active_children() == []
 
 
 def test_interrupted() -> None:
-    def interrupt(done: int) -> None:
+    def interrupt(done: int, total: int) -> None:
         for child in multiprocessing.active_children():  # as a terminal does
             assert child.pid is not None
             os.kill(child.pid, signal.SIGINT)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        do_shares(forever, ["forever", "forever"], interrupt)
+        do_shares(forever, ["forever", "forever"], 9, interrupt)
     assert multiprocessing.active_children() == []

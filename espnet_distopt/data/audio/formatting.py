@@ -8,6 +8,7 @@ from pathlib import Path
 from espnet_distopt.data.audio.cutting import Cut, Limits, Share, Written, cut_share
 from espnet_distopt.data.audio.speed import prefix
 from espnet_distopt.data.files.whole_directory import whole_directory
+from espnet_distopt.data.kaldi.arks import ark_names
 from espnet_distopt.data.kaldi.directory import DataDir
 from espnet_distopt.data.kaldi.tables import write_table
 from espnet_distopt.data.parallel import do_shares
@@ -56,13 +57,6 @@ def format_data(
     data = DataDir.read(source)
     _refuse_copies(data, factors, source)
     words = {utt: " ".join(text.split()) for utt, text in data.text.items()}
-    done, total = 0, len(words) * len(factors)
-
-    def add(utterances: int) -> None:
-        nonlocal done
-        done += utterances
-        progress(done, total)
-
     written = Written()
     with whole_directory(target) as new:
         parts = _split(_cuts(data, words, source), nj)
@@ -75,9 +69,9 @@ def format_data(
                 factors=factors,
                 sample_rate=sample_rate,
             )
-            for part, name in zip(parts, _ark_names(len(parts)), strict=True)
+            for part, name in zip(parts, ark_names("wav", len(parts)), strict=True)
         ]
-        for each in do_shares(cut_share, shares, add):
+        for each in do_shares(cut_share, shares, len(words) * len(factors), progress):
             written.add(each)
         if not written.samples:
             reasons = (f"{count} {why}" for why, count in written.dropped.items())
@@ -123,12 +117,6 @@ def _split(files: Mapping[str, list[Cut]], nj: int) -> list[dict[str, list[Cut]]
         parts[before * nj // total][location] = cuts
         before += len(cuts)
     return [part for part in parts if part]
-
-
-def _ark_names(count: int) -> list[str]:
-    if count == 1:
-        return ["wav.ark"]
-    return [f"wav.{number}.ark" for number in range(1, count + 1)]
 
 
 def _write_tables(

@@ -156,3 +156,10 @@ def ark_library() -> ModuleType:
             if error.name not in ("kaldiio", "omniio", "omniio.kaldi"):
                 raise
     raise InputError("neither kaldiio nor omniio is installed: pip install omniio")
+
+
+def ark_names(stem: str, count: int) -> list[str]:
+    """Names of the arks of so many processes: `wav.ark`, or `wav.1.ark` and so on."""
+    if count == 1:
+        return [f"{stem}.ark"]
+    return [f"{stem}.{number}.ark" for number in range(1, count + 1)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from espnet_distopt.data.files.whole_directory import whole_directory
+from espnet_distopt.data.kaldi.arks import ark_names
 from espnet_distopt.data.kaldi.matrix_arks import MatrixArkWriter
 from espnet_distopt.data.kaldi.tables import write_table
 from espnet_distopt.data.lines.images import (
@@ -117,13 +118,6 @@ def format_lines(
     if source.resolve() == target.resolve():
         raise InputError(f"{target}: must be another directory than the source")
     data = LineDir.read(source)
-    done, total = 0, len(data.text)
-
-    def add(lines: int) -> None:
-        nonlocal done
-        done += lines
-        progress(done, total)
-
     written = Written()
     marker = FEATURES if feats == ARK else IMAGES
     with whole_directory(target, marker=_marker(target, marker)) as new:
@@ -131,7 +125,7 @@ def format_lines(
             Work(part, height, keep_all, (new / name, target / name) if name else None)
             for part, name in _split(data, source, nj, feats)
         ]
-        for each in do_shares(format_share, works, add):
+        for each in do_shares(format_share, works, len(data.text), progress):
             written.add(each)
         kept = LineDir(
             images=written.places,
@@ -212,11 +206,7 @@ def _split(
     ]
     nj = min(nj, len(lines))
     edges = [len(lines) * job // nj for job in range(nj + 1)]
-    names = [f"feats.{job}.ark" for job in range(1, nj + 1)]
-    if feats == RAW:
-        names = [""] * nj
-    elif nj == 1:
-        names = ["feats.ark"]
+    names = [""] * nj if feats == RAW else ark_names("feats", nj)
     return [
         (lines[start:end], name)
         for start, end, name in zip(edges[:-1], edges[1:], names, strict=True)

@@ -117,17 +117,11 @@ def make_corpus(
         if value < 1:
             raise InputError(f"--{name} is {value}, expected at least 1")
     plans = plan_corpus(sizes, seed, fonts)
-    done = 0
-
-    def add(lines: int) -> None:
-        nonlocal done
-        done += lines
-        progress(done, len(plans))
-
     with whole_directory(out, marker=MARKER) as new:
         for name in ("train", "dev", "test"):
             (new / "images" / name).mkdir(parents=True)
-        do_shares(draw_share, [Share(plans[job::nj], new) for job in range(nj)], add)
+        shares = [Share(plans[job::nj], new) for job in range(nj)]
+        do_shares(draw_share, shares, len(plans), progress)
         sets = {name: _line_dir(plans, name, out) for name in ("train", "dev", "test")}
         for name, lines in sets.items():
             lines.write(new / name)

@@ -7,6 +7,7 @@ import pytest
 
 from espnet_distopt.data.hub5.ctm import Word, read_ctm, write_ctm
 from espnet_distopt.errors import InputError
+from tests.refusal import refuses
 
 WORDS = [
     Word("en_4156", "A", 9.5, 0.25, "yeah"),
@@ -64,12 +65,12 @@ BAD_LINES = {
 @pytest.mark.parametrize("kind", BAD_LINES)
 def test_bad_lines(tmp_path, kind):
     line, message = BAD_LINES[kind]
-    (tmp_path / "ctm").write_text(f";; comment\na A 1.0 0.5 oh\n{line}\n")
-    with pytest.raises(InputError, match=f"ctm:3: {message}"):
-        read_ctm(tmp_path / "ctm")
+    text = f";; comment\na A 1.0 0.5 oh\n{line}\n"
+    refuses(read_ctm, tmp_path / "ctm", text, f"ctm:3: {message}")
 
 
 BAD_FILES = {
+    "missing": (None, "ctm: no such file"),
     "empty": (b"", "ctm: empty"),
     "blank": (b" \n\n", "ctm: empty"),
     "comments": (b";; only\n", "ctm: no words, only comments"),
@@ -80,14 +81,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_bad_files(tmp_path, kind):
     content, message = BAD_FILES[kind]
-    (tmp_path / "ctm").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read_ctm(tmp_path / "ctm")
-
-
-def test_missing_files(tmp_path):
-    with pytest.raises(InputError, match="ctm: no such file"):
-        read_ctm(tmp_path / "ctm")
+    refuses(read_ctm, tmp_path / "ctm", content, message)
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_ctm(tmp_path)
 

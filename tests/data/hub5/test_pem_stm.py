@@ -15,6 +15,7 @@ from espnet_distopt.data.hub5.stm import (
 )
 from espnet_distopt.data.mini_swbd.hub5 import STM_HEADER, glm_text, reference_text
 from espnet_distopt.errors import InputError
+from tests.refusal import refuses
 
 SPAN = Span("en_4156", "A", 301.85, 302.48)
 
@@ -65,12 +66,11 @@ BAD_LINES = {
 def test_bad_lines(tmp_path, read, kind):
     line, message = BAD_LINES[kind]
     text = f";; comment\na A a_A 9.00 12.00\na B a_B 9.00 12.00\n\n{line}\n"
-    (tmp_path / "file").write_text(text)
-    with pytest.raises(InputError, match=f"file:5: {message}"):
-        read(tmp_path / "file")
+    refuses(read, tmp_path / "file", text, f"file:5: {message}")
 
 
 BAD_FILES = {
+    "missing": (None, "file: no such file"),
     "empty": (b"", "file: empty"),
     "comments": (b";; only\n\n", "file: has comments only"),
     "latin1": (b";; x\na A a_A 1 2 caf\xe9\n", "file:2: expected UTF-8 .* iconv"),
@@ -82,11 +82,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("read", [read_pem, read_stm])
 def test_bad_files(tmp_path, read, kind):
     content, message = BAD_FILES[kind]
-    with pytest.raises(InputError, match="file: no such file"):
-        read(tmp_path / "file")
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read(tmp_path / "file")
+    refuses(read, tmp_path / "file", content, message)
 
 
 BAD_TEXTS = {
@@ -110,9 +106,8 @@ BAD_TEXTS = {
 @pytest.mark.parametrize("kind", BAD_TEXTS)
 def test_bad_texts(tmp_path, kind):
     text, message = BAD_TEXTS[kind]
-    (tmp_path / "stm").write_text(f"a A a_A 1.0 2.0 {text}\n")
-    with pytest.raises(InputError, match=f"stm:1: .*{message}"):
-        read_stm(tmp_path / "stm")
+    line = f"a A a_A 1.0 2.0 {text}\n"
+    refuses(read_stm, tmp_path / "stm", line, f"stm:1: .*{message}")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from espnet_distopt.bin.make_tokens import main
 from espnet_distopt.data.kaldi.tokens import by_count, make_tokens
 from espnet_distopt.errors import InputError
+from tests.refusal import error_of
 
 SENTENCES = [
     "the cat sat on the mat",
@@ -111,12 +112,8 @@ def test_bad_input_is_one_line(
     (tmp_path / "text").write_text(content)
     out = tmp_path / "out"
     options = ["--text", str(tmp_path / "text"), "--out", str(out)]
-    with pytest.raises(SystemExit) as stop:
-        main([*options, "--type", token_type, "--nbpe", str(nbpe)])
-    assert stop.value.code == 2
-    error = capfd.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert message in error
+    options += ["--type", token_type, "--nbpe", str(nbpe)]
+    assert message in error_of(main, options, capfd)
     assert not out.exists()
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from espnet_distopt.data.ldc.acronyms import read_acronyms
-from espnet_distopt.errors import InputError
+from tests.refusal import refuses
 
 DICTIONARY = """
 # word pronunciation
@@ -70,14 +70,11 @@ def test_names_of_all_letters(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "dict: no such file"),
-        (b"", "dict: empty"),
-        (b"IBM ay b iy eh m\nTV\n", "dict:2: expected a word and its phones"),
-        (b"IBM\xff ay\n", "dict:1: expected UTF-8"),
+        (None, ": no such file"),
+        (b"", ": empty"),
+        (b"IBM ay b iy eh m\nTV\n", ":2: expected a word and its phones"),
+        (b"IBM\xff ay\n", ":1: expected UTF-8"),
     ],
 )
 def test_bad_dictionaries(tmp_path, content, message):
-    if content is not None:
-        (tmp_path / "dict").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read_acronyms(tmp_path / "dict")
+    refuses(read_acronyms, tmp_path / "dict", content, f"dict{message}")

@@ -14,6 +14,7 @@ from espnet_distopt.data.lines.images import line_features
 from espnet_distopt.data.lines.sets import LineDir
 from espnet_distopt.errors import InputError
 from tests.data.lines.line_files import bars, data_dir, save
+from tests.refusal import error_of
 
 TEXTS = {f"ann-{number}": f"no. {number}" for number in range(5)}
 
@@ -140,11 +141,8 @@ def test_tests_need_every_image(
     source, target = data_dir(tmp_path, TEXTS), tmp_path / "dump"
     break_it, reason = UNREADABLE[name]
     break_it(tmp_path / "png" / "ann-2.png")
-    with pytest.raises(SystemExit) as stop:
-        main([str(source), str(target), "--keep_all"])
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.count("\n") == 1
-    assert f"error: {source / 'images.scp'}:3: ann-2: " in error and reason in error
+    error = error_of(main, [str(source), str(target), "--keep_all"], capsys)
+    assert error.startswith(f"{source / 'images.scp'}:3: ann-2: ") and reason in error
     assert not target.exists()
 
 
@@ -199,11 +197,8 @@ def test_bad_directories(
 ) -> None:
     source = data_dir(tmp_path, TEXTS)
     BAD[name][0](source)
-    with pytest.raises(SystemExit) as stop:
-        main([str(source), str(tmp_path / "dump")])
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.count("\n") == 1
-    assert error.startswith(f"error: {tmp_path}") and BAD[name][1] in error
+    error = error_of(main, [str(source), str(tmp_path / "dump")], capsys)
+    assert error.startswith(str(tmp_path)) and BAD[name][1] in error
     assert not (tmp_path / "dump").exists()
 
 
@@ -218,9 +213,8 @@ def test_bad_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = data_dir(tmp_path, TEXTS)
-    with pytest.raises(SystemExit):
-        main([str(source), str(tmp_path / "dump"), *options])
-    assert capsys.readouterr().err == f"error: {message}\n"
+    command = [str(source), str(tmp_path / "dump"), *options]
+    assert error_of(main, command, capsys) == message
 
 
 def test_onto_itself_or_somebody_elses(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from espnet_distopt.data.kaldi.tables import read_table
 from espnet_distopt.data.lines.iam import image_of
 from espnet_distopt.data.lines.sets import LineDir
 from tests.data.lines.line_files import save
+from tests.refusal import error_of
 
 LINES = """\
 #--- lines.txt
@@ -232,11 +233,8 @@ def test_bad_input(name: str, iam: Path, capsys: pytest.CaptureFixture[str]) -> 
     change, message = BAD[name]
     change(iam)
     out = iam.parent / "data"
-    with pytest.raises(SystemExit) as stopped:
-        main(["--iam", str(iam), "--out", str(out)])
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.count("\n") == 1
-    assert error.startswith("error: ") and message in error
+    options = ["--iam", str(iam), "--out", str(out)]
+    assert message in error_of(main, options, capsys)
     assert not out.exists()
 
 

@@ -11,6 +11,7 @@ from espnet_distopt.data.lines.images import read_image
 from espnet_distopt.data.lines.page_xml import PageLine, cut_line
 from espnet_distopt.data.lines.sets import LineDir
 from tests.data.lines.line_files import bars, save
+from tests.refusal import error_of
 
 PAGE = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -112,11 +113,8 @@ def refuses(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([*options, "--out", str(tmp_path / "data")])
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.count("\n") == 1
-    assert error.startswith("error: ") and message in error
+    options = [*options, "--out", str(tmp_path / "data")]
+    assert message in error_of(main, options, capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
 
 

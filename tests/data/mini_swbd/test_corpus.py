@@ -27,6 +27,7 @@ from espnet_distopt.data.mini_swbd.phrases import ACRONYMS, SHARED, TOPICS
 from espnet_distopt.data.mini_swbd.plan import SWBD, TRAIN, Sizes, plan_corpus
 from espnet_distopt.data.mini_swbd.telephone import good_line
 from espnet_distopt.errors import InputError
+from tests.refusal import error_of
 
 TINY = Sizes(
     conversations=2, test_conversations=1, turns=8, speakers=3, test_speakers=2
@@ -220,10 +221,8 @@ def test_switchboard_half_is_left_known_when_train_dev_is_taken():
     ],
 )
 def test_impossible_sizes(options, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        make_mini_swbd.main(["--out", str(tmp_path / "corpus"), *options])
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith(f"error: {message}")
+    options = ["--out", str(tmp_path / "corpus"), *options]
+    assert error_of(make_mini_swbd.main, options, capsys).startswith(message)
     assert not list(tmp_path.iterdir())
 
 
