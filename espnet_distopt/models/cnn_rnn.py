@@ -75,7 +75,7 @@ class CNNRNNEncoder(AbsEncoder):
         num_layers: of the BLSTM.
         hidden_size: cells of the BLSTM in each direction.
         output_size: width of the bottleneck behind the BLSTM.
-        dropout: between its layers.
+        dropout: before it and between its layers.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class CNNRNNEncoder(AbsEncoder):
     ) -> None:
         super().__init__()
         self.input_size = input_size
+        self.dropout = nn.Dropout(dropout)
         layers, height, width = [], input_size, 1
         for block in blocks(cnn, subsample, channels):
             for number in range(block.convolutions):
@@ -150,7 +151,7 @@ class CNNRNNEncoder(AbsEncoder):
         x = x[:, :, : int(ilens.max())]
         batch, channels, columns, height = x.shape
         x = x.permute(0, 2, 3, 1).reshape(batch, columns, height * channels)
-        y, ilens, _ = self.rnn(x, ilens)
+        y, ilens, _ = self.rnn(self.dropout(x), ilens)
         return y, ilens, None
 
 

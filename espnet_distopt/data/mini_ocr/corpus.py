@@ -48,8 +48,8 @@ class Sizes:
         test_digits: handwritten test lines.
     """
 
-    train_printed: int = 4000
-    train_digits: int = 4500
+    train_printed: int = 3500
+    train_digits: int = 8000
     dev_printed: int = 300
     dev_digits: int = 100
     test_printed: int = 400
