@@ -25,12 +25,13 @@ def write_report(
     table: Sequence[str],
     caption: str,
     data: Any,
+    threads: str = "one thread a process",
 ) -> Path:
     """Print the table and write it, and the data; return the path without suffix."""
     path = folder(quick, out) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     command = f"python benchmarks/{name}.py" + " --quick" * quick
-    machine = f"{platform.machine()}, torch {torch.__version__}, one thread a process."
+    machine = f"{platform.machine()}, torch {torch.__version__}, {threads}."
     if quick:
         caption += " A quick run, to try the command: these figures say nothing."
     text = "\n".join([*table, "", caption, machine, "", f"Command: `{command}`", ""])

@@ -73,11 +73,27 @@ def test_input_longer_than_the_longest_length_is_cut() -> None:
 def test_reversing_twice_is_the_identity(lengths: list[int], extra: int) -> None:
     n = torch.tensor(lengths)
     index = reversal_index(n, max(lengths) + extra)
-    assert torch.equal(
-        index.gather(1, index), torch.arange(index.size(1)).expand_as(index)
-    )
-    for row, length in zip(index, lengths, strict=True):
-        assert row[:length].tolist() == list(range(length - 1, -1, -1))
+    assert torch.equal(index[index], torch.arange(len(index)))
+    rows = torch.div(index, len(lengths), rounding_mode="floor").view(-1, len(lengths))
+    for column, length in zip(rows.T, lengths, strict=True):
+        assert column[:length].tolist() == list(range(length - 1, -1, -1))
+    columns = (index % len(lengths)).view(-1, len(lengths))
+    assert (columns == torch.arange(len(lengths))).all()
+
+
+@pytest.mark.parametrize("shape", ["ibm", "projected", "halved"])
+def test_gradient_of_the_padding_is_zero_and_of_the_input_stock(shape: str) -> None:
+    lengths = torch.tensor([8, 5, 2])
+    inputs = []
+    for encoder in pair(**SHAPES[shape]):
+        torch.manual_seed(1)
+        x = torch.randn(3, 8, 5, requires_grad=True)
+        encoder(x.clone(), lengths)[0].square().sum().backward()
+        inputs.append(x.grad)
+    stock, padded = inputs
+    torch.testing.assert_close(padded, stock, rtol=1e-4, atol=1e-6)
+    for row, length in zip(padded, lengths, strict=True):
+        assert not row[length:].any()
 
 
 def test_dropout_acts_between_layers_in_training_only() -> None:
