@@ -1,6 +1,6 @@
 """Asynchronous and communication-efficient data-parallel trainers for ESPnet.
 
-The algorithms as a library: see `Session`. The trainer for ESPnet: see
+The algorithms as a library: see `Session` and `WorkQueue`. The trainer for ESPnet: see
 `espnet_distopt.espnet`.
 """
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from espnet_distopt.session import Session
+    from espnet_distopt.work_queue import WorkQueue
 
-__all__ = ["Session"]
+__all__ = ["Session", "WorkQueue"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from espnet_distopt.session import Session
 
         return Session
+    if name == "WorkQueue":
+        from espnet_distopt.work_queue import WorkQueue
+
+        return WorkQueue
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ class LearnerLog:
 
     Attributes:
         last: the event of the last line, if there is one.
-        step: batches of this epoch up to the last line.
+        batches: of this epoch up to the last line.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class LearnerLog:
         self.begin_epoch(1, None, 0, 0)
 
     def begin_epoch(
-        self, epoch: int, steps: int | None, step: int, samples: int
+        self, epoch: int, steps: int | None, batches: int, samples: int
     ) -> None:
         """Note where training goes on: what is counted, is counted from here."""
         self._epoch: dict[str, Any] = {"epoch": epoch, "steps": steps}
         self._began = time.perf_counter()
-        self.step, self._samples = step, samples
+        self.batches, self._samples = batches, samples
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._staleness: list[float] = []
         self._staleness_max = 0.0
@@ -70,12 +70,15 @@ class LearnerLog:
             largest = figures.get("staleness_max", 0.0)
             self._staleness_max = max(self._staleness_max, largest)
 
-    def write(self, event: Event, step: int, samples: int, **more: Any) -> None:
+    def write(
+        self, event: Event, step: int, batches: int, samples: int, **more: Any
+    ) -> None:
         """Append a line. A file that cannot be written does not end the training.
 
         Args:
             event: what happens.
-            step: batches of this epoch so far.
+            step: the position in this epoch.
+            batches: of this learner, in this epoch so far.
             samples: utterances of this epoch so far.
             more: of the line's figures.
         """
@@ -84,7 +87,7 @@ class LearnerLog:
         elapsed = now - self._written
         since: dict[str, Any] = {
             "seconds": now - max(self._written, self._began) if training else 0.0,
-            "batches": step - self.step,
+            "batches": batches - self.batches,
             "samples": samples - self._samples,
             "cpu": (cpu - self._cpu) / elapsed if elapsed > 1 else None,
             **self._sums,
@@ -103,7 +106,7 @@ class LearnerLog:
             **self._gpu_use(),
             **more,
         )
-        self.begin_epoch(line.epoch, line.steps, step, samples)
+        self.begin_epoch(line.epoch, line.steps, batches, samples)
         self._written, self._cpu, self.last = now, cpu, event
         try:
             append(line, self._path)

@@ -12,6 +12,7 @@ from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
 from espnet2.train.reporter import SubReporter
 from torch import nn
 
+from espnet_distopt.espnet.queued_batches import QueuedBatches
 from espnet_distopt.espnet.random_state import random_state
 from espnet_distopt.espnet.reported import report_again, reported
 from espnet_distopt.session import Session
@@ -21,7 +22,11 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Training:
-    """What takes part in the training of one epoch."""
+    """What takes part in the training of one epoch.
+
+    Attributes:
+        queued: this learner's batches, if it takes them from a work queue.
+    """
 
     session: Session
     model: nn.Module
@@ -29,6 +34,7 @@ class Training:
     optimizer: Any
     scheduler: Any
     scaler: Any
+    queued: QueuedBatches | None = None
 
 
 def capture(training: Training, batches: int | None) -> State:
@@ -39,11 +45,13 @@ def capture(training: Training, batches: int | None) -> State:
         batches: of this epoch that it has trained on; None: all, and the consensus has
             been formed.
     """
-    reporter, scaler = training.reporter, training.scaler
+    reporter, scaler, queued = training.reporter, training.scaler, training.queued
     buffers = training.model.named_buffers()
     return {
         "epoch": reporter.get_epoch(),
+        "learners": training.session.learner.size,
         "batches": batches,
+        "queued": None if queued is None or batches is None else queued.state_dict(),
         "session": training.session.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "scheduler": _batch_scheduler_state(training.scheduler),
@@ -93,7 +101,7 @@ def restore_after(training: Training, state: State) -> None:
 
 
 def _batch_scheduler_state(scheduler: Any) -> State:
-    """Return the state of a scheduler that counts this learner's own steps."""
+    """Return the state of a scheduler that steps within an epoch."""
     if isinstance(scheduler, AbsBatchStepScheduler):
         state: State = scheduler.state_dict()
         return {k: v for k, v in state.items() if isinstance(v, (int, float, list))}

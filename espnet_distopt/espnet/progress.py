@@ -45,7 +45,9 @@ class Progress:
 
     Attributes:
         samples: utterances that this learner has trained on in this epoch.
-        batches: of this epoch, with those of an earlier run.
+        batches: that it has trained on in this epoch, with those of an earlier run.
+        position: the step of the epoch: of this learner, or, where learners take their
+            batches from a work queue, of all of them on average.
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class Progress:
         self._epoch_times: list[float] = []
         self._train_loss = float("nan")
         self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
-        self.samples = self.batches = 0
+        self.samples = self.batches = self.position = 0
 
     def begin_epoch(
         self,
         epoch: int,
         steps: int | None,
-        done: int | None = 0,
+        step: int | None = 0,
         earlier: dict[str, float] | None = None,
     ) -> None:
         """Note where the epoch begins.
@@ -77,27 +79,32 @@ class Progress:
         Args:
             epoch: its number.
             steps: its length if known.
-            done: how many of them an earlier run has made; None: all.
+            step: the one that an earlier run has come to; None: the last.
             earlier: what `spent` returned in that run.
         """
         self._epoch, self._steps = epoch, steps
-        if self._talks and done != 0:
-            where = f"step {done}/{steps or '?'}" if done else "its validation"
-            self._say(f"goes on {'after' if done else 'with'} {where}")
-        earlier = earlier or {"samples": 0, "seconds": 0.0}
+        if self._talks and step != 0:
+            where = f"step {step}/{steps or '?'}" if step else "its validation"
+            self._say(f"goes on {'after' if step else 'with'} {where}")
+        earlier = earlier or {"samples": 0, "batches": 0, "seconds": 0.0}
         self._printed = time.perf_counter()
         self._began = self._printed - earlier["seconds"]
         self.samples = int(earlier["samples"])
-        self.batches = steps or 0 if done is None else done
+        self.batches = int(earlier["batches"])
+        self.position = steps or 0 if step is None else step
         self._log.begin_epoch(epoch, steps, self.batches, self.samples)
         if self._log.last is None:
-            goes_on = epoch > 1 or done != 0
+            goes_on = epoch > 1 or step != 0
             self._write("resume" if goes_on else "begin")
 
     def spent(self) -> dict[str, float]:
         """Return what this epoch has taken so far."""
         seconds = time.perf_counter() - self._began
-        return {"samples": self.samples, "seconds": seconds}
+        return {
+            "samples": self.samples,
+            "batches": self.batches,
+            "seconds": seconds,
+        }
 
     def step(
         self, step: int, reporter: SubReporter, figures: Mapping[str, float]
@@ -105,10 +112,11 @@ class Progress:
         """Print and write a line if the last is some time ago.
 
         Args:
-            step: batches of this epoch so far.
+            step: the position from now on.
             reporter: of the epoch.
             figures: the session's, of this step.
         """
+        self.position = step
         self._log.add(figures)
         now = time.perf_counter()
         if now - self._printed < INTERVAL:
@@ -122,13 +130,13 @@ class Progress:
                 f"step {step}/{self._steps or '?'}", f"loss {loss:.3f}", _in_words(left)
             )
 
-    def stop(self, step: int, signal: str | None, saved: bool) -> None:
-        """Say that the run stops after `step`, asked by `signal` (None: another's)."""
+    def stop(self, signal: str | None, saved: bool) -> None:
+        """Say that the run stops here, asked by `signal` (None: another's)."""
         self._write("stop", signal=signal, saved=saved)
         if self._talks:
             what = "state saved" if saved else "the epoch will be repeated"
             self._say(
-                f"stopped after step {step}/{self._steps or '?'} "
+                f"stopped after step {self.position}/{self._steps or '?'} "
                 f"by {signal or 'another learner'}",
                 f"{what}: start again to go on",
             )
@@ -182,10 +190,10 @@ class Progress:
         self, event: Event, reporter: SubReporter | None = None, **more: Any
     ) -> None:
         """Write a line; with a `reporter`, of the loss since the last one, too."""
-        new = self.batches - self._log.step
+        new = self.batches - self._log.batches
         if reporter is not None and new > 0 and "loss" in reporter.stats:
             more["loss"] = latest(reporter, "loss", new)
-        self._log.write(event, self.batches, self.samples, **more)
+        self._log.write(event, self.position, self.batches, self.samples, **more)
 
     def _say(self, *parts: str) -> None:
         line = "  ".join(part for part in parts if part)

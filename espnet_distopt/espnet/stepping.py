@@ -5,16 +5,15 @@ It is the only place that runs once per attempted step on every learner: code af
 """
 
 from collections.abc import Callable, Generator, Iterable, Sized
-from itertools import islice
 from typing import Any, cast
 
 from espnet2.train.reporter import SubReporter
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from espnet_distopt.espnet.progress import Progress
 from espnet_distopt.espnet.random_state import set_random_state
 from espnet_distopt.session import Session
+from espnet_distopt.work_queue import WorkQueue
 
 Batch = tuple[list[str], dict[str, Tensor]]
 
@@ -23,7 +22,7 @@ class Stepping:
     """Wraps a batch iterator: steps the session after each batch, reports figures.
 
     Args:
-        iterator: ESPnet's, with this learner's share of each batch.
+        iterator: of what is left to this learner of the epoch.
         session: None trains as stock ESPnet does.
         reporter: of the epoch. The session's figures appear one step late, because a
             step is closed by the time they are known.
@@ -31,8 +30,9 @@ class Stepping:
         progress: is told of each step.
         stop: is called before the first step and after each, with the number of
             batches so far; it may end the training.
-        done: batches at the front that an earlier run has trained on.
+        done: batches that this learner has trained on in an earlier run.
         random: the state of the random numbers to go on from, after these.
+        queue: that the batches come from: it knows how far the epoch is.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Stepping:
         stop: Callable[[int], None] = lambda batches: None,
         done: int = 0,
         random: dict[str, Any] | None = None,
+        queue: WorkQueue | None = None,
     ) -> None:
         self._iterator = iterator
         self._session = session
@@ -54,13 +55,14 @@ class Stepping:
         self._stop = stop
         self._done = done
         self._random = random
+        self._queue = queue
 
     def __len__(self) -> int:
         return len(cast(Sized, self._iterator))
 
     def __iter__(self) -> Generator[Batch, None, None]:
         figures: dict[str, float] = {}
-        batches = iter(without_first(self._iterator, self._done))
+        batches = iter(self._iterator)
         if self._random is not None:
             set_random_state(self._random)
         between = dict(self._session.driver.spent) if self._session else {}
@@ -79,7 +81,8 @@ class Stepping:
                 if self._session is not None:
                     self._session.step()
                     figures = self._session.metrics()
-                self._progress.step(number, self._reporter, without(figures, between))
+                step = self._queue.step if self._queue else number
+                self._progress.step(step, self._reporter, without(figures, between))
                 between = {}
                 self._stop(number)
 
@@ -88,19 +91,3 @@ def without(figures: dict[str, float], between: dict[str, float]) -> dict[str, f
     """Return `figures` without the seconds that were spent `between` two epochs."""
     own = {key: figures[key] - s for key, s in between.items() if key != "bytes"}
     return {**figures, **own}
-
-
-def without_first(iterator: Iterable[Batch], count: int) -> Iterable[Batch]:
-    """Return `iterator` without its first `count` batches, unread where possible."""
-    if count == 0:
-        return iterator
-    if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
-        return DataLoader(
-            iterator.dataset,
-            batch_sampler=iterator.batch_sampler[count:],
-            num_workers=iterator.num_workers,
-            pin_memory=iterator.pin_memory,
-            collate_fn=iterator.collate_fn,
-            worker_init_fn=iterator.worker_init_fn,
-        )
-    return islice(iterator, count, None)

@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from espnet2.tasks.abs_task import AbsTask, optim_classes
+import torch.distributed as dist
+from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.options import launched_rank, settle
+from espnet_distopt.espnet.queued_batches import (
+    QueuedIterFactory,
+    takes_from_queue,
+    whole_batches,
+)
 from espnet_distopt.espnet.trainer import DistoptTrainer
 from espnet_distopt.lamb import Lamb
 from espnet_distopt.models.padded_rnn import pad_rnn_encoders
@@ -55,6 +62,19 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
             model: Any = super().build_model(args)
             pad_rnn_encoders(model)
             return model  # type: ignore[no-any-return]
+
+        @classmethod
+        def build_sequence_iter_factory(
+            cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+        ) -> AbsIterFactory:
+            queued = takes_from_queue(args, iter_options, mode)
+            if queued:
+                size = dist.get_world_size()
+                args, iter_options = whole_batches(args, iter_options, size)
+            stock: Any = super().build_sequence_iter_factory(
+                args=args, iter_options=iter_options, mode=mode
+            )
+            return QueuedIterFactory(stock, size) if queued else stock
 
     Task.__name__ = Task.__qualname__ = name
     Task.__module__ = module

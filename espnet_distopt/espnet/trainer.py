@@ -31,8 +31,15 @@ from espnet_distopt.espnet.learner_state import (
     restore_after,
     restore_within,
 )
+from espnet_distopt.espnet.loading import without_first
+from espnet_distopt.espnet.one_run import only_run
 from espnet_distopt.espnet.options import add_arguments
 from espnet_distopt.espnet.progress import Progress
+from espnet_distopt.espnet.queued_batches import (
+    EpochBatches,
+    QueuedBatches,
+    takes_static_shards,
+)
 from espnet_distopt.espnet.stepping import Batch, Stepping
 from espnet_distopt.espnet.stopping import Stopped, on_stop_signal
 from espnet_distopt.session import Session
@@ -80,7 +87,12 @@ class DistoptTrainer(Trainer):
 
     @classmethod
     def run(cls, **kwargs: Any) -> None:
-        """Train; tell the other learners if this one fails."""
+        """Train, alone in the directory; tell the other learners if this one fails."""
+        with only_run(Path(kwargs["trainer_options"].output_dir)):
+            cls._run(**kwargs)
+
+    @classmethod
+    def _run(cls, **kwargs: Any) -> None:
         options, distributed = kwargs["trainer_options"], kwargs["distributed_option"]
         output_dir, rank = Path(options.output_dir), distributed.dist_rank or 0
         options.progress = Progress(
@@ -92,6 +104,13 @@ class DistoptTrainer(Trainer):
         )
         if rank == 0:
             side_files.recover_checkpoint(output_dir)
+            if distributed.distributed and takes_static_shards(
+                options.distopt, kwargs["train_iter_factory"]
+            ):
+                logging.warning(
+                    f"{options.distopt}: batches of this iterator are divided once and "
+                    "for all: epochs end with the slowest learner"
+                )
         if distributed.distributed:
             dist.barrier()
         with contextlib.ExitStack() as stack:
@@ -121,7 +140,7 @@ class DistoptTrainer(Trainer):
         distributed_option: DistributedOption,
         **kwargs: Any,
     ) -> bool:
-        """Train on this learner's shards, then form the consensus model."""
+        """Train on this learner's batches, then form the consensus model."""
         if not distributed_option.dist_rank:
             side_files.keep_checkpoint(Path(options.output_dir))
         assert options.progress is not None
@@ -131,17 +150,30 @@ class DistoptTrainer(Trainer):
             training = cls._training(model, reporter, options, **kwargs)
             within = cls._enter_epoch(training, options)
             distributed_option = replace(distributed_option, distributed=False)
-        done = within["batches"] if within else 0
         options.progress.begin_epoch(
             reporter.get_epoch(),
             _length(iterator),
-            done,
+            within["step"] if within else 0,
             within["spent"] if within else None,
         )
+        done = within["batches"] if within else 0
         if training is not None and done is None:
             # an earlier run has ended between training and validation
             options.consensus_distance = training.session.enter_consensus()
             return False
+        queue = None
+        if training is not None and isinstance(iterator, EpochBatches):
+            iterator = queued = QueuedBatches(
+                iterator,
+                training.session,
+                training.scheduler,
+                options.accum_grad,
+                within["queued"] if within else None,
+            )
+            training, queue = replace(training, queued=queued), queued.queue
+            kwargs["schedulers"] = [queued.scheduler]
+        else:
+            iterator = without_first(iterator, done)
         all_steps_are_invalid: bool = super().train_one_epoch(
             model=model,
             iterator=Stepping(
@@ -153,6 +185,7 @@ class DistoptTrainer(Trainer):
                 partial(cls._stop_if_asked, training, options),
                 done,
                 within["random"] if within else None,
+                queue,
             ),
             reporter=reporter,
             options=options,
@@ -162,11 +195,17 @@ class DistoptTrainer(Trainer):
         options.progress.end_training(reporter)
         if training is None:
             return all_steps_are_invalid
-        training.session.finish()
+        batches = options.progress.batches
+        if not training.session.finish():
+            # what was accumulated for a step that was not made is lost
+            cls._stop(training, options, batches - batches % options.accum_grad)
+        if training.queued is not None:
+            training.queued.finish()
         options.consensus_distance = training.session.enter_consensus()
         cls._save(training, options, None)
         # One learner that leaves the run alone would make all others wait for it.
-        return training.session.mean(float(all_steps_are_invalid)) == 1.0
+        invalid = all_steps_are_invalid and batches > done
+        return training.session.mean(float(invalid)) == 1.0
 
     @classmethod
     def _training(
@@ -220,16 +259,22 @@ class DistoptTrainer(Trainer):
         if training is None:  # stock training: the epoch will be repeated
             if options.stop_signal is None:
                 return
-        else:
-            session = training.session
-            if options.stop_signal is not None:
-                session.request_stop()
-            if not session.stops_here():
-                return
+            options.progress.stop(options.stop_signal, saved=False)
+            raise Stopped
+        session = training.session
+        if options.stop_signal is not None:
+            session.request_stop()
+        if session.stops_here():
             session.pause()
-            cls._save(training, options, batches)
-            session.mean(0.0)  # nobody leaves while others still need the store
-        options.progress.stop(batches, options.stop_signal, saved=training is not None)
+            cls._stop(training, options, batches)
+
+    @classmethod
+    def _stop(cls, training: Training, options: DistoptOptions, batches: int) -> None:
+        """Save this learner, which has paused within the epoch, and end the process."""
+        assert options.progress is not None
+        cls._save(training, options, batches)
+        training.session.mean(0.0)  # nobody leaves while others need the store
+        options.progress.stop(options.stop_signal, saved=True)
         raise Stopped
 
     @classmethod
@@ -238,7 +283,12 @@ class DistoptTrainer(Trainer):
     ) -> None:
         assert options.progress is not None
         options.saves += 1
-        own = {"saves": options.saves, "spent": options.progress.spent()}
+        progress = options.progress
+        own = {
+            "saves": options.saves,
+            "spent": progress.spent(),
+            "step": None if batches is None else progress.position,
+        }
         side_files.save_learner(
             {**capture(training, batches), **own},
             Path(options.output_dir),
@@ -303,19 +353,21 @@ def _common_state(
     """Return this learner's state within `epoch`, if all learners have one.
 
     A kill while states are saved leaves some of an earlier stop, or none: then none is
-    of use.
+    of use. Nor are those of another number of learners, whose batches were others.
     """
     output_dir, rank = Path(options.output_dir), session.learner.rank
     state = side_files.load_learner(output_dir, rank, epoch)
     if session.mean(float(state is not None)) == 0.0:
         return None
-    saves = float(state["saves"]) if state else -1.0
-    if session.mean(float(saves == session.mean(saves))) == 1.0:
+    fits = state is not None and state["learners"] == session.learner.size
+    saves = float(state["saves"]) if state is not None else -1.0
+    same = saves == session.mean(saves)
+    if session.mean(float(fits and same)) == 1.0:
         options.saves = int(saves)
         return state
     logging.error(
-        f"learner {rank}: not all learners have saved their state within epoch "
-        f"{epoch}: the epoch is repeated"
+        f"learner {rank}: there is no common state of all {session.learner.size} "
+        f"learners within epoch {epoch}: the epoch is repeated"
     )
     side_files.forget_learner(output_dir, rank, epoch)
     return None

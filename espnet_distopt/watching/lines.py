@@ -31,7 +31,8 @@ class Line:
         rank: of the learner. learners: how many there are.
         host, pid: where it runs.
         slurm_job, slurm_restarts: its job, and how often that was restarted.
-        step: batches trained on in this epoch. steps: the epoch's length, if known.
+        step: batches trained on in this epoch; of those that take them from a work
+            queue, by all learners, on average. steps: the epoch's length, if known.
         epoch_samples: utterances trained on in this epoch, by this learner.
         left: seconds to the end of the training, as far as one can know.
         seconds, batches, samples: of training since the last line.

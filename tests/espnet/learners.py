@@ -114,7 +114,7 @@ class _Kill:
 
 
 class NanLoss:
-    """An injection: learner 1's gradients are NaN in its third step."""
+    """An injection: learner 1's gradients are NaN in its first step."""
 
     def __call__(self, rank: int) -> None:
         if rank != 1:
@@ -126,6 +126,6 @@ class NanLoss:
         def poisoned(model: object, *args: object, **kwargs: object) -> object:
             loss, stats, weight = forward(model, *args, **kwargs)
             calls.append(1)
-            return (loss * float("nan") if len(calls) == 3 else loss), stats, weight
+            return (loss * float("nan") if len(calls) == 1 else loss), stats, weight
 
         ESPnetASRModel.forward = poisoned

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from espnet2.tasks.abs_task import AbsTask
+from espnet2.iterators.sequence_iter_factory import SequenceIterFactory
+from espnet2.tasks.abs_task import AbsTask, IteratorOptions
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
@@ -49,8 +50,21 @@ def test_fields() -> None:
     names = {field.name for field in dataclasses.fields(TrainerOptions)}
     assert {"output_dir", "max_epoch", "seed", "accum_grad"} <= names
     assert names < {field.name for field in dataclasses.fields(DistoptOptions)}
+    names = {field.name for field in dataclasses.fields(IteratorOptions)}
+    assert "distributed" in names
     names = {field.name for field in dataclasses.fields(DistributedOption)}
     assert {"distributed", "dist_rank"} <= names
+
+
+def test_batches_are_made_whole_and_then_cut() -> None:
+    build = AbsTask.build_sequence_iter_factory
+    assert {"args", "iter_options", "mode"} == parameters(build)
+    source = inspect.getsource(build)
+    assert "batch[rank::world_size]" in source
+    assert "else args.min_batch_size" in source
+    factory = SequenceIterFactory([], [["a", "b"], ["c"]], shuffle=True)
+    assert list(factory.sampler) == [["a", "b"], ["c"]]
+    assert sorted(factory.build_iter(1).batch_sampler) == [["a", "b"], ["c"]]
 
 
 def test_the_loop_reads_the_iterator_and_reports_per_step() -> None:

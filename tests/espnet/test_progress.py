@@ -109,7 +109,7 @@ def test_the_first_line_says_where_it_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    progress.begin_epoch(epoch, 10, done, {"samples": 28, "seconds": 5.0})
+    progress.begin_epoch(epoch, 10, done, {"samples": 28, "batches": 7, "seconds": 5.0})
     progress.begin_epoch(epoch + 1, 10)
     [line] = written(tmp_path)
     assert (line.event, line.epoch, line.step) == (event, epoch, step)
@@ -145,7 +145,7 @@ def test_the_last_line_says_how_it_ended(
 
 def test_after_a_stop_nothing_follows(progress: Progress, tmp_path: Path) -> None:
     progress.begin_epoch(1, 10)
-    progress.stop(0, None, saved=True)
+    progress.stop(None, saved=True)
     progress.leave(Stopped())
     last = written(tmp_path)[-1]
     assert (last.event, last.saved, last.signal) == ("stop", True, None)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -130,22 +131,60 @@ def test_stopped_in_an_epoch_a_synchronous_run_ends_the_same(
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize(("algorithm", "size"), [("adpsgd", 2), ("hadpsgd", 4)])
+class StopAfterOthers:
+    """An injection: SIGTERM to learner 1 in a step, once `others` batches are begun.
+
+    That is all of them in the end, as long as it takes no other: it can be the only one
+    that still trains.
+    """
+
+    def __init__(self, folder: Path, step: int, others: int) -> None:
+        self.folder, self.others = folder, others
+        self.signal = SignalAt(step, 1, signal.SIGTERM)
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        self.signal(rank)
+        if rank != 1:
+            return
+        step = Session.step
+
+        def late(session: Session) -> None:
+            if session.learner.steps + 1 == self.signal.step:
+                while read_batches(self.folder).total() < self.others:
+                    time.sleep(0.01)
+            step(session)
+
+        Session.step = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size", "accum_grad"),
+    [("adpsgd", 2, 1), ("adpsgd", 2, 3), ("hadpsgd", 4, 1)],
+)
 def test_stopped_in_an_epoch_gossip_trains_on_every_batch_once(
-    algorithm: str, size: int, data: Path, tmp_path: Path
+    algorithm: str, size: int, accum_grad: int, data: Path, tmp_path: Path
 ) -> None:
     exp, log = tmp_path / "exp", tmp_path / "log"
-    options = options_of(algorithm, data, exp, "--max_epoch", "1")
-    injection = RecordBatches(tmp_path, SignalAt(4, 1, signal.SIGTERM))
+    accumulate = ["--accum_grad", str(accum_grad)]
+    options = options_of(algorithm, data, exp, "--max_epoch", "1", *accumulate)
+    # With three batches a step, the other learner is through with all when this stops.
+    others = 40 if accum_grad > 1 else 0
+    injection = RecordBatches(tmp_path, StopAfterOthers(tmp_path, 2, others))
     codes = train(options, size, tmp_path / "meet1", log, injection)
     assert codes == [75] * size, read(log)
-    assert 0 < read_batches(tmp_path).total() < 40
+    assert others <= read_batches(tmp_path).total() <= 40
     resumed = RecordBatches(tmp_path)
     codes = train(options, size, tmp_path / "meet2", log, resumed)
     assert codes == [0] * size, read(log)
     batches = read_batches(tmp_path)
     assert len(batches) == 40
     assert set(batches.values()) == {1}
+    assert (exp / "1epoch.pth").exists()
+    state = load_learner(exp, 0, 1)
+    assert state is not None
+    assert state["scheduler"]["last_epoch"] == 10 // accum_grad
 
 
 def test_a_second_stop_goes_on_from_the_second_place(
@@ -161,6 +200,19 @@ def test_a_second_stop_goes_on_from_the_second_place(
         assert codes == [75, 75], read(log)
     assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
     assert_same(whole / "1epoch.pth", stopped / "1epoch.pth")
+
+
+def test_another_number_of_learners_repeats_the_epoch(
+    data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = options_of("adpsgd", data, exp, "--max_epoch", "1")
+    injection = SignalAt(3, None, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
+    record = RecordBatches(tmp_path)
+    assert train(options, 1, tmp_path / "meet2", log, record) == [0], read(log)
+    assert "no common state of all 1 learners within epoch 1" in read(log)
+    assert read_batches(tmp_path).total() == 40
 
 
 def test_states_of_different_stops_are_not_mixed(data: Path, tmp_path: Path) -> None:
