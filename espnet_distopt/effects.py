@@ -3,11 +3,11 @@
 An algorithm is a generator. It yields an effect, a driver carries the effect out,
 and the result comes back as the value of the `yield`. Between two yields a generator
 is atomic: a driver never runs the training side and the gossip side of one learner
-at the same time. Costs are bytes sent by one learner, for a tensor of n bytes and N
-learners.
+at the same time, but for the work of `Aside`. Costs are bytes sent by one learner, for
+a tensor of n bytes and N learners.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +62,19 @@ class Broadcast(GroupCollective):
 
 @dataclass(frozen=True, eq=False)
 class AllToAll(GroupCollective):
-    """Send row j of `tensor` (N, S) to the j-th of `ranks`.
+    """Send row j of `tensor` (N, S) to the j-th of `ranks`; the j-th's goes to `into`.
 
-    Returns (N, S), whose row j came from the j-th. Cost: n(N-1)/N.
+    Returns `into` (N, S), whose row j came from the j-th. Rows are contiguous, neither
+    whole need be. Cost: n(N-1)/N.
+
+    Attributes:
+        into: None: a new tensor.
+        arrived: is called with j, from time to time, when columns 0 to j of `into` are
+            there: work on them goes on beside the communication. At the end j is S.
     """
+
+    into: Tensor | None = None
+    arrived: Callable[[int], None] | None = None
 
     def bytes_sent(self, size: int) -> int:
         """See above."""
@@ -74,7 +83,18 @@ class AllToAll(GroupCollective):
 
 @dataclass(frozen=True, eq=False)
 class AllGather(GroupCollective):
-    """Return (N, S): the `tensor` (S,) of each of `ranks`, in order. Cost: n(N-1)."""
+    """Return `into` (N, S): the `tensor` (S,) of each of `ranks`, in order.
+
+    Rows of `into` are contiguous; the own one may be `tensor` itself. Cost: n(N-1).
+
+    Attributes:
+        into: None: a new tensor.
+        prepare: is called with j, from time to time, before elements 0 to j of `tensor`
+            are sent: they may be computed then. At the end j is S.
+    """
+
+    into: Tensor | None = None
+    prepare: Callable[[int], None] | None = None
 
     def bytes_sent(self, size: int) -> int:
         """See above."""
@@ -123,16 +143,21 @@ class Invite:
 
 @dataclass(frozen=True)
 class Retire:
-    """Tell `peer` that this learner will not invite it any more."""
+    """Say that this learner will invite nobody any more; returns at once.
 
-    peer: int
+    The last of `actives` learners to do so tells each of `passives`: N messages in all,
+    whoever might have invited whom.
+    """
+
+    actives: int
+    passives: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class AwaitInvitation:
     """Wait for an invitation from one of `peers`; returns the rank that sent it.
 
-    Returns None once every one of `peers` has retired.
+    Returns None once all active learners have retired.
     """
 
     peers: tuple[int, ...]
@@ -140,14 +165,26 @@ class AwaitInvitation:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Send `tensor` to `peer` and return what the peer sent. Cost: n.
+    """Send `tensor` to `peer`; write what the peer sent to `into`; returns that.
 
-    Both ends must yield it. `tensor` must not change until the result is back. The
-    result belongs to the algorithm until its next yield.
+    Both ends must yield it. Neither tensor may be touched until the result is back.
+    Cost: n.
     """
 
     peer: int
     tensor: Tensor
+    into: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Aside:
+    """Gossip side: run `work`, which is long, while the training side goes on.
+
+    The training side leaves alone what `work` writes, and does not write what it reads,
+    until the result is back: None.
+    """
+
+    work: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -171,6 +208,7 @@ Effect = (
     | Retire
     | AwaitInvitation
     | Exchange
+    | Aside
     | AwaitStep
     | AwaitGossip
 )

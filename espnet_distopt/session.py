@@ -100,8 +100,14 @@ class Session:
         self._train(self.algorithm.after_backward(self.learner))
 
     def weigh(self, samples: float) -> None:
-        """Before a backward pass: how many samples its batch has (see `allreduce`)."""
+        """At the start of each batch: how many samples it has (see `allreduce`).
+
+        At the start of an epoch the gossip begins here, if this is called, so that a
+        slow learner's neighbours need not wait for its first step; else with that step.
+        """
         self.learner.samples = float(samples)
+        if self.algorithm.wants_gossip:
+            self._start_gossip()
 
     def step(self) -> None:
         """Once after each attempted step, also one whose update was skipped."""
@@ -119,21 +125,27 @@ class Session:
             self._gossiping = True
             self.driver.start_gossip(self.algorithm.gossip(self.learner))
 
-    def finish(self) -> None:
-        """End an epoch: wait for all learners, and end their gossip and blocks."""
-        if self.algorithm.wants_gossip:
-            self._end_gossip()
-        self._train(self.algorithm.finish(self.learner))
-        self.learner.check_storage()
+    def finish(self) -> bool:
+        """End an epoch: wait for all learners, and end their gossip and blocks.
 
-    def _end_gossip(self) -> None:
+        Returns False where another learner has stopped within the epoch meanwhile: this
+        one has paused with it, and is to do as after `pause`.
+        """
+        paused = self.algorithm.wants_gossip and self._end_gossip()
+        algorithm, learner = self.algorithm, self.learner
+        self._train(algorithm.pause(learner) if paused else algorithm.finish(learner))
+        self.learner.check_storage()
+        return not paused
+
+    def _end_gossip(self, pausing: bool = False) -> bool:
+        """Return whether any learner is `pausing`."""
         self._start_gossip()
         self._train(self.algorithm.end_steps(self.learner))
         self.driver.stop_gossip()
         self._gossiping = False
         # Others may be far behind. Where learners step together they are not, and
         # those with more data must not be left waiting for a block.
-        self.driver.meet()
+        return self.driver.meet(pausing)
 
     def request_stop(self) -> None:
         """Ask all learners to stop soon; may be called by a signal handler."""
@@ -159,7 +171,7 @@ class Session:
     def pause(self) -> None:
         """At a stop within an epoch: wait until nothing is in flight anywhere."""
         if self.algorithm.wants_gossip:
-            self._end_gossip()
+            self._end_gossip(pausing=True)
         self._train(self.algorithm.pause(self.learner))
         self.learner.check_storage()
 

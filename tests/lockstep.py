@@ -16,17 +16,21 @@ from torch import Tensor, nn
 from espnet_distopt.algorithms import Algorithm, build
 from espnet_distopt.effects import (
     AllReduceMean,
+    Aside,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
+    Begin,
     Broadcast,
     Effect,
     Exchange,
     Invite,
     Program,
     Retire,
+    Wait,
 )
 from espnet_distopt.learner import Learner
+from espnet_distopt.published import Published
 
 
 class DeadlockError(AssertionError):
@@ -100,6 +104,7 @@ def run(*programs: Generator[Effect, Any, Any]) -> list[Any]:
     """Run programs to their ends; returns their values.
 
     One program is one learner, or any number of identical ones: means change nothing.
+    What begins is carried out at once, on what there was then.
     """
     values: list[Any] = [None] * len(programs)
     results: list[Any] = [None] * len(programs)
@@ -119,6 +124,9 @@ def run(*programs: Generator[Effect, Any, Any]) -> list[Any]:
 
 
 def _meet(effects: list[Any]) -> list[Tensor]:
+    if isinstance(effects[0], Wait):
+        return [effect.handle for effect in effects]
+    effects = [e.collective if isinstance(e, Begin) else e for e in effects]
     kind, tensors = type(effects[0]), [effect.tensor for effect in effects]
     assert all(type(effect) is kind for effect in effects), effects
     assert len({(t.shape, t.dtype) for t in tensors}) == 1, "unequal messages"
@@ -130,6 +138,28 @@ def _meet(effects: list[Any]) -> list[Tensor]:
     for tensor in tensors:
         tensor.copy_(result)
     return tensors
+
+
+def aside(program: Generator[Aside, Any, Any]) -> Any:
+    """Run a program of the gossip side that needs nobody; returns its value."""
+    while True:
+        try:
+            effect = next(program)
+        except StopIteration as stop:
+            return stop.value
+        assert isinstance(effect, Aside), effect
+        effect.work()
+
+
+def lent(published: Published) -> Tensor:
+    """Borrow the newest copy."""
+    tensor: Tensor = aside(published.lend())
+    return tensor
+
+
+def correct(published: Published, received: Tensor) -> None:
+    """Bring what a peer has sent."""
+    aside(published.correct(published.spare().copy_(received)))  # type: ignore[arg-type]
 
 
 def end(replicas: Sequence[Replica]) -> None:
@@ -155,8 +185,7 @@ class _Peer:
     published: int
     seen: int = 0
     progress: int = 0
-    mails: deque[tuple[int, bool]] = field(default_factory=deque)
-    retired: set[int] = field(default_factory=set)
+    mails: deque[int | None] = field(default_factory=deque)
 
 
 @dataclass(frozen=True)
@@ -195,6 +224,7 @@ class Gossip:
         self._eager = eager
         self.events: list[Event] = []
         self.waits: Counter[int] = Counter()
+        self._retired = 0
         self._peers = [
             _Peer(
                 _Side(epoch),  # type: ignore[arg-type]
@@ -259,8 +289,8 @@ class Gossip:
         match side.effect:
             case AwaitStep():
                 return peer.published > peer.seen or peer.training.done
-            case AwaitInvitation(peers):
-                return bool(peer.mails) or peer.retired.issuperset(peers)
+            case AwaitInvitation():
+                return bool(peer.mails)
             case Exchange(other):
                 answer = self._peers[other].gossip
                 waits = isinstance(answer.effect, Exchange) and answer.result is None
@@ -274,33 +304,29 @@ class Gossip:
             case AwaitStep():
                 result = not peer.training.done
                 peer.seen = peer.published
-            case AwaitInvitation(peers):
-                result = self._read_mail(peer)
-                if result is None and not peer.retired.issuperset(peers):
-                    return
+            case AwaitInvitation():
+                result = peer.mails.popleft()
             case Exchange(other) if result is None:
                 self._deliver(rank, other)
                 return
-            case Exchange(_, tensor):
-                sent, result = result
+            case Exchange(_, tensor, into):
+                sent, received = result
                 assert torch.equal(tensor, sent), "changed while it was sent"
-            case Invite(other) | Retire(other):
-                retires = isinstance(side.effect, Retire)
-                self._peers[other].mails.append((rank, retires))
-                result = None
+                result = into.copy_(received)
+            case Aside(work):
+                work()
+            case Invite(other):
+                self._peers[other].mails.append(rank)
+            case Retire(actives, passives):
+                self._retired += 1
+                if self._retired == actives:
+                    for other in passives:
+                        self._peers[other].mails.append(None)
         try:
             side.effect = side.program.send(result)
         except StopIteration:
             side.done = True
         peer.progress += 1
-
-    def _read_mail(self, peer: _Peer) -> int | None:
-        while peer.mails:
-            sender, retires = peer.mails.popleft()
-            if not retires:
-                return sender
-            peer.retired.add(sender)
-        return None
 
     def _deliver(self, rank: int, other: int) -> None:
         active, passive = sorted((rank, other), key=lambda r: r % 2)

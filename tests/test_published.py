@@ -1,16 +1,18 @@
 """The double-buffered copy that gossip works on."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lockstep import Point
+from lockstep import Point, correct, lent
 from torch import Tensor
 
 from espnet_distopt.learner import Learner
-from espnet_distopt.published import Published
+from espnet_distopt.published import HALF, Published
 
 
 def published(x: list[float]) -> tuple[Learner, Published]:
@@ -25,8 +27,8 @@ def vector(*x: float) -> Tensor:
 
 def test_live_parameters_change_only_at_publish() -> None:
     learner, copy = published([1.0, 2.0])
-    copy.lend()
-    copy.correct(vector(3.0, 2.0))
+    lent(copy)
+    correct(copy, vector(3.0, 2.0))
     assert learner.params.tolist() == [1.0, 2.0]
     copy.publish()
     assert learner.params.tolist() == [2.0, 2.0]
@@ -36,32 +38,32 @@ def test_live_parameters_change_only_at_publish() -> None:
 
 def test_what_is_lent_stays_unchanged() -> None:
     learner, copy = published([1.0])
-    lent = copy.lend()
+    borrowed = lent(copy)
     for _ in range(3):
         learner.params.add_(1)
         copy.publish()
-        assert lent.item() == 1.0
-    copy.correct(vector(5.0))
-    assert lent.item() == 1.0
+        assert borrowed.item() == 1.0
+    correct(copy, vector(5.0))
+    assert borrowed.item() == 1.0
     copy.publish()
     assert learner.params.item() == 6.0
 
 
 def test_one_exchange_in_flight() -> None:
     _, copy = published([1.0])
-    copy.lend()
+    lent(copy)
     with pytest.raises(AssertionError, match="one exchange in flight"):
-        copy.lend()
+        lent(copy)
     copy.give_back()
-    copy.lend()
-    copy.correct(vector(1.0))
+    lent(copy)
+    correct(copy, vector(1.0))
     with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
-        copy.correct(vector(1.0))
+        correct(copy, vector(1.0))
 
 
 def test_a_loan_given_back_leaves_nothing() -> None:
     learner, copy = published([1.0])
-    copy.lend()
+    lent(copy)
     copy.give_back()
     copy.publish()
     assert learner.params.item() == 1.0
@@ -72,14 +74,14 @@ def test_a_loan_given_back_leaves_nothing() -> None:
 def test_staleness_and_age_are_in_own_steps() -> None:
     learner, copy = published([0.0])
     assert copy.age() == 0
-    copy.lend()
+    lent(copy)
     ages = []
     for _ in range(3):
         learner.steps += 1
         copy.publish()
         ages.append(copy.age())
     assert ages == [1, 2, 3]
-    copy.correct(vector(0.0))
+    correct(copy, vector(0.0))
     assert copy.age() == 0  # of what is under way
     learner.steps += 1
     assert not copy.staleness  # of what has been applied
@@ -91,39 +93,76 @@ def test_staleness_and_age_are_in_own_steps() -> None:
 
 def test_refresh_publishes_pending_corrections_and_does_not_apply_them() -> None:
     learner, copy = published([1.0])
-    copy.lend()
-    copy.correct(vector(5.0))
+    lent(copy)
+    correct(copy, vector(5.0))
     learner.params.add_(10)
     copy.refresh()
     assert learner.params.item() == 11
-    assert copy.lend().item() == 13
+    assert lent(copy).item() == 13
     copy.give_back()
     copy.publish()
     assert learner.params.item() == 13
-    assert copy.lend().item() == 13
+    assert lent(copy).item() == 13
 
 
 def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     learner, copy = published([0.0])
-    taken = vector(7.0)
-    assert not copy.take(taken)
-    assert taken.item() == 7
-    copy.lend()
-    copy.correct(vector(2.0))
+    assert copy.take() is None
+    lent(copy)
+    correct(copy, vector(2.0))
     learner.params.add_(10)
-    copy.refresh()
-    assert copy.take(taken)
-    assert taken.item() == 1
-    assert not copy.take(taken)
-    assert copy.lend().item() == 11  # the newest copy has it all the same
-    copy.correct(vector(15.0))
-    learner.params.add_(taken)
+    taken = copy.take()
+    assert taken is not None and taken.item() == 2  # of which half counts
+    assert lent(copy).item() == 11  # the newest copy has it all the same
+    correct(copy, vector(15.0))
+    learner.params.add_(taken, alpha=HALF)
+    copy.recycle(taken)
     assert learner.params.item() == 11
-    assert copy.lend().item() == 13
+    assert lent(copy).item() == 13
     copy.give_back()
     copy.publish()
     assert learner.params.item() == 13
     assert copy.staleness.total() == 2
+
+
+def test_the_gossip_side_works_on_tensors_of_its_own() -> None:
+    """What it does aside: the training side publishes meanwhile, to the same end."""
+    learner, copy = published([0.0])
+    lent(copy)
+    correct(copy, vector(2.0))
+    copy.refresh()
+    lending = copy.lend()
+    work = next(lending).work
+    learner.params.add_(100)
+    copy.publish()
+    assert learner.params.item() == 101
+    work()
+    with pytest.raises(StopIteration) as ended:
+        next(lending)
+    assert ended.value.value.item() == 1  # as of the step before
+    learner.params.add_(100)
+    copy.publish()
+    assert (learner.params.item(), ended.value.value.item()) == (201, 1)
+
+
+def test_corrections_that_are_being_merged_count_as_in_use() -> None:
+    learner, copy = published([0.0])
+    lent(copy)
+    correct(copy, vector(2.0))
+    learner.steps += 3
+    lent(copy)
+    merging = copy.correct(copy.spare().fill_(5.0))
+    next(merging).work()
+    assert copy.age() == 3  # of the copy in use; the correction can be applied
+    next(merging).work()
+    assert copy.age() == 3
+    copy.publish()
+    assert not copy.staleness  # it was out of reach
+    with pytest.raises(StopIteration):
+        next(merging)
+    copy.publish()
+    assert learner.params.item() == 1 + 2
+    assert dict(copy.staleness) == {3: 2}
 
 
 def test_without_anybody_to_share_with_nothing_is_kept() -> None:
@@ -132,43 +171,76 @@ def test_without_anybody_to_share_with_nothing_is_kept() -> None:
     copy = Published(learner, shared=False)
     copy.publish()
     copy.refresh()
-    assert not copy.take(vector(0.0, 0.0))
-    assert copy.lend().numel() == 0
+    assert copy.take() is None
+    assert lent(copy).numel() == 0
     assert learner.params.tolist() == [1.0, 2.0]
 
 
-EVENTS = ["step", "publish", "refresh", "take", "lend", "correct"]
+EVENTS = ["step", "publish", "refresh", "take", "lend", "correct", "aside", "aside"]
 
 
-@given(st.lists(st.sampled_from(EVENTS), max_size=40))
-def test_newest_copy_is_published_plus_pending(events: list[str]) -> None:
-    """Model: `live` changes by steps at once, by corrections when they are applied."""
+class Model:
+    """What `Published` promises, in numbers.
+
+    `live` changes by steps at once, by corrections when they are applied; `pending` is
+    handed over and not applied, and out of reach while `merging`.
+    """
+
+    def __init__(self) -> None:
+        self.live = self.base = self.pending = self.correction = 0.0
+        self.merging = False
+
+    def renew(self) -> None:
+        """Apply what is within reach, and publish."""
+        if not self.merging:
+            self.live, self.pending = self.live + self.pending, 0.0
+        self.base = self.live
+
+    def newest(self) -> float:
+        return self.base + self.pending
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=60))
+def test_newest_copy_is_published_plus_handed_over(events: list[str]) -> None:
+    """Whatever the training side does between the pieces of what gossip does."""
     learner, copy = published([0.0])
-    source, taken = random.Random(0), vector(0.0)
-    live = newest = pending = 0.0
-    lent: float | None = None
+    source, model = random.Random(0), Model()
+    gossip: Any = None  # under way
+    work: Callable[[], object] | None = None  # of its own
+    lent: Tensor | None = None
+    value = 0.0  # of what is lent
     for event in events:
+        begins = False
         if event == "step":
             learner.params.add_(1)
-            live += 1
+            model.live += 1
         elif event == "publish":
             copy.publish()
-            live, pending = live + pending, 0.0
-            newest = live
+            model.renew()
         elif event == "refresh":
             copy.refresh()
-            newest = live + pending
+            model.base = model.live
         elif event == "take":
-            if copy.take(taken):
-                learner.params.add_(taken)
-            live, pending = live + pending, 0.0
-        elif event == "lend" and lent is None:
-            lent = copy.lend().item()
-            assert lent == newest
-        elif event == "correct" and lent is not None:
-            received = float(source.randrange(-64, 64))
-            copy.correct(vector(received))
-            pending += (received - lent) / 2
-            newest += (received - lent) / 2
-            lent = None
-        assert learner.params.item() == live
+            if (taken := copy.take()) is not None:
+                learner.params.add_(taken, alpha=HALF)
+                copy.recycle(taken)
+            model.renew()
+        elif event == "lend" and gossip is None and lent is None:
+            gossip, value, begins = copy.lend(), model.newest(), True
+        elif event == "correct" and gossip is None and lent is not None:
+            received = float(2 * source.randrange(-64, 64))
+            model.correction = (received - value) / 2
+            gossip, begins = copy.correct(copy.spare().fill_(received)), True
+        elif event == "aside" and work is not None:
+            work()
+            begins = True
+        if begins:
+            try:
+                work = next(gossip).work
+                model.merging = bool(copy._merging_steps)
+            except StopIteration as stop:
+                gossip, work, model.merging = None, None, False
+                model.pending += 0 if lent is None else model.correction
+                lent = stop.value
+        assert learner.params.item() == model.live
+        assert lent is None or gossip is not None or lent.item() == value

@@ -14,8 +14,9 @@ across the N/m nodes. Ranks of a node are consecutive.
 
 Cost an exchange, for n bytes of parameters in L tensors: 2n(N-1)/N, or 3n(m-1)/m inside
 a node and 2(n/m)(K-1)/K across K = N/m nodes; and about 8 L K^2 bytes of Gram matrices,
-13 MB for 400 tensors of 64 nodes. Memory: P elements between exchanges (none with
-combine: gradients), and up to 4P more during one.
+13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (none with combine:
+gradients) and a block of P/m. An exchange overwrites the parameters by their updates,
+or the gradients, and takes no more but some MB, and the Gram matrices.
 """
 
 from collections.abc import Generator
@@ -108,8 +109,7 @@ class Adasum(Algorithm):
         if learner.size == 1 or learner.grads is None:
             return
         used = yield from self._agree_to_step(learner)
-        combined = yield from self._exchange(learner.grads)
-        learner.grads.copy_(combined)
+        yield from self._exchange(learner.grads)
         learner.use_gradients(used)
 
     def after_step(self, learner: Learner) -> Program:
@@ -157,8 +157,9 @@ class Adasum(Algorithm):
         share_ended, updates = agreed.tolist()
         self._some_ended = 0 < share_ended < 1
         if updates > 0:
-            combined = yield from self._exchange(learner.params - self.shared)
-            learner.params.copy_(self.shared.add_(combined))
+            # In place: memory for the updates would be new, and so slow.
+            yield from self._exchange(learner.params.sub_(self.shared))
+            learner.params.copy_(self.shared.add_(learner.params))
         self._local_steps = 0
         self._updates = learner.updates
         return bool(share_ended == 1.0)

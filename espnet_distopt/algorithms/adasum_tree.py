@@ -17,58 +17,20 @@ within 3e-6 of their length is rounding. Then (a, b) give a + b. Without that ru
 remainder, however small, would take away half of b's projection on it. Above it,
 the relative error, beside a tree of the vectors themselves, is up to about 1e-15 times
 the square of length / remainder.
+
+A projection of another vector that differs by no more than `EQUAL` from a vector counts
+as equal to it: so equal vectors give just that vector, though the entries of G are sums
+in different orders.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.learner import Slot
-
 TINY = math.sqrt(torch.finfo(torch.float64).tiny)
 CANCELLED = 1e-12
-LONGEST = 1 << 16
-"""Columns of a block that are converted to float64 at a time."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """Columns [start, stop) of a block belong to parameter tensor `tensor`."""
-
-    tensor: int
-    start: int
-    stop: int
-
-    def of(self, block: Tensor) -> Tensor:
-        """Return these columns of `block` (N, S) in float64."""
-        return block[:, self.start : self.stop].double()
-
-
-def spans(slots: Sequence[Slot], start: int, stop: int) -> list[Span]:
-    """Return what elements [start, stop) of the flat buffer hold of each tensor.
-
-    Padding behind the last slot is in no span.
-    """
-    found = []
-    for tensor, slot in enumerate(slots):
-        end = min(slot.stop, stop)
-        for begin in range(max(slot.start, start), end, LONGEST):
-            stops = min(begin + LONGEST, end)
-            found.append(Span(tensor, begin - start, stops - start))
-    return found
-
-
-def gram(block: Tensor, parts: Sequence[Span], tensors: int) -> Tensor:
-    """Return the Gram matrices (tensors, N, N) of the rows of `block` (N, S)."""
-    size = len(block)
-    matrices = block.new_zeros(tensors, size, size, dtype=torch.float64)
-    for span in parts:
-        rows = span.of(block)
-        matrices[span.tensor].addmm_(rows, rows.T)
-    return matrices
+EQUAL = 16 * torch.finfo(torch.float64).eps
 
 
 def coefficients(matrices: Tensor) -> Tensor:
@@ -81,10 +43,16 @@ def coefficients(matrices: Tensor) -> Tensor:
         last = rows[:, count - count % 2 :]
         a, b = rows[:, 0 : count - 1 : 2], rows[:, 1:count:2]
         dot = (a @ matrices * b).sum(-1, keepdim=True)
-        a = (1 - dot / (2 * _square(a, matrices, magnitudes))) * a
-        b = (1 - dot / (2 * _square(b, matrices, magnitudes))) * b
+        a = _rest(dot / _square(a, matrices, magnitudes)) * a
+        b = _rest(dot / _square(b, matrices, magnitudes)) * b
         rows = torch.cat([a + b, last], dim=1)
     return rows[:, 0]
+
+
+def _rest(projection: Tensor) -> Tensor:
+    """Return what is left of a vector beside half the other's projection on it."""
+    equal = (projection - 1).abs() <= EQUAL
+    return 1 - projection.masked_fill(equal, 1) / 2
 
 
 def _square(rows: Tensor, matrices: Tensor, magnitudes: Tensor) -> Tensor:
@@ -93,13 +61,3 @@ def _square(rows: Tensor, matrices: Tensor, magnitudes: Tensor) -> Tensor:
     terms = (rows.abs() @ magnitudes * rows.abs()).sum(-1, keepdim=True)
     zero = (square < TINY) | (square < CANCELLED * terms)
     return square.masked_fill(zero, math.inf)
-
-
-def combine(block: Tensor, parts: Sequence[Span], c: Tensor) -> Tensor:
-    """Return sum_i c_i block_i, (S,), with the coefficients (L, N) of each tensor."""
-    result = torch.zeros_like(block[0])
-    for span in parts:
-        # No matmul: fused multiply-adds would leave a rest of vectors that cancel.
-        terms = span.of(block).mul_(c[span.tensor].unsqueeze(1))
-        result[span.start : span.stop] = terms.sum(0)
-    return result

@@ -21,20 +21,22 @@ colour (randomized mixing, as in Zhang et al. 2020, arXiv 2002.01119): a ring mi
 slower the longer it is, random pairs hardly so. An odd ring is left open between its
 two ends, as both are active. Any number of learners will do.
 
-Cost: n bytes a step at most, beside the computation, for n bytes of parameters; an
-epoch's end takes one mail for each pair of neighbours. Memory: 3P elements, plus the
-driver's receive buffer.
+Cost: n bytes a step at most, beside the computation, for n bytes of parameters (half of
+that with `exchange: bfloat16`, see `rounded`); an epoch's end takes one message a
+learner. Of the training thread's time, the snapshot and the mix: two passes over the
+parameters a step. Memory: 4P elements.
 """
 
 import random
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.rounded import Rounded
 from espnet_distopt.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -59,6 +61,8 @@ class AdpsgdConfig:
     Attributes:
         topology: whom an active learner may ask: its neighbours on a `ring`, or any
             passive learner (`random`); each time it picks one of them uniformly.
+        exchange: float32 sends parameters as they are; bfloat16 what has changed in
+            them, in half the bytes, see `rounded`.
         max_staleness: training waits for an exchange that has been in flight for this
             many own steps, so that no correction is older (the bound T of the paper).
         from_consensus: begin each epoch at the consensus model, not at the learner's
@@ -67,6 +71,7 @@ class AdpsgdConfig:
     """
 
     topology: Literal["ring", "random"] = "ring"
+    exchange: Literal["float32", "bfloat16"] = "float32"
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0
@@ -90,7 +95,12 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         self.active, self.neighbours = self._place(learner)
+        self._actives, self._passives = colours(self._gossipers(learner))
         self.published = Published(learner, shared=bool(self.neighbours))
+        self._rounded: Rounded | None = None
+        if config.exchange == "bfloat16":
+            shown = learner.params if self.neighbours else learner.params[:0]
+            self._rounded = Rounded(shown)
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
         self._reported: Counter[int] = Counter()
@@ -99,10 +109,16 @@ class Adpsgd(Algorithm):
         """Return whether the learner is active, and its neighbours."""
         return place(self.config, learner.rank, learner.size)
 
+    def _gossipers(self, learner: Learner) -> Sequence[int]:
+        """Return all who exchange, in the order in which they are placed."""
+        return range(learner.size)
+
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters, and publish them."""
         yield from super().start(learner)
         self.published.publish()
+        if self._rounded:
+            self._rounded.refer_to(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
         """Apply what the gossip brought and publish; wait only beyond the bound."""
@@ -125,19 +141,27 @@ class Adpsgd(Algorithm):
                 peer = self._choice.choice(self.neighbours)
                 yield Invite(peer)
                 yield from self._average_with(peer)
-            for peer in self.neighbours:
-                yield Retire(peer)
+            yield Retire(self._actives, self._passives)
         else:
             while (peer := (yield AwaitInvitation(self.neighbours))) is not None:
                 yield from self._average_with(peer)
 
     def _average_with(self, peer: int) -> Program:
-        received = yield Exchange(peer, self.published.lend())
-        self.published.correct(received)
+        copy = yield from self.published.lend()
+        if self._rounded:
+            received, sent = yield from self._rounded.swap(peer, copy)
+            yield from self.published.correct(received, sent)
+        else:
+            received = yield Exchange(peer, copy, self.published.spare())
+            yield from self.published.correct(received)
         self._exchanges += 1
 
     def finish(self, learner: Learner) -> Program:
         """Apply the last corrections."""
+        yield from self._correct(learner)
+
+    def pause(self, learner: Learner) -> Program:
+        """Apply the last corrections: what is saved would lack them."""
         yield from self._correct(learner)
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
@@ -154,6 +178,8 @@ class Adpsgd(Algorithm):
         if self.config.from_consensus:
             learner.params.copy_(mean)
             self.published.publish()
+        if self._rounded:
+            self._rounded.refer_to(mean)
         return mean
 
     def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
@@ -180,15 +206,24 @@ class Adpsgd(Algorithm):
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the sequence of neighbours."""
+        """Return the position in the sequence of neighbours, and the reference."""
         version, internal, gauss = self._choice.getstate()
-        return {"choice": [version, list(internal), gauss]}
+        reference = self._rounded.reference.clone() if self._rounded else None
+        return {"choice": [version, list(internal), gauss], "reference": reference}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the sequence of neighbours, and publish the restored parameters."""
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
         self.published.publish()
+        if self._rounded is None:
+            return
+        if state.get("reference") is None:
+            raise InputError(
+                "the state was saved with exchange: float32; resume with the same, or "
+                "remove the experiment's distopt/ folder to begin from the consensus"
+            )
+        self._rounded.refer_to(state["reference"])
 
 
 def place(
@@ -197,3 +232,9 @@ def place(
     """Return whether number `number` of `count` is active, and its neighbours."""
     neighbours = two_coloured_ring if config.topology == "ring" else other_colour
     return is_active(number), neighbours(number, count)
+
+
+def colours(ranks: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """Return how many of `ranks` are active, and those that are passive."""
+    passives = tuple(rank for n, rank in enumerate(ranks) if not is_active(n))
+    return len(ranks) - len(passives), passives

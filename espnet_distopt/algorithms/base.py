@@ -68,7 +68,7 @@ class Algorithm:
         yield from ()
 
     def gossip(self, learner: Learner) -> Program:
-        """Beside the training loop, from the first step of an epoch to its last."""
+        """Beside the training loop, from an epoch's first batch to its last step."""
         yield from ()
 
     def finish(self, learner: Learner) -> Program:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block_late import LateAverage
 from espnet_distopt.effects import AllReduceMean, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
@@ -43,6 +44,9 @@ class BlockMoments:
 
     Memory: one (P,) tensor a moment, two when they are extrapolated.
 
+    Attributes:
+        averaged: learners send their moments to each other.
+
     Args:
         fate: what becomes of the moments at the end of a block.
         learner: whose moments.
@@ -53,6 +57,7 @@ class BlockMoments:
 
     def __init__(self, fate: Fate, learner: Learner) -> None:
         self._fate = fate
+        self.averaged = fate != "reset"
         self._tensors = len(learner.slots)
         self._moments = Moments(learner)
         self._steps = self._moments.steps()
@@ -60,13 +65,18 @@ class BlockMoments:
         if fate == "extrapolate":
             if learner.optimizer.state:
                 self._moments.adopt()
-            self._remember()
+            self._remember(self._moments.flat)
 
     def steps(self) -> list[float]:
         """Return each parameter's step count, for the learners to average."""
         return self._moments.steps()
 
-    def carry(self, steps: list[float], tau: float, k: float) -> Program:
+    def flats(self) -> dict[str, Tensor]:
+        """Return the moments, name -> (P,), which the optimizer goes on to update."""
+        self._moments.adopt()
+        return self._moments.flat
+
+    def end_block(self, steps: list[float], tau: float, k: float) -> Program:
         """End a block: all learners' moments become the same.
 
         Args:
@@ -74,31 +84,83 @@ class BlockMoments:
             tau: mean number of updates in the block.
             k: equivalent minibatches between the mean and the next start point.
         """
-        moments = self._moments
-        moments.adopt()
+        flats = self.flats()
+        if self.averaged:
+            for flat in flats.values():
+                yield AllReduceMean(flat)
+        self._moments.set_steps(self._carry(flats, steps, tau, k))
+        self._steps = self._moments.steps()
+
+    def end_late(
+        self,
+        late: LateAverage,
+        then: list[float],
+        steps: list[float],
+        tau: float,
+        k: float,
+        updates: int,
+    ) -> None:
+        """End a block whose average comes late, see `block_late`.
+
+        Args:
+            late: the average.
+            then: this learner's step counts when it began.
+            steps: see `end_block`.
+            tau: see `end_block`.
+            k: see `end_block`.
+            updates: that its optimizer has made since.
+        """
+        flats = self.flats()
+        if self.averaged:
+            averages = dict(zip(flats, late.averages[2:], strict=True))
+        else:
+            averages = {name: torch.empty_like(flat) for name, flat in flats.items()}
+        started = self._carry(averages, steps, tau, k)
+        since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
+        for name, flat in flats.items():
+            for part, group, j in self._moments.runs(
+                since or [updates] * self._tensors
+            ):
+                new, old, live = (
+                    averages[name][part],
+                    late.moments[name][part],
+                    flat[part],
+                )
+                if j == 0:
+                    live.copy_(new)
+                    continue
+                live.add_(new.sub_(old), alpha=self._moments.decays[name][group] ** j)
+                if name == "exp_avg_sq":
+                    live.clamp_(min=0)  # against rounding
+        self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
+        counts = zip(self._moments.steps(), since, strict=True)
+        self._steps = [now - j for now, j in counts]
+
+    def _carry(
+        self, flats: dict[str, Tensor], steps: list[float], tau: float, k: float
+    ) -> list[float]:
+        """Carry averaged moments along, in place; return the steps they amount to."""
         if self._fate == "reset":
-            for flat in moments.flat.values():
+            for flat in flats.values():
                 flat.zero_()
-            moments.set_steps([0.0] * len(steps))
-            return
-        for flat in moments.flat.values():
-            yield AllReduceMean(flat)
+            return [0.0] * len(steps)
         if self._fate == "extrapolate":
             before = self._steps or [0.0] * len(steps)
             taus = [now - then for now, then in zip(steps, before, strict=True)]
             ahead = k / tau
-            self._extrapolate(taus or [tau] * self._tensors, ahead)
+            self._extrapolate(flats, taus or [tau] * self._tensors, ahead)
             steps = [s + ahead * t for s, t in zip(steps, taus, strict=True)]
-            self._remember()
-        moments.set_steps(steps)
-        self._steps = moments.steps()
+            self._remember(flats)
+        return steps
 
-    def _extrapolate(self, taus: list[float], ahead: float) -> None:
+    def _extrapolate(
+        self, flats: dict[str, Tensor], taus: list[float], ahead: float
+    ) -> None:
         """Carry moments over `ahead` times as many steps as each was updated in.
 
         A parameter that was not reached in every step of a block has its own tau.
         """
-        for name, flat in self._moments.flat.items():
+        for name, flat in flats.items():
             for part, group, tau in self._moments.runs(taus):
                 decay = self._moments.decays[name][group]
                 k = ahead * tau
@@ -113,8 +175,8 @@ class BlockMoments:
                 if floor is not None:
                     torch.maximum(current, floor, out=current)
 
-    def _remember(self) -> None:
-        for name, flat in self._moments.flat.items():
+    def _remember(self, flats: dict[str, Tensor]) -> None:
+        for name, flat in flats.items():
             if name not in self._init:
                 self._init[name] = torch.empty_like(flat)
             self._init[name].copy_(flat)

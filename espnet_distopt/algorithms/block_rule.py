@@ -50,16 +50,24 @@ class BlockConfig:
 
     Attributes:
         period: steps in a block (tau).
+        delay: steps of the next block that the average of a block may take, see
+            `block_late`; 0: learners wait for it.
 
     Raises:
         InputError: a number out of range.
     """
 
     period: int = 8
+    delay: int = 0
 
     def __post_init__(self) -> None:
         if self.period < 1:
             raise InputError(f"period must be >= 1, not {self.period}")
+        if not 0 <= self.delay < self.period:
+            raise InputError(
+                f"delay must be in [0, period), that is at most {self.period - 1}, not "
+                f"{self.delay}"
+            )
         self.rule(size=1)  # checks its own numbers
 
     def rule(self, size: int) -> BlockRule:

@@ -20,7 +20,8 @@ BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to thet
 see `block_moments`. Other rules for the end of a block make this algorithm Local SGD,
 SlowMo and DiLoCo: see `local_sgd`, `slowmo` and `diloco`.
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
-Memory: 3P elements, 2P more when Adam's moments are extrapolated.
+Memory: 3P elements, 2P more when Adam's moments are extrapolated. With a `delay` the
+next block's steps hide the communication, see `block_late`.
 """
 
 from collections.abc import Generator
@@ -31,6 +32,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.block_late import LateAverage
 from espnet_distopt.algorithms.block_moments import BlockMoments, Fate
 from espnet_distopt.algorithms.block_rates import LearningRates
 from espnet_distopt.algorithms.block_rule import BlockConfig, BlockRule
@@ -45,6 +47,7 @@ class BmufConfig(BlockConfig):
 
     Attributes:
         period: steps in a block (tau).
+        delay: steps of the next block that hide the average, see `block_late`.
         momentum: block momentum (eta); None means 1 - 1/N.
         block_lr: block learning rate (zeta).
         warmup: steps before momentum sets in; until then blocks are plain averages. A
@@ -99,6 +102,9 @@ class Bmuf(Algorithm):
         self.rho = 0.0
         self.blocks = 0
         self._period = config.period
+        # one learner alone has nothing to wait for
+        self._delay = config.delay if learner.size > 1 else 0
+        self._late: LateAverage | None = None
         self._block_steps = 0
         self._some_ended = False
         self._updates = learner.updates
@@ -117,46 +123,100 @@ class Bmuf(Algorithm):
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of the block, synchronise."""
         self._block_steps += 1
-        if self._block_steps >= self._period:
+        if self._late and self._block_steps >= self._delay:
+            yield from self._end_late(learner)
+        if self._block_steps < self._period:
+            return
+        if self._delay:
+            yield from self._begin_late(learner, ended=False)
+        else:
             yield from self._end_block(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
         """End the last, shorter block; join the blocks of learners with more data."""
+        if self._late:
+            yield from self._end_late(learner)
         while True:
-            everybody_ended = yield from self._end_block(learner, ended=True)
+            if self._delay:
+                yield from self._begin_late(learner, ended=True)
+                everybody_ended = yield from self._end_late(learner)
+            else:
+                everybody_ended = yield from self._end_block(learner, ended=True)
             if everybody_ended:
                 return
 
     def next_stop(self, learner: Learner) -> int:
-        """Stop at the end of a block: others may wait there already."""
-        return learner.steps + self._period - self._block_steps
+        """Stop where a block's average is in place: others may wait there already."""
+        return learner.steps + self._period - self._block_steps + self._delay
 
     def can_pause(self, learner: Learner) -> bool:
         """Not while others, who have less data, wait for the end of the epoch."""
         return not self._some_ended
 
+    def pause(self, learner: Learner) -> Program:
+        """Wait for the average in flight, which will begin anew."""
+        if self._late:
+            yield from self._late.wait()
+
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Synchronise; returns whether every learner has come to its epoch's end."""
-        steps = self._moments.steps() if self._moments else []
-        rates = self._rates.current() if self._rates else []
-        updates = float(learner.updates - self._updates)
-        message = torch.tensor(
-            [float(ended), updates, *rates, *steps],
-            dtype=torch.float64,
-            device=learner.params.device,
-        )
-        agreed = (yield AllReduceMean(message)).tolist()
-        share_ended, tau = agreed[:2]
-        self._some_ended = 0 < share_ended < 1
-        rates, steps = agreed[2 : 2 + len(rates)], agreed[2 + len(rates) :]
+        message = self._message(learner, ended)
+        everybody_ended, tau, rates, steps = self._read((yield AllReduceMean(message)))
         if tau > 0:
             yield AllReduceMean(learner.params)
             k = self._filter(learner.params, tau, rates)
             if self._moments:
-                yield from self._moments.carry(steps, tau, k)
+                yield from self._moments.end_block(steps, tau, k)
+        return everybody_ended
+
+    def _begin_late(self, learner: Learner, ended: bool) -> Program:
+        """Begin to synchronise."""
+        flats = self._moments.flats() if self._moments else {}
+        self._late = LateAverage(
+            self._message(learner, ended),
+            learner.params.detach().clone(),
+            {name: flat.clone() for name, flat in flats.items()},
+            learner.updates,
+            averaged=self._moments is not None and self._moments.averaged,
+        )
+        yield from self._late.begin()
+
+    def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
+        """Synchronise with what others had when this learner's average began."""
+        late = self._late
+        assert late is not None
+        yield from late.wait()
+        self._late = None
+        everybody_ended, tau, rates, steps = self._read(late.averages[0])
+        if tau > 0:
+            start = late.averages[1]
+            k = self._filter(start, tau, rates)
+            late.replace(learner.params, start, learner.updates)
+            if self._moments:
+                then = late.message[2 + len(rates) :].tolist()
+                updates = learner.updates - late.updates
+                self._moments.end_late(late, then, steps, tau, k, updates)
+        return everybody_ended
+
+    def _message(self, learner: Learner, ended: bool) -> Tensor:
+        """Return what learners average beside their parameters, and begin a block."""
+        steps = self._moments.steps() if self._moments else []
+        rates = self._rates.current() if self._rates else []
+        updates = float(learner.updates - self._updates)
         self._block_steps = 0
         self._updates = learner.updates
-        return bool(share_ended == 1.0)
+        return torch.tensor(
+            [float(ended), updates, *rates, *steps],
+            dtype=torch.float64,
+            device=learner.params.device,
+        )
+
+    def _read(self, mean: Tensor) -> tuple[bool, float, list[float], list[float]]:
+        """Return whether all have ended, mean updates, rates and step counts."""
+        share_ended, tau, *others = mean.tolist()
+        self._some_ended = 0 < share_ended < 1
+        rates = len(self._rates.last) if self._rates else 0
+        return share_ended == 1.0, tau, others[:rates], others[rates:]
 
     def _filter(self, mean: Tensor, tau: float, rates: list[float]) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
@@ -203,6 +263,7 @@ class Bmuf(Algorithm):
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
             "rates": list(self._rates.last) if self._rates else [],
+            "late": self._late.state_dict() if self._late else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -228,3 +289,5 @@ class Bmuf(Algorithm):
             self._moments.load_state_dict(state["moments"])
         if self._rates:
             self._rates.last = list(state["rates"])
+        late = state.get("late")
+        self._late = LateAverage.restored(late, self.theta) if late else None

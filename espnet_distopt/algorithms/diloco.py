@@ -22,6 +22,7 @@ class DilocoConfig(BlockConfig):
 
     Attributes:
         period: steps in a block.
+        delay: steps of the next block that hide the average, see `block_late`.
         momentum: of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
         warmup: steps before the outer optimizer sets in; until then blocks are plain

@@ -17,11 +17,10 @@ equal, bit for bit. One node is `allreduce`; one learner a node is `adpsgd`.
 
 Cost a step, for n bytes of parameters and m learners a node: 2n(m-1)/m inside the node,
 and n more when a correction has come; between nodes n at most, beside the computation.
-Memory: 2P elements (gradient and correction); 3P more for a leader, plus its driver's
-receive buffer.
+Memory: 2P elements (gradient and correction); 4P more for a leader.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +32,7 @@ from espnet_distopt.algorithms.gradient_mean import average
 from espnet_distopt.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
+from espnet_distopt.published import HALF
 from espnet_distopt.topology import node_ranks
 
 
@@ -72,9 +72,9 @@ class Hadpsgd(Adpsgd):
         self.wants_gradients = per_node > 1
         self._leaders = tuple(range(0, learner.size, per_node))
         super().__init__(config, learner)
-        several = len(self._leaders) > 1
+        follows = len(self._leaders) > 1 and not self.leads
         self._correction = learner.params.new_empty(
-            learner.params.numel() if several else 0
+            learner.params.numel() if follows else 0
         )
 
     @classmethod
@@ -91,6 +91,10 @@ class Hadpsgd(Adpsgd):
         number, count = self._leaders.index(self.node[0]), len(self._leaders)
         active, nodes = place(self.config, number, count)
         return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
+
+    def _gossipers(self, learner: Learner) -> Sequence[int]:
+        """The leaders."""
+        return self._leaders
 
     def after_backward(self, learner: Learner) -> Program:
         """Average the gradients of the node, weighted by samples.
@@ -122,12 +126,15 @@ class Hadpsgd(Adpsgd):
         """Publish; apply, in the whole node, what its leader's gossip has brought."""
         if len(self._leaders) == 1:
             return
-        self.published.refresh()  # before others ask while the node is told
-        taken = torch.zeros(1)  # on the CPU: no step waits for a GPU to read it
-        if self.leads:
-            taken.fill_(self.published.take(self._correction))
+        difference = self.published.take() if self.leads else None
+        # on the CPU: no step waits for a GPU to read it
+        taken = torch.tensor([float(difference is not None)])
         if (yield from self._from_leader(taken)).item():
-            learner.params.add_((yield from self._from_leader(self._correction)))
+            message = self._correction if difference is None else difference
+            yield from self._from_leader(message)
+            learner.params.add_(message, alpha=HALF)
+        if difference is not None:
+            self.published.recycle(difference)
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Overwrite `tensor` by the leader's; returns it."""

@@ -1,19 +1,22 @@
 """Collectives of the process-group driver, all on the training thread.
 
 Each is begun and then waited for; those that an algorithm begins itself differ only in
-what runs in between. Messages to neighbours go over gloo from CPU memory (pinned for a
-GPU): NCCL's point-to-point operations and collectives of several groups can deadlock.
+what runs in between. All-to-all and all-gather are through when they have begun, and so
+is the algorithm's work beside them (`messages`). Messages to neighbours go over gloo
+from CPU memory (pinned for a GPU): NCCL's point-to-point operations and collectives of
+several groups can deadlock.
 """
 
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from espnet_distopt.drivers import messages
 from espnet_distopt.drivers.groups import Group, Groups
 from espnet_distopt.effects import (
     AllGather,
@@ -83,6 +86,7 @@ class Collectives:
         if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
             return InFlight(what, [], lambda: alone(effect))
         group = groups.of(ranks, effect.tensor)
+        effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
         with self._on_network(what):
             return _begin_in_group(what, effect, group, len(ranks))
@@ -99,6 +103,24 @@ class Collectives:
                     work.wait()
         return handle.finish()
 
+    def _without_work(self, effect: GroupCollective) -> GroupCollective:
+        """Return `effect`, with work that is not counted as communication."""
+
+        def uncounted(work: Callable[[int], None]) -> Callable[[int], None]:
+            def run(stop: int) -> None:
+                start = time.perf_counter()
+                work(stop)
+                self._spent["comm_time"] -= time.perf_counter() - start
+
+            return run
+
+        match effect:
+            case AllToAll(arrived=work) if work is not None:
+                return replace(effect, arrived=uncounted(work))
+            case AllGather(prepare=work) if work is not None:
+                return replace(effect, prepare=uncounted(work))
+        return effect
+
     @contextmanager
     def _on_network(self, what: str) -> Generator[None, None, None]:
         start = time.perf_counter()
@@ -114,10 +136,20 @@ class Collectives:
 def alone(effect: Collective) -> Tensor:
     """Return the result of a collective that has but one learner."""
     match effect:
-        case AllToAll(tensor):
-            return tensor.clone()
-        case AllGather(tensor):
-            return tensor[None].clone()
+        case AllToAll(tensor, _, into, arrived):
+            received = torch.empty_like(tensor) if into is None else into
+            received.copy_(tensor)
+            if arrived is not None:
+                arrived(tensor.shape[1])
+            return received
+        case AllGather(tensor, _, into, prepare):
+            if prepare is not None:
+                prepare(len(tensor))
+            if into is None:
+                return tensor[None].clone()
+            if into.data_ptr() != tensor.data_ptr():
+                into.copy_(tensor)
+            return into
         case NeighbourAllGather(tensor):
             return tensor.new_empty((0, *tensor.shape))
         case _:
@@ -137,13 +169,14 @@ def _begin_in_group(
             return InFlight(what, [work], lambda: tensor.div_(size))
         case Broadcast():
             return InFlight(what, [group.broadcast(tensor, 0)], lambda: tensor)
-        case AllToAll():
-            received = torch.empty_like(tensor)
-            work = group.alltoall_base(received, tensor, [], [])
-        case AllGather():
-            received = tensor.new_empty((size, *tensor.shape))
-            work = group._allgather_base(received.view(-1), tensor.reshape(-1))
-    return InFlight(what, [work], lambda: received, tensor)
+        case AllToAll(into=into, arrived=arrived):
+            received = torch.empty_like(tensor) if into is None else into
+            messages.all_to_all(group, tensor, received, arrived)
+        case AllGather(into=into, prepare=prepare):
+            shape = (size, *tensor.shape)
+            received = tensor.new_empty(shape) if into is None else into
+            messages.all_gather(group, tensor, received, prepare)
+    return InFlight(what, [], lambda: received)
 
 
 def _send_to_neighbours(

@@ -1,9 +1,9 @@
 """The gossip thread of the process-group driver.
 
 Pairing goes through the store: an active learner drops its rank into the mailbox of a
-passive one and both then enter the same directed send and receive. A learner whose
-gossip ends says so in the mailbox of each neighbour that may wait for it, so that no
-receive is ever left waiting.
+passive one and both then enter the same directed send and receive. Active
+learners whose gossip ends are counted, and the last of them says so in the mailbox of
+each passive one: so no receive is ever left waiting.
 """
 
 import threading
@@ -15,6 +15,7 @@ from torch import Tensor
 from espnet_distopt.drivers.groups import Group
 from espnet_distopt.drivers.liveness import Watch
 from espnet_distopt.effects import (
+    Aside,
     AwaitInvitation,
     AwaitStep,
     Effect,
@@ -69,9 +70,7 @@ class GossipThread(threading.Thread):
         self._record = record
         self._steps_seen = 0
         self._mails_read = 0
-        self._retired: set[int] = set()
-        self._received: Tensor | None = None
-        self._staged: Tensor | None = None
+        self._staged: tuple[Tensor, Tensor] | None = None
 
     def run(self) -> None:
         """Run the program to its end; a failure is kept for the training side."""
@@ -104,15 +103,18 @@ class GossipThread(threading.Thread):
             case AwaitStep():
                 return self._await_step()
             case Invite(peer):
-                self._mail(peer, b"invited")
+                self._mail(peer, b"%d" % self._rank)
                 return None
-            case Retire(peer):
-                self._mail(peer, RETIRED)
+            case Retire(actives, passives):
+                self._retire(actives, passives)
                 return None
             case AwaitInvitation(peers):
                 return self._await_invitation(peers)
-            case Exchange(peer, tensor):
-                return self._exchange(peer, tensor)
+            case Exchange(peer, tensor, into):
+                return self._exchange(peer, tensor, into)
+            case Aside(work):
+                work()
+                return None
             case _:
                 raise TypeError(f"{effect} does not belong in a gossip program")
 
@@ -126,23 +128,23 @@ class GossipThread(threading.Thread):
     def _mail(self, peer: int, message: bytes) -> None:
         store, box = self._watch.store, f"{self._mailboxes}/{peer}"
         number = store.add(box, 1)
-        store.set(f"{box}/{number}", b"%d %s" % (self._rank, message))
+        store.set(f"{box}/{number}", message)
+
+    def _retire(self, actives: int, passives: tuple[int, ...]) -> None:
+        if self._watch.store.add(f"{self._mailboxes}/retired", 1) == actives:
+            for peer in passives:
+                self._mail(peer, RETIRED)
 
     def _await_invitation(self, peers: tuple[int, ...]) -> int | None:
-        while not self._retired.issuperset(peers):
-            key = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}"
-            mail = self._watch.wait_for(key, peers)
-            self._watch.store.delete_key(key)
-            self._mails_read += 1
-            sender, message = mail.split()
-            if message != RETIRED:
-                return int(sender)
-            self._retired.add(int(sender))
-        return None
+        key = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}"
+        mail = self._watch.wait_for(key, peers)
+        self._watch.store.delete_key(key)
+        self._mails_read += 1
+        return None if mail == RETIRED else int(mail)
 
-    def _exchange(self, peer: int, tensor: Tensor) -> Tensor:
+    def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor:
         """Send and receive at once, so that neither end waits for the other's order."""
-        outgoing, incoming = self._buffers(tensor)
+        outgoing, incoming = self._buffers(tensor, into)
         try:
             works = (
                 self._group.send([outgoing], peer, TAG),
@@ -154,17 +156,17 @@ class GossipThread(threading.Thread):
             what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
             raise self._watch.explain(error, what) from error
         self.bytes_sent += tensor.nbytes
-        return incoming.to(tensor.device) if tensor.is_cuda else incoming
+        return into if incoming is into else into.copy_(incoming)
 
-    def _buffers(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    def _buffers(self, tensor: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
         """Return what to send and where to receive: CPU memory, pinned for a GPU."""
-        if self._received is None:
-            self._received = _cpu_like(tensor)
-            self._staged = _cpu_like(tensor) if tensor.is_cuda else None
+        if not tensor.is_cuda:
+            return tensor, into
         if self._staged is None:
-            return tensor, self._received
-        return self._staged.copy_(tensor), self._received
+            self._staged = _pinned_like(tensor), _pinned_like(into)
+        staged, received = self._staged
+        return staged.copy_(tensor), received
 
 
-def _cpu_like(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+def _pinned_like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

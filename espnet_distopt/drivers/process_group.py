@@ -3,7 +3,8 @@
 Collectives run on the training thread. Gossip runs on one thread of its own, over a
 gloo group of its own, from CPU memory (pinned for a GPU): NCCL supports neither several
 threads nor waiting for whichever peer comes. Algorithms run under one lock, which is
-released while an effect is carried out; so the code between two yields is atomic.
+released while an effect is carried out; so the code between two yields is atomic, and
+what takes the gossip side long (`Aside`) does not hold up the training thread.
 """
 
 import itertools
@@ -88,6 +89,11 @@ class ProcessGroupDriver:
         self._watch = Watch(self._liveness, store)
         self._gossip_watch = Watch(self._liveness, store)
         self._groups = Groups(self.rank, self.size, store, self._watch, timeout)
+
+    @property
+    def watch(self) -> Watch | None:
+        """The training thread's view of the others, and of the store; None: alone."""
+        return self._watch if self._liveness is not None else None
 
     def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
         """Run `program` on the calling thread and return its value.
@@ -185,19 +191,22 @@ class ProcessGroupDriver:
 
     # Meeting and leaving
 
-    def meet(self) -> None:
+    def meet(self, pausing: bool = False) -> bool:
         """Wait for all learners, however long they take, as long as they live.
 
         Comes before the collectives at the end of an epoch, which a learner may reach
-        long before a slow one.
+        long before a slow one. Returns whether one of them is `pausing`.
         """
         if self._liveness is None:
-            return
+            return pausing
         start = time.perf_counter()
         self._meetings += 1
         name, others = f"epoch/{self._meetings}", self._liveness.others
+        if pausing:
+            self._watch.store.set(f"pause/{self._meetings}", b"1")
         meet(self._watch, name, others, "the end of an epoch")
         self.spent["wait_time"] += time.perf_counter() - start
+        return bool(self._watch.store.check([f"pause/{self._meetings}"]))
 
     def announce_stop(self) -> None:
         """Tell all learners that the run is to stop."""

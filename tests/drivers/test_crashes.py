@@ -78,7 +78,8 @@ def test_what_a_crashed_learner_offered_is_never_taken() -> None:
     def gossip(learner: Learner) -> Program:
         for _ in range(3 if learner.rank == 0 else 1):
             yield AwaitStep()
-        yield Exchange(1 - learner.rank, learner.params.clone())
+        params = learner.params.clone()
+        yield Exchange(1 - learner.rank, params, params.clone())
 
     simulation = Simulation(
         toys(2, gossip=gossip).learners,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from processes import launch
 from torch import nn
 
@@ -123,6 +124,21 @@ def test_a_slow_learner_does_not_slow_the_other(slow: int) -> None:
     """The fast one is through with 200 steps before the slow one's 20 are done."""
     ends = launch(2, finish_times, slow)
     assert ends[1 - slow] < ends[slow]
+
+
+def before_its_first_step() -> int:
+    with session("adpsgd", max_staleness=1) as run:
+        if run.learner.rank == 0:
+            for _ in range(30):
+                step(run)
+        run.weigh(1)
+        dist.barrier()
+        return run.learner.steps
+
+
+def test_gossip_begins_with_the_first_batch() -> None:
+    """Learner 1 answers while it computes; else learner 0 would wait for ever."""
+    assert launch(2, before_its_first_step, timeout=30) == [30, 0]
 
 
 def lose(algorithm: str, victim: int, how: str) -> str:

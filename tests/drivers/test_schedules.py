@@ -27,6 +27,13 @@ FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
     "nodes of 2": ("hadpsgd", [4, 6, 8], [("per_node", 2)], 1500),
     "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 600),
     "nodes of 1": ("hadpsgd", [2, 3, 4], [("per_node", 1)], 400),
+    "rounded ring": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 600),
+    "rounded nodes": (
+        "hadpsgd",
+        [4, 6],
+        [("per_node", 2), ("exchange", "bfloat16")],
+        300,
+    ),
     "one": ("adpsgd", [1], [], 20),
     "one node": ("hadpsgd", [2], [("per_node", 2)], 20),
 }
@@ -108,7 +115,8 @@ class AveragesLiveWeights(Adpsgd):
         self._live = learner.params
 
     def _average_with(self, peer: int) -> Program:
-        received = yield Exchange(peer, self.published.lend())
+        sent = yield from self.published.lend()
+        received = yield Exchange(peer, sent, self.published.spare())
         self._live.add_(received).mul_(0.5)
         self.published.give_back()
         self.published.refresh()
@@ -117,10 +125,11 @@ class AveragesLiveWeights(Adpsgd):
 class OneAnswerTwice(Published):
     """The newest copy does not get the correction."""
 
-    def correct(self, received: Tensor, weight: float = 0.5) -> None:
-        newest = self._newest.clone()
-        super().correct(received, weight)
-        self._newest.copy_(newest)
+    def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
+        same, before = self._newest is self._lent, self._newest.clone()
+        yield from super().correct(received, sent)
+        if same and not self._behind:
+            self._newest.copy_(before)
 
 
 class AnswersTwice(Adpsgd):
@@ -135,8 +144,9 @@ class PullsOnly(Adpsgd):
     """Only the active learner goes towards the other."""
 
     def _average_with(self, peer: int) -> Program:
-        received = yield Exchange(peer, self.published.lend())
-        self.published.correct(received, 0.5 if self.active else 0.0)
+        sent = yield from self.published.lend()
+        received = yield Exchange(peer, sent, self.published.spare())
+        yield from self.published.correct(received if self.active else sent.clone())
 
 
 class CorrectsTwice(Adpsgd):
@@ -144,7 +154,8 @@ class CorrectsTwice(Adpsgd):
 
     def _correct(self, learner: Learner) -> Program:
         if learner.steps % 3 == 0:
-            learner.params.add_(self.published._pending)
+            for difference in self.published.unapplied():
+                learner.params.add_(difference, alpha=0.5)
         yield from super()._correct(learner)
 
 
@@ -168,8 +179,7 @@ class LosesTheLast(Adpsgd):
 
     def finish(self, learner: Learner) -> Program:
         yield from ()
-        self.published._unapplied.clear()
-        self.published._pending.zero_()
+        self.published._pending = None
         self.published.publish()
 
 

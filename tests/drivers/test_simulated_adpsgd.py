@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from virtual import place, points, published, towards_rank, x
@@ -13,6 +14,7 @@ from espnet_distopt.drivers.simulation import (
     Simulation,
     VirtualLearner,
 )
+from espnet_distopt.drivers.simulation.gossip import VirtualGossip
 
 SIZES = [2, 4, 8]
 
@@ -70,3 +72,32 @@ def test_unequal_epochs_of_adpsgd_end() -> None:
     for steps in ([0, 9, 3, 1], [5, 0, 0, 0], [0, 0, 0, 0]):
         simulation.epoch(steps)
     assert [v.learner.steps for v in simulation.learners] == [5, 9, 3, 1]
+
+
+def test_a_slow_learner_answers_from_its_first_batch_on() -> None:
+    """Not only after its first step: until then the others would wait for it."""
+    simulation = Simulation(
+        points("adpsgd", 2, towards_rank, max_staleness=1),
+        Compute(seconds=1, slowdown={1: 50}),
+    )
+    simulation.start()
+    simulation.epoch([40, 1])
+    assert [step.rank for step in simulation.record] == [0] * 40 + [1]
+
+
+@pytest.mark.parametrize("topology", ["ring", "random"])
+def test_the_end_of_an_epoch_takes_a_mail_for_each_passive_learner(
+    topology: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mails = []
+    mail = VirtualGossip.mail
+
+    def counted(self: VirtualGossip, *arguments: Any) -> None:
+        mails.append(arguments[:2])
+        mail(self, *arguments)
+
+    monkeypatch.setattr(VirtualGossip, "mail", counted)
+    simulation = Simulation(points("adpsgd", 9, towards_rank, topology=topology))
+    simulation.start()
+    simulation.epoch(0)
+    assert sorted(receiver for _, receiver in mails) == [1, 3, 5, 7]

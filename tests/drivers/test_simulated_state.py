@@ -20,13 +20,26 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "adam": partial(Adam, betas=(0.5, 0.9)),
 }
 SYNCHRONOUS = [name for name in ALGORITHMS if not ALGORITHMS[name][0].wants_gossip]
+LATE = [
+    f"{name}, late"
+    for name, (_, config) in ALGORITHMS.items()
+    if hasattr(config, "delay")
+]
+ROUNDED = [
+    f"{name}, rounded"
+    for name, (_, config) in ALGORITHMS.items()
+    if hasattr(config, "exchange")
+]
 ANEW = {"dpsgd", "d1d_model", "d1d_grad"}
 """Begin again what was in flight: the same numbers, only later."""
 
 
-def cluster(name: str, make: str, size: int = 4) -> Simulation:
+def cluster(title: str, make: str, size: int = 4) -> Simulation:
+    name, _, variant = title.partition(", ")
     known = ALGORITHMS[name][1].__dataclass_fields__
-    wanted = {"period": 3, "max_staleness": 2}
+    wanted: dict[str, Any] = {"period": 3, "max_staleness": 2}
+    if variant:
+        wanted |= {"delay": 2, "exchange": "bfloat16"}
     options = {key: value for key, value in wanted.items() if key in known}
     return Simulation(
         points(name, size, lambda model, _: noisy(model), MAKERS[make], **options),
@@ -54,7 +67,7 @@ def losses(simulation: Simulation, after: int) -> list[tuple[int, int, float]]:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *LATE, *ROUNDED])
 def test_resumed_after_any_epoch(name: str, make: str) -> None:
     for k in range(STEPS + 1):
         plain = cluster(name, make)
@@ -86,7 +99,7 @@ def train(simulation: Simulation, steps: int, finish: bool) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("name", SYNCHRONOUS)
+@pytest.mark.parametrize("name", [*SYNCHRONOUS, *LATE])
 def test_resumed_in_the_middle_of_an_epoch(name: str, make: str) -> None:
     """Blocks of 3 steps; what is in flight is begun again."""
     for k in range(STEPS + 1):

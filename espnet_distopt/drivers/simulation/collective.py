@@ -1,7 +1,7 @@
 """The collectives of a simulation: matches what learners yield, and moves tensors."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,6 +91,8 @@ class Collectives:
         ranks = getattr(effect, "ranks", None) or self._everybody
         if rank not in ranks:
             raise RuntimeError(f"learner {rank} yields {_kind(effect)} of {ranks}")
+        if isinstance(effect, AllGather) and effect.prepare is not None:
+            effect.prepare(len(effect.tensor))
         queues = self._joined[ranks]
         queues[rank].append((effect, done))
         if len(queues) < len(ranks) or not all(queues.values()):
@@ -151,15 +153,25 @@ def _results(effects: Sequence[Gathering]) -> list[Any]:
             return [None] * len(effects)
         case AllToAll():
             tensors = _tensors(effects)
-            return [
-                torch.stack([t[row] for t in tensors]) for row in range(len(effects))
-            ]
+            return _deliver(effects, torch.stack(tensors, 1))
         case AllGather():
-            return [torch.stack(_tensors(effects)) for _ in effects]
+            everything = torch.stack(_tensors(effects))
+            return _deliver(effects, [everything.clone() for _ in effects])
         case AllReduceMean():
             return _overwrite(effects, mean=True)
         case Broadcast():
             return _overwrite(effects, mean=False)
+
+
+def _deliver(effects: Sequence[Any], results: Iterable[Tensor]) -> list[Tensor]:
+    """Write what each learner gets to where it wants it."""
+    delivered = []
+    for effect, result in zip(effects, results, strict=True):
+        place = result if effect.into is None else effect.into.copy_(result)
+        if isinstance(effect, AllToAll) and effect.arrived is not None:
+            effect.arrived(place.shape[1])
+        delivered.append(place)
+    return delivered
 
 
 def _overwrite(effects: Sequence[Gathering], mean: bool) -> list[Any]:

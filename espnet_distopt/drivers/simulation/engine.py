@@ -26,6 +26,7 @@ from espnet_distopt.drivers.simulation.learner import (
 from espnet_distopt.drivers.simulation.sides import Side, Sides
 from espnet_distopt.drivers.simulation.wire import Wire
 from espnet_distopt.effects import (
+    Aside,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
@@ -79,6 +80,7 @@ class Engine:
         self.sections: list[Section] | None = None
         self.in_epoch = False
         self.last: Side | None = None
+        self._retired = 0
         self._learners = learners
         self._collectives = Collectives(
             self.clock, network, self.wire, len(learners), self._count_bytes
@@ -104,6 +106,7 @@ class Engine:
             PeerLostError: a learner has waited too long for one that has crashed.
         """
         self.in_epoch = in_epoch
+        self._retired = 0
         self.sides = [
             Sides(
                 Side(v.learner.rank, "training", program),
@@ -211,8 +214,17 @@ class Engine:
         match effect:
             case AwaitStep() | AwaitInvitation():
                 self._wake(self.sides[side.rank])
-            case Invite(peer) | Retire(peer):
-                self._mail(side.rank, peer, retired=isinstance(effect, Retire))
+            case Invite(peer):
+                self._mail(side.rank, peer, side.rank)
+                self._resume(side)
+            case Retire(actives, passives):
+                self._retired += 1
+                if self._retired == actives:
+                    for peer in passives:
+                        self._mail(side.rank, peer, None)
+                self._resume(side)
+            case Aside(work):
+                work()
                 self._resume(side)
             case Exchange():
                 self._exchange(side.rank, effect)
@@ -229,7 +241,7 @@ class Engine:
     # Gossip
 
     def _let_gossip(self, sides: Sides) -> None:
-        """Begin the gossip of an epoch, at the end of its first step, or wake it."""
+        """Begin the gossip of an epoch, or wake it."""
         if sides.gossiping:
             self._wake(sides)
         elif self._learners[sides.gossip.rank].algorithm.wants_gossip:
@@ -241,9 +253,11 @@ class Engine:
         if over:
             self._resume(sides.gossip, result)
 
-    def _mail(self, sender: int, receiver: int, retired: bool) -> None:
+    def _mail(self, sender: int, receiver: int, mail: int | None) -> None:
+        """Bring an invitation by `mail`, or the news that all actives have retired."""
+
         def arrive() -> None:
-            sides.mailbox.append((sender, retired))
+            sides.mailbox.append(mail)
             self._wake(sides)
 
         sides = self.sides[receiver]

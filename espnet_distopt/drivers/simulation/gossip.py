@@ -12,10 +12,14 @@ from espnet_distopt.effects import Exchange
 
 
 class Transfer(NamedTuple):
-    """One end of an exchange, under way: what this learner will receive and sent."""
+    """One end of an exchange, under way: what this learner will receive and sent.
+
+    `received` is what the peer sent; it will be written to `into`.
+    """
 
     received: Tensor
     sent: Tensor
+    into: Tensor
 
 
 class VirtualGossip:
@@ -58,14 +62,18 @@ class VirtualGossip:
         if answer is None or answer.peer != rank:
             return 0
         del self._offers[rank], self._offers[offer.peer]
-        self._send(offer.peer, answer.tensor, rank, offer.tensor)
-        self._send(rank, offer.tensor, offer.peer, answer.tensor)
+        self._send(offer.peer, answer.tensor, offer=offer, receiver=rank)
+        self._send(rank, offer.tensor, offer=answer, receiver=offer.peer)
         return offer.tensor.nbytes
 
-    def _send(self, sender: int, tensor: Tensor, receiver: int, sent: Tensor) -> None:
-        self.in_flight[receiver] = Transfer(received=tensor.clone(), sent=sent)
+    def _send(
+        self, sender: int, tensor: Tensor, offer: Exchange, receiver: int
+    ) -> None:
+        transfer = Transfer(tensor.clone(), sent=offer.tensor, into=offer.into)
+        self.in_flight[receiver] = transfer
         when = self._wire.arrival(sender, receiver, tensor.nbytes)
         self._clock.at(when, partial(self._deliver, receiver))
 
     def _deliver(self, receiver: int) -> None:
-        self._receive(receiver, self.in_flight.pop(receiver).received)
+        received, _, into = self.in_flight.pop(receiver)
+        self._receive(receiver, into.copy_(received))

@@ -22,6 +22,7 @@ from espnet_distopt.drivers.simulation.driver import Simulation
 from espnet_distopt.drivers.simulation.learner import Stepped, VirtualLearner
 from espnet_distopt.drivers.simulation.sides import Side
 from espnet_distopt.effects import Broadcast
+from espnet_distopt.published import HALF
 
 TOLERANCE = 1e-11
 """Of sums and copies, in float64."""
@@ -57,10 +58,8 @@ class Invariants:
             for rank, virtual in self._gossiping.items()
             if hasattr(virtual.algorithm, "node")
         ]
-        params = [virtual.learner.params for virtual in self._gossiping.values()]
-        pending = [self._published(rank)[0]._pending for rank in self._gossiping]
-        self._terms = params + pending
-        self._known_signs: dict[int, Tensor] = {}
+        self._params = [v.learner.params for v in self._gossiping.values()]
+        self._known_signs: dict[tuple[int, int], Tensor] = {}
         self._like = simulation.learners[0].learner.params
         self._expected = self._sum() if self._gossiping else self._like
         self._replicas: dict[tuple[tuple[int, ...], int], Tensor] = {}
@@ -121,7 +120,9 @@ class Invariants:
         if oldest > bound:
             raise self._error(rank, f"has a correction {oldest} > {bound} steps old")
         if rank not in self._leaders or not self._passes_on(rank):
-            live = self._gossiping[rank].learner.params + published._pending
+            live = self._gossiping[rank].learner.params
+            for difference in published.in_newest():
+                live = live + HALF * difference
             self._check_close(rank, published._newest, live, "publishes a wrong copy")
 
     def _check_sum(self, rank: int) -> None:
@@ -141,16 +142,24 @@ class Invariants:
 
     def _sum(self) -> Tensor:
         """Return the sum of parameters and corrections, (P,)."""
+        terms = list(self._params)
+        for rank in self._gossiping:
+            terms += self._published(rank)[0].unapplied()
+        differences = len(terms) - len(self._params)
         in_flight = self._simulation.in_flight.values()
-        halves = [tensor for transfer in in_flight for tensor in transfer]
-        return self._signs(len(in_flight)) @ torch.stack(self._terms + halves)
+        for received, sent, _ in in_flight:
+            size = len(self._like)  # a rounded message has more behind it
+            terms += [part[:size].to(self._like) for part in (received, sent)]
+        return self._signs(differences, len(in_flight)) @ torch.stack(terms)
 
-    def _signs(self, in_flight: int) -> Tensor:
+    def _signs(self, differences: int, in_flight: int) -> Tensor:
         """Return the factors of all terms: corrections are half of a difference."""
-        if in_flight not in self._known_signs:
-            signs = [1.0] * len(self._terms) + [0.5, -0.5] * in_flight
-            self._known_signs[in_flight] = self._like.new_tensor(signs)
-        return self._known_signs[in_flight]
+        key = differences, in_flight
+        if key not in self._known_signs:
+            signs = [1.0] * len(self._params) + [HALF] * differences
+            signs += [HALF, -HALF] * in_flight
+            self._known_signs[key] = self._like.new_tensor(signs)
+        return self._known_signs[key]
 
     def _check_close(self, rank: int, got: Tensor, expected: Tensor, what: str) -> None:
         # Of small models the numbers themselves are much faster than tensors.

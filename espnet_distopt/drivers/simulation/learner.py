@@ -44,7 +44,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class StartGossip:
-    """Let the gossip begin, if no step has."""
+    """Let the gossip begin: with the first batch, not only after its step."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class VirtualLearner:
         learner, algorithm = self.learner, self.algorithm
         yield from self.train(steps, compute, seed)
         if algorithm.wants_gossip:
-            yield StartGossip()
+            yield Work(0)
             yield from algorithm.end_steps(learner)
             yield EndGossip()
             yield Meet()
@@ -136,6 +136,8 @@ class VirtualLearner:
     ) -> Generator[Any, Any, None]:
         """Train for `steps` steps of an epoch."""
         learner, algorithm = self.learner, self.algorithm
+        if algorithm.wants_gossip:
+            yield StartGossip()
         for _ in range(steps):
             yield Work(compute.of(learner.rank, learner.steps))
             loss = self._descend(seed)

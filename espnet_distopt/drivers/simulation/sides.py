@@ -5,7 +5,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from espnet_distopt.drivers.simulation.learner import EndGossip, Meet, Stepped
+from espnet_distopt.drivers.simulation.learner import (
+    EndGossip,
+    Meet,
+    StartGossip,
+    Stepped,
+)
 from espnet_distopt.effects import AwaitInvitation, AwaitStep, Exchange
 
 
@@ -37,7 +42,8 @@ class Side:
         """
         if self.name == "gossip":
             return True
-        return not isinstance(self.effect, (Stepped, EndGossip, Meet, type(None)))
+        own = (StartGossip, Stepped, EndGossip, Meet, type(None))
+        return not isinstance(self.effect, own)
 
     def story(self) -> str:
         """Return who waits for what."""
@@ -52,7 +58,11 @@ class Side:
 
 @dataclass
 class Sides:
-    """How far one learner has come in an epoch, and its mail: (sender, retired)."""
+    """How far one learner has come in an epoch, and its mail.
+
+    Attributes:
+        mailbox: who invites it; None: all who might have retired.
+    """
 
     training: Side
     gossip: Side
@@ -60,8 +70,7 @@ class Sides:
     published: int = 0
     seen: int = 0
     ending: bool = False
-    mailbox: deque[tuple[int, bool]] = field(default_factory=deque)
-    retired: set[int] = field(default_factory=set)
+    mailbox: deque[int | None] = field(default_factory=deque)
 
     def running(self) -> list[Side]:
         """Return the sides that have begun and not ended."""
@@ -77,15 +86,7 @@ class Sides:
                 over = self.published > self.seen or self.ending
                 self.seen = self.published
                 return over, not self.ending
-            case AwaitInvitation(peers):
-                while self.mailbox and not self._all_retired(peers):
-                    sender, retired = self.mailbox.popleft()
-                    if not retired:
-                        return True, sender
-                    self.retired.add(sender)
-                return self._all_retired(peers), None
+            case AwaitInvitation():
+                if self.mailbox:
+                    return True, self.mailbox.popleft()
         return False, None
-
-    def _all_retired(self, peers: tuple[int, ...]) -> bool:
-        enough = len(self.retired) >= len(peers)  # which alone is fast
-        return enough and self.retired.issuperset(peers)

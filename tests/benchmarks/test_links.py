@@ -1,0 +1,58 @@
+"""The links benchmark: its cases, its plan and its table; peers that torch brings."""
+
+import links
+import pytest
+from learners import Place, launch
+from link_cases import FULL, LEARNERS, Case, Size
+from methods import PEERS, Method
+
+from espnet_distopt.algorithms import check
+
+SMALL = Size(rates=(100,), parameters=1000, seconds=0.01, least=0.1)
+
+
+def test_every_case_is_possible_and_has_a_name_of_its_own() -> None:
+    cases = FULL.cases()
+    assert len({case.method.label for case in cases}) == len(cases)
+    for case in cases:
+        if case.method.name not in {*PEERS, "none"}:
+            check(case.method.name, case.method.options, LEARNERS)
+
+
+@pytest.mark.parametrize("rate", FULL.rates)
+def test_blocks_are_measured_whole(rate: int) -> None:
+    for case in FULL.cases():
+        plan = links.planned(case, FULL, rate)
+        assert plan.steps > 0
+        assert plan.steps % case.period == 0
+        assert plan.warm_up in (0, case.period) or case.gossips
+
+
+def test_a_link_takes_its_time() -> None:
+    # 35 million float32 at 1 Gbit/s
+    assert FULL.link_seconds(1.0, 1000) == pytest.approx(1.12)
+
+
+def test_the_table_compares_with_the_same_optimizer() -> None:
+    def row(method: Method, seconds: float, **case: float) -> links.Row:
+        found = [links.Figures(seconds=seconds, cpu=0.0, exchanges=0.0)]
+        return links.Row(case=Case(method=method, **case), found=found)
+
+    rows = [
+        row(Method(name="none"), 0.01),
+        row(Method(name="none", adam=True), 0.02),
+        row(Method(name="bmuf_adam", adam=True), 0.03, period=2, models=1e3),
+        links.Row(case=Case(method=Method(name="DDP")), failure="E: it failed"),
+    ]
+    lines = links.table(rows, SMALL, rate=100)
+    # 1000 models of 4 kB at 100 Mbit/s, every other step: 0.16 s
+    assert lines[4].split(" | ")[1:4] == ["0.030", "1.500 (1.500 - 1.500)", "9.00"]
+    assert lines[5] == "| DDP | E: it failed |"
+
+
+@pytest.mark.parametrize("name", ["DDP", "PostLocalSGD"])
+def test_peers_run(name: str) -> None:
+    method = Method(name=name, options={"period": 2} if name != "DDP" else {})
+    what = links.Measurement(method=method, size=SMALL, warm_up=1, steps=3)
+    for figures in launch([Place()] * 2, links.measure, what, timeout=60):
+        assert figures.seconds > 0.01
