@@ -70,7 +70,8 @@ class Training:
 def train(cell: Training) -> dict[str, float | None]:
     """Return the held-out loss at the end, None where the training diverged.
 
-    Also the loss in training over the last tenth of the steps, and seconds on a core.
+    Also the loss in training over the last tenth of the steps, the consensus distance
+    ||x_i - mean|| / ||mean|| over the learners at the end, and seconds on a core.
     """
     began = time.process_time()
     problem = _PROBLEMS[cell.problem](cell.seed)
@@ -78,12 +79,15 @@ def train(cell: Training) -> dict[str, float | None]:
     learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
     compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
     simulation = Simulation(learners, compute, seed=cell.seed)
-    held_out = trained = None
+    held_out = trained = distance = None
     try:
         simulation.start()
         simulation.epoch(cell.steps)
         model, _ = problem.replica(0, 1)
-        nn.utils.vector_to_parameters(simulation.consensus(), model.parameters())
+        mean = simulation.consensus()
+        distance = sum(float((v.learner.params - mean).norm()) for v in learners)
+        distance /= cell.learners * float(mean.norm())
+        nn.utils.vector_to_parameters(mean, model.parameters())
         held_out = _finite(problem.held_out_loss(model))
         last = [s.loss for s in simulation.record if s.step > 0.9 * cell.steps]
         trained = sum(last) / len(last)
@@ -92,6 +96,7 @@ def train(cell: Training) -> dict[str, float | None]:
     return {
         "held_out": held_out,
         "trained": trained,
+        "distance": distance,
         "seconds": round(time.process_time() - began, 1),
     }
 

@@ -1,0 +1,272 @@
+"""Adasum's exchange beside gloo's sum of the same vectors, and the plain tree.
+
+Real processes over gloo and the loopback: 35 million float32 parameters in the 60
+tensors of a BLSTM. The tree is Adasum as it is written down: at each of log2 N levels
+whole vectors are swapped with a partner and combined, tensor by tensor. Its result
+checks that of the exchange. All take turns in every repeat, after a barrier.
+
+    python benchmarks/adasum_exchange.py          # two minutes
+"""
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from learners import Place, launch
+from report import write_report
+from torch import Tensor, nn
+
+from espnet_distopt.algorithms.adasum import Adasum, AdasumConfig
+from espnet_distopt.algorithms.adasum_exchange import AdasumExchange
+from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.effects import AllGather, AllReduceMean, AllToAll, Effect
+from espnet_distopt.learner import Learner
+
+SIZES = (4, 2)
+SEED = 0
+SUM, EXCHANGE, PERIOD, TREE = "sum", "adasum", "adasum, period", "plain tree"
+PHASES = {
+    AllToAll: "all-to-all",
+    AllReduceMean: "sum of Gram matrices",
+    AllGather: "all-gather",
+}
+
+
+def shapes(units: int) -> list[tuple[int, ...]]:
+    """Return those of 6 bidirectional layers of LSTM, norms, bottleneck and output."""
+    found: list[tuple[int, ...]] = []
+    for inputs in (260, *[2 * units] * 5):
+        weights = (4 * units, inputs), (4 * units, units)
+        found += [*weights, (4 * units,), (4 * units,)] * 2
+    found += [(2 * units,)] * 8
+    return [*found, (256, 2 * units), (256,), (500, 256), (500,)]
+
+
+class Model(nn.Module):
+    """Parameters of the given shapes, zero."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.all = nn.ParameterList(torch.zeros(shape) for shape in shapes(units))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds on the clock and of the processor, of learner 0."""
+
+    clock: float
+    processor: float
+
+
+class Bench:
+    """One learner's part: what is measured, on a vector that is the same each time."""
+
+    def __init__(self, rank: int, units: int) -> None:
+        model = Model(units)
+        size = dist.get_world_size()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.learner = Learner(model, optimizer, rank, size)
+        common, own = (
+            torch.randn(
+                len(self.learner.params), generator=torch.Generator().manual_seed(seed)
+            )
+            for seed in (SEED, SEED + 1 + rank)
+        )
+        self.source = own.add_(common, alpha=0.5)
+        self.vector = self.source.clone()
+        self.received = self.source.clone()
+        self.driver = ProcessGroupDriver()
+        self.exchange = AdasumExchange(self.learner, 1)
+        self.algorithm = Adasum(AdasumConfig(), self.learner)
+        self.phases: dict[str, float] = {}
+
+    def sum(self) -> None:
+        """Leave the sum in `vector`: gloo's ring."""
+        group = dist.distributed_c10d._get_default_group()
+        group.allreduce([self.vector]).wait()
+
+    def adasum(self) -> None:
+        """Leave Adasum in `vector`."""
+        self.driver.run(self.exchange(self.vector))
+
+    def period(self) -> None:
+        """Do all that ends a period, with the vector as the parameters."""
+        self.learner.updates += 1
+        self.driver.run(self.algorithm.after_step(self.learner))
+
+    def tree(self) -> None:
+        """Leave Adasum in `vector`, by swapping whole vectors; N is a power of two."""
+        rank, distance = self.learner.rank, 1
+        while distance < self.learner.size:
+            partner = rank ^ distance
+            receiving = dist.irecv(self.received, partner)
+            dist.send(self.vector, partner)
+            receiving.wait()
+            for slot in self.learner.slots:
+                mine, theirs = slot.of(self.vector), slot.of(self.received)
+                _combine(mine, theirs) if rank < partner else _combine(theirs, mine)
+            distance *= 2
+
+    def by_phases(self) -> None:
+        """As `adasum`; notes the seconds of each phase."""
+        program, result = self.exchange(self.vector), None
+        while True:
+            try:
+                effect = program.send(result)
+            except StopIteration:
+                return
+            name = PHASES[type(effect)]
+            beside = "Gram matrices" if name == "all-to-all" else "combination"
+            start, before = time.perf_counter(), self.phases.get(beside, 0.0)
+            result = self.driver.run(_only(self._timed(effect, beside)))
+            seconds = time.perf_counter() - start
+            seconds -= self.phases.get(beside, 0.0) - before
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    def _timed(self, effect: Effect, beside: str) -> Effect:
+        def timed(work: Callable[[int], None]) -> Callable[[int], None]:
+            def run(stop: int) -> None:
+                start = time.perf_counter()
+                work(stop)
+                seconds = time.perf_counter() - start
+                self.phases[beside] = self.phases.get(beside, 0.0) + seconds
+
+            return run
+
+        match effect:
+            case AllToAll(arrived=work) if work is not None:
+                return replace(effect, arrived=timed(work))
+            case AllGather(prepare=work) if work is not None:
+                return replace(effect, prepare=timed(work))
+        return effect
+
+    def measure(self, work: Callable[[], None]) -> Spent:
+        """Let all begin together, and wait for the last."""
+        self.vector.copy_(self.source)
+        self.learner.params.copy_(self.source)
+        self.algorithm.shared.zero_()
+        dist.barrier()
+        before, start = _processor(), time.perf_counter()
+        work()
+        processor = _processor() - before
+        dist.barrier()
+        return Spent(time.perf_counter() - start, processor)
+
+    def check(self) -> None:
+        """Raise RuntimeError unless exchange and tree agree, and all learners do."""
+        self.measure(self.tree)
+        expected = self.vector.clone()
+        self.measure(self.adasum)
+        error = float((self.vector - expected).norm() / expected.norm())
+        first = self.vector.clone()
+        dist.broadcast(first, 0)
+        if error > 1e-6 or not torch.equal(first, self.vector):
+            raise RuntimeError(f"wrong result: {error} from the tree")
+
+
+def _combine(a: Tensor, b: Tensor) -> None:
+    """Leave Adasum of one tensor in both; products are summed in float64."""
+    x, y = a.double().flatten(), b.double().flatten()
+    dot, squares = x @ y, (x @ x, y @ y)
+    result = x.mul_(1 - dot / (2 * squares[0])).add_(y.mul_(1 - dot / (2 * squares[1])))
+    a.copy_(result.view_as(a))
+    b.copy_(a)
+
+
+def _only(effect: Effect) -> Generator[Effect, Any, Any]:
+    return (yield effect)
+
+
+def _processor() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
+    """Return, on each learner, the seconds of all repeats."""
+    bench = Bench(rank, units)
+    methods = {
+        SUM: bench.sum,
+        EXCHANGE: bench.adasum,
+        PERIOD: bench.period,
+        TREE: bench.tree,
+    }
+    bench.check()
+    spent: dict[str, list[Spent]] = {name: [] for name in methods}
+    phases: dict[str, list[float]] = {}
+    for repeat in range(repeats + 1):
+        for name, method in methods.items():
+            spent[name].append(bench.measure(method))
+        bench.phases = {}
+        bench.measure(bench.by_phases)
+        if repeat == 0:  # first touch of memory
+            spent = {name: [] for name in methods}
+            continue
+        for phase, seconds in bench.phases.items():
+            phases.setdefault(phase, []).append(seconds)
+    bench.driver.leave()
+    return {
+        "clock": {n: [s.clock for s in each] for n, each in spent.items()},
+        "processor": {n: [s.processor for s in each] for n, each in spent.items()},
+        "phases": phases,
+        "parameters": len(bench.vector),
+        "tensors": len(bench.learner.slots),
+    }
+
+
+def ratios(seconds: dict[str, list[float]], name: str) -> str:
+    """Return the median of the ratios to the sum, and their range."""
+    each = [a / b for a, b in zip(seconds[name], seconds[SUM], strict=True)]
+    return f"{median(each):.2f} ({min(each):.2f} - {max(each):.2f})"
+
+
+def table(size: int, found: dict[str, Any]) -> list[str]:
+    """Return the rows of `size` learners."""
+    clock, processor = found["clock"], found["processor"]
+    rows = [
+        f"| {size} | {name} | {median(clock[name]) * 1000:.0f} ms "
+        f"| {ratios(clock, name)} | {ratios(processor, name)} |"
+        for name in clock
+    ]
+    parts = [
+        f"{name} {median(seconds) * 1000:.0f} ms"
+        for name, seconds in found["phases"].items()
+    ]
+    return [*rows, f"| {size} | of which | {'; '.join(parts)} | | |"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small, to try it")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    options = parser.parse_args(arguments)
+    units, repeats = (64, 3) if options.quick else (512, 15)
+    lines = [
+        "| learners | | time | of the sum's | processor time, of the sum's |",
+        "|---|---|---|---|---|",
+    ]
+    data = {}
+    for size in SIZES:
+        found = launch([Place()] * size, work, units, repeats, timeout=1200)[0]
+        lines += table(size, found)
+        data[size] = found
+    caption = (
+        f"Medians of {repeats} interleaved repeats (least - most), of learner 0. "
+        f"{found['parameters']:,} float32 parameters in {found['tensors']} tensors; "
+        "gloo over the loopback of a machine with two cores. Sum: gloo's all-reduce. "
+        "Period: what adasum does at the end of a period, with the subtraction and the "
+        f"addition of the parameters. Seed {SEED}."
+    )
+    write_report("adasum_exchange", options.quick, options.out, lines, caption, data)
+
+
+if __name__ == "__main__":
+    main()

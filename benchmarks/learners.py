@@ -1,0 +1,179 @@
+"""Starts learners as processes that form a gloo group, and collects what they return.
+
+A process is forked from one that has imported torch, so starting several takes less
+than a second; and it may live in a network namespace of its own.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# The store looks up the name of whoever connects; a slow name server is not our matter.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+os.environ["OMP_NUM_THREADS"] = "1"
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["torch._dynamo", "espnet_distopt.work_queue"])
+_NETWORK = 0x40000000
+"""CLONE_NEWNET: what kind of namespace to enter."""
+
+
+class LearnersFailedError(RuntimeError):
+    """A learner has failed, or they have not ended in time; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a learner lives.
+
+    Attributes:
+        store: address of the machine that keeps the store, as seen from there.
+        namespace: name of its network namespace; None: that of this process.
+        interface: the network interface of gloo.
+    """
+
+    store: str = "127.0.0.1"
+    namespace: str | None = None
+    interface: str = "lo"
+
+
+def launch(
+    places: Sequence[Place],
+    function: Callable[..., Any],
+    *args: Any,
+    timeout: float,
+) -> list[Any]:
+    """Return `function(rank, *args)` of each learner; `function` is at a module's top.
+
+    Raises:
+        LearnersFailedError: see there. All learners are killed.
+    """
+    with exit_on_signals():
+        return _launch(places, function, args, timeout)
+
+
+def _launch(
+    places: Sequence[Place],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    timeout: float,
+) -> list[Any]:
+    store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
+    children: list[BaseProcess] = []
+    pipes: dict[Connection, int] = {}
+    try:
+        for rank, place in enumerate(places):
+            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            what = (sender, place, store.port, rank, len(places), function, args)
+            child: BaseProcess = _CONTEXT.Process(target=_child, args=what)
+            child.start()
+            sender.close()
+            children.append(child)
+            pipes[receiver] = rank
+        return _collect(pipes, len(places), time.monotonic() + timeout)
+    finally:
+        for child in children:
+            _end(child)
+
+
+def _end(child: BaseProcess) -> None:
+    """Kill the learner and what it has started."""
+    with suppress(ProcessLookupError):
+        assert child.pid is not None
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()  # before it has a process group
+    child.join()
+
+
+def _collect(pipes: dict[Connection, int], size: int, deadline: float) -> list[Any]:
+    results: list[Any] = [None] * size
+    while pipes:
+        ready = wait(list(pipes), max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise LearnersFailedError(
+                f"no end of learners {sorted(pipes.values())} in time"
+            )
+        for pipe in ready:
+            assert isinstance(pipe, Connection)
+            rank = pipes.pop(pipe)
+            try:
+                good, value = pipe.recv()
+            except EOFError:
+                raise LearnersFailedError(f"learner {rank} has died") from None
+            if not good:
+                raise LearnersFailedError(value)
+            results[rank] = value
+    return results
+
+
+def _child(
+    pipe: Connection,
+    place: Place,
+    port: int,
+    rank: int,
+    size: int,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
+    os.setpgrp()
+    torch.set_num_threads(1)
+    try:
+        if place.namespace is not None:
+            _enter(place.namespace)
+        os.environ["GLOO_SOCKET_IFNAME"] = place.interface
+        store = dist.TCPStore(
+            place.store,
+            port,
+            is_master=False,
+            timeout=timedelta(minutes=2),
+            wait_for_workers=False,
+        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        pipe.send((True, function(rank, *args)))
+    except BaseException as error:
+        traceback.print_exc(file=sys.stderr)
+        first = str(error).strip().split("\n", maxsplit=1)[0]
+        pipe.send((False, f"{type(error).__name__}: {first}".rstrip(": ")))
+    finally:
+        # Whatever threads a peer has left behind do not hold the process.
+        sys.stderr.flush()
+        pipe.close()
+        os._exit(0)
+
+
+def _enter(namespace: str) -> None:
+    """Enter a network namespace that `ip netns` has made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/var/run/netns/{namespace}", encoding="utf-8") as file:
+        if libc.setns(file.fileno(), _NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter namespace {namespace}")
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Inside, what ends this process ends it as an error would: with its cleaning."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, leave) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

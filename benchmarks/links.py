@@ -1,0 +1,229 @@
+"""What slow links cost: four machines in miniature, every kind of method, peers.
+
+Each learner has a network namespace of its own and a link with a rate. Forward and
+backward are emulated by sleep, since two cores cannot compute for four learners; the
+optimizer's step, and all that a method does with the parameters, is real. A method's
+seconds a step are divided by those of the same loop without any communication, with the
+same optimizer, on as many processes.
+
+    python benchmarks/links.py          # as root; 25 minutes
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from emulated import Emulated
+from learners import LearnersFailedError, Place, launch
+from link_cases import FULL, LEARNERS, QUICK, Case, Size
+from methods import Method, begin
+from namespaces import network
+from report import write_report
+
+from espnet_distopt.errors import one_line_errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one learner does: so many steps, after some that do not count."""
+
+    method: Method
+    size: Size
+    warm_up: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Per step, the means over the learners: seconds, of the CPU, and exchanges."""
+
+    seconds: float
+    cpu: float
+    exchanges: float
+
+
+@dataclass(kw_only=True)
+class Row:
+    """A case and its measurements, or why there are none."""
+
+    case: Case
+    found: list[Figures] = field(default_factory=list)
+    failure: str | None = None
+
+
+def measure(rank: int, what: Measurement) -> Figures:
+    """Train as learner `rank`."""
+    model = Emulated(what.size.parameters, what.size.seconds, rank)
+    training = begin(what.method, model)
+    dist.barrier()
+    for _ in range(what.warm_up):
+        training.step()
+    before = training.exchanges()
+    began, used = time.perf_counter(), time.process_time()
+    for _ in range(what.steps):
+        training.step()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - used
+    exchanges = training.exchanges() - before
+    dist.barrier()  # nobody hangs up on others; what is under way is left undone
+    return Figures(
+        seconds=seconds / what.steps,
+        cpu=cpu / what.steps,
+        exchanges=exchanges / what.steps,
+    )
+
+
+def reached(rank: int) -> float:
+    """Return the Mbit/s at which learner 0 gets 20 MB to learner 1, as that sees it."""
+    tensor = torch.zeros(5_000_000)
+    dist.barrier()
+    began = time.perf_counter()
+    if rank == 0:
+        dist.send(tensor, 1)
+    elif rank == 1:
+        dist.recv(tensor, 0)
+    return tensor.nbytes * 8e-6 / (time.perf_counter() - began)
+
+
+def planned(case: Case, size: Size, rate: int) -> Measurement:
+    """Return how long to measure: whole periods, or some exchanges."""
+    sending = size.link_seconds(case.models, rate)
+    if case.gossips:
+        steps = round((size.least + 2 * sending) / size.seconds)
+        return Measurement(method=case.method, size=size, warm_up=3, steps=steps)
+    period = case.period * size.seconds + sending
+    periods = max(2 if case.period == 1 else 1, round(size.least / period))
+    # The first block is like the others, but for what is still under way at its end.
+    warm = case.beside or period < size.least
+    return Measurement(
+        method=case.method,
+        size=size,
+        warm_up=case.period * warm,
+        steps=case.period * periods,
+    )
+
+
+def figures(places: Sequence[Place], case: Case, size: Size, rate: int) -> Figures:
+    """Return the means over the learners.
+
+    Raises:
+        LearnersFailedError: the method has failed.
+    """
+    what = planned(case, size, rate)
+    each = size.seconds + size.link_seconds(case.models, rate) / case.period
+    timeout = 60 + 4 * each * (what.warm_up + what.steps)
+    found = launch(places, measure, what, timeout=timeout)
+    return Figures(
+        seconds=fmean(f.seconds for f in found),
+        cpu=fmean(f.cpu for f in found),
+        exchanges=fmean(f.exchanges for f in found),
+    )
+
+
+def measure_all(places: Sequence[Place], size: Size, rate: int) -> list[Row]:
+    """Measure every case; repeats are interleaved."""
+    rows = [Row(case=c, failure=c.method.missing()) for c in size.cases()]
+    for repeat in range(size.repeats):
+        for row in rows:
+            if row.failure or repeat >= row.case.repeats:
+                continue
+            label = f"{rate} Mbit/s, {row.case.method.label}"
+            try:
+                row.found.append(figures(places, row.case, size, rate))
+                print(f"{label}: {row.found[-1]}", flush=True)
+            except LearnersFailedError as error:
+                row.failure = str(error)
+                print(f"{label}: {row.failure}", flush=True)
+    return rows
+
+
+def table(rows: Sequence[Row], size: Size, rate: int) -> list[str]:
+    """Return the lines of the table of one rate."""
+    lines = [
+        f"| {rate} Mbit/s | s a step | over no communication, median (min - max) | "
+        "by its bytes | exchanges a step | CPU s a step |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
+    alone = {
+        row.case.method.adam: [f.seconds for f in row.found]
+        for row in rows
+        if row.case.method.name == "none"
+    }
+    for row in rows:
+        if row.failure or not alone[row.case.method.adam]:
+            lines.append(f"| {row.case.method.label} | {row.failure} |")
+        else:
+            lines.append(_line(row, alone[row.case.method.adam], size, rate))
+    return lines
+
+
+def _line(row: Row, alone: list[float], size: Size, rate: int) -> str:
+    case, found = row.case, row.found
+    ratios = [f.seconds / a for f, a in zip(found, alone, strict=False)]
+    bare = median(alone)
+    sending = size.link_seconds(case.models, rate) / case.period
+    least = max(bare, sending) if case.beside else bare + sending
+    if case.gossips:
+        least = bare
+    exchanges = median(f.exchanges for f in found)
+    cells = [
+        case.method.label,
+        f"{median(f.seconds for f in found):.3f}",
+        f"{median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})",
+        f"{least / bare:.2f}",
+        f"{exchanges:.3f}" if exchanges else "",
+        f"{median(f.cpu for f in found):.3f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _caption(size: Size, rates: dict[int, float]) -> str:
+    found = ", ".join(f"{rate:.0f} of {asked} Mbit/s" for asked, rate in rates.items())
+    return (
+        f"{LEARNERS} processes on {os.cpu_count()} cores, each in a network namespace "
+        f"of its own, gloo; links shaped by tbf in both directions ({found} reached by "
+        f"one send). A model of {size.parameters / 1e6:.3g} million parameters in "
+        f"float32. Forward and backward are emulated: they sleep {size.seconds} s and "
+        "find their gradients. The optimizer's step is real, SGD but where Adam is "
+        "named, as is all that a method does with parameters and gradients: that is "
+        "work of the memory, on cores that all learners share, and the loop without "
+        "communication has none but the optimizer's. By its bytes: the ratio if "
+        "nothing but the link took time, from the bytes that each learner sends (of "
+        "what sends beside the computation, the longer of both; gossip waits for no "
+        "link). An exchange a step is one of each learner, of those that average when "
+        "they can. CPU: of the learner's process, all its threads, without the "
+        "kernel's part of the network."
+    )
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Measure, print the tables and write them to benchmarks/results/."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small model, one rate")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    args = parser.parse_args(cmd)
+    size = QUICK if args.quick else FULL
+    lines: list[str] = []
+    data: dict[str, Any] = {}
+    rates: dict[int, float] = {}
+    for rate in size.rates:
+        with network(LEARNERS, rate) as places:
+            rates[rate] = launch(places, reached, timeout=60)[1]
+            rows = measure_all(places, size, rate)
+        lines += [*([""] if lines else []), *table(rows, size, rate)]
+        data[str(rate)] = {
+            row.case.method.label: row.failure or [asdict(f) for f in row.found]
+            for row in rows
+        }
+    write_report("links", args.quick, args.out, lines, _caption(size, rates), data)
+
+
+if __name__ == "__main__":
+    main()

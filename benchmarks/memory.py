@@ -1,0 +1,187 @@
+"""Memory of a learner, by algorithm: what it keeps beside parameters and optimizer.
+
+A thread looks for all tensors that are alive, again and again while learners train a
+model of a million parameters with Adam, and adds up their storages; the largest sum
+counts. Nearly always between two operations, so what an operation needs inside itself
+does not count. Two and four real processes over gloo, with what the driver keeps; and
+growing numbers of virtual learners, whose messages in flight count, too.
+
+    python benchmarks/memory.py          # ten minutes
+"""
+
+import argparse
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from learners import Place, launch
+from report import write_report
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.session import Session
+
+SEED = 0
+STEPS = 12
+BLOCK = {"period": 4}
+Options = dict[str, Any]
+METHODS: dict[str, tuple[str, Options]] = {
+    name: (name, BLOCK if hasattr(config, "period") else {})
+    for name, (_, config) in ALGORITHMS.items()
+}
+METHODS["hadpsgd"] = ("hadpsgd", {"per_node": 2})
+METHODS |= {
+    f"{name}, delay 2": (name, {**BLOCK, "delay": 2})
+    for name, (_, config) in ALGORITHMS.items()
+    if hasattr(config, "delay")
+}
+METHODS |= {
+    f"{name}, bfloat16": (name, {**METHODS[name][1], "exchange": "bfloat16"})
+    for name, (_, config) in ALGORITHMS.items()
+    if hasattr(config, "exchange")
+}
+
+
+class Flat(nn.Module):
+    """`size` parameters in eight tensors."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList(torch.zeros(size // 8) for _ in range(8))
+
+    def loss(self) -> Tensor:
+        """Return a loss whose backward pass makes the same gradients."""
+        return torch.stack([part.sum() for part in self.parts]).sum()
+
+
+def alive() -> int:
+    """Return the bytes of all tensors that Python knows of, each storage once."""
+    storages = {}
+    for one in gc.get_objects():
+        if type(one) in (Tensor, nn.Parameter):
+            storage = one.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+            if one.grad is not None:
+                storage = one.grad.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+class Peak(threading.Thread):
+    """Looks at `alive` until it is told to stop; `bytes` is the most it saw."""
+
+    def __init__(self, pause: float = 0.002) -> None:
+        super().__init__(daemon=True)
+        self.bytes = 0
+        self.looks = 0
+        self._pause = pause
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Look."""
+        while not self._done.wait(self._pause):
+            self.bytes = max(self.bytes, alive())
+            self.looks += 1
+
+    def stop(self) -> int:
+        """Return the most bytes."""
+        self._done.set()
+        self.join()
+        return self.bytes
+
+
+def process(rank: int, size: int, name: str, options: Options) -> float:
+    """Train in this process; return the most bytes over those of the parameters."""
+    torch.manual_seed(SEED)
+    model = Flat(size)
+    optimizer = Adam(model.parameters())
+    before = alive() - 4 * size
+    with Session(model, optimizer, name, **options) as session:
+        peak = Peak()
+        peak.start()
+        for _ in range(STEPS):
+            session.weigh(1)
+            optimizer.zero_grad()
+            model.loss().backward()  # type: ignore[no-untyped-call]
+            time.sleep(0.02)
+            optimizer.step()
+            session.step()
+        session.finish()
+        dist.barrier()
+        return (peak.stop() - before) / (4 * size)
+
+
+def simulated(size: int, learners: int, name: str, options: Options) -> float:
+    """Train virtual learners; return the most bytes of one over its parameters'."""
+
+    def virtual(rank: int) -> VirtualLearner:
+        model = Flat(size)
+
+        def gradient(_: int) -> float:
+            loss = model.loss()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return float(loss.detach())
+
+        adam = Adam(model.parameters())
+        return VirtualLearner(model, adam, gradient, name, rank, learners, **options)
+
+    gc.collect()
+    before = alive()
+    simulation = Simulation(
+        [virtual(rank) for rank in range(learners)], Compute(spread=0.3), seed=SEED
+    )
+    peak = Peak(pause=0.02)
+    simulation.start()
+    peak.start()
+    simulation.epoch(STEPS)
+    return (peak.stop() - before) / (4 * size * learners)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="try the command")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    size = 80_000 if args.quick else 1_000_000
+    processes = (2,) if args.quick else (2, 4)
+    virtual = (2,) if args.quick else (2, 8, 64)
+    heads = [f"{n} processes" for n in processes] + [f"{n} simulated" for n in virtual]
+    lines = [
+        f"| algorithm | {' | '.join(heads)} | beside the optimizer |",
+        "| :-- |" + " --: |" * (len(heads) + 1),
+    ]
+    data = {}
+    for title, (name, options) in METHODS.items():
+        found = {}
+        for head, learners in zip(heads, processes, strict=False):
+            places = [Place()] * learners
+            peaks = launch(places, process, size, name, options, timeout=120)
+            found[head] = max(peaks)
+        for learners in virtual:
+            peak = simulated(size, learners, name, options)
+            found[f"{learners} simulated"] = peak
+        data[title] = found
+        more = max(found[head] for head in heads[: len(processes)]) - 4
+        cells = " | ".join(f"{found[head]:.1f}" for head in heads)
+        lines.append(f"| {title} | {cells} | {more:.1f} |")
+        print(lines[-1], flush=True)
+    caption = (
+        f"In copies of the parameters ({4 * size:,} bytes), parameters, gradients and "
+        "Adam's two moments among them: these are 4; the last column has what real "
+        "processes keep beside them, the driver's buffers included. hadpsgd: 2 "
+        "learners a node, the most of any learner. Simulated: the mean over the "
+        f"learners, with the messages in flight. {STEPS} steps, blocks of 4."
+    )
+    write_report("memory", args.quick, args.out, lines, caption, data)
+
+
+if __name__ == "__main__":
+    main()

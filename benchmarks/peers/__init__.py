@@ -1,0 +1,1 @@
+"""Other implementations, one file each, as `methods.Training`s."""
