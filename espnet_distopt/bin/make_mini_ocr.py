@@ -10,7 +10,7 @@ from espnet_distopt.bin.progress import Progress
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
-    "train_printed": (3500, "printed training lines"),
+    "train_printed": (4000, "printed training lines"),
     "train_digits": (8000, "handwritten training lines"),
     "dev_printed": (300, "printed development lines"),
     "dev_digits": (100, "handwritten development lines"),

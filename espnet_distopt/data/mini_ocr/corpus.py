@@ -48,7 +48,7 @@ class Sizes:
         test_digits: handwritten test lines.
     """
 
-    train_printed: int = 3500
+    train_printed: int = 4000
     train_digits: int = 8000
     dev_printed: int = 300
     dev_digits: int = 100

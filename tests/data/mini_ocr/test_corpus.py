@@ -97,7 +97,7 @@ def test_result_depends_on_the_seed_and_not_on_the_processes(corpus, tmp_path):
 
 def test_sets_share_no_text_and_no_image():
     plans = plan_corpus(Sizes(), 0)
-    assert len({plan.text for plan in plans}) == len(plans) == 10100
+    assert len({plan.text for plan in plans}) == len(plans) == 13600
     assert len({plan.id for plan in plans}) == len(plans)
     for one, other in combinations(("train", "dev", "test"), 2):
         strings = [plan for plan in plans if plan.set == one and plan.digits]
