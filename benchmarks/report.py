@@ -3,8 +3,10 @@
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +33,45 @@ def write_report(
     path = folder(quick, out) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     command = f"python benchmarks/{name}.py" + " --quick" * quick
-    machine = f"{platform.machine()}, torch {torch.__version__}, {threads}."
+    where = machine()
+    about = f"{where['processor']}, {where['cores']} cores, torch {where['torch']}"
     if quick:
         caption += " A quick run, to try the command: these figures say nothing."
-    text = "\n".join([*table, "", caption, machine, "", f"Command: `{command}`", ""])
+    machine_line = f"{about}, {threads}."
+    lines = [*table, "", caption, machine_line, "", f"Command: `{command}`", ""]
+    text = "\n".join(lines)
     print(f"\n{text}")
-    _replace(path.with_suffix(".md"), text)
-    _replace(path.with_suffix(".json"), json.dumps(data, indent=1) + "\n")
+    replace_file(path.with_suffix(".md"), text)
+    record = {"machine": where, "command": command, "results": data}
+    replace_file(path.with_suffix(".json"), json.dumps(record, indent=1) + "\n")
     print(f"written: {path}.md", file=sys.stderr)
     return path
 
 
-def _replace(path: Path, text: str) -> None:
+def machine() -> dict[str, str | int | None]:
+    """Return what the figures depend on beside the code."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "espnet_distopt": metadata.version("espnet_distopt"),
+    }
+
+
+def _processor() -> str:
+    """Return its model as Linux names it, else its kind."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)
