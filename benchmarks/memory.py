@@ -1,17 +1,16 @@
 """Memory of a learner, by algorithm: what it keeps beside parameters and optimizer.
 
-A thread looks for all tensors that are alive, again and again while learners train a
-model of a million parameters with Adam, and adds up their storages; the largest sum
-counts. Nearly always between two operations, so what an operation needs inside itself
-does not count. Two and four real processes over gloo, with what the driver keeps; and
-growing numbers of virtual learners, whose messages in flight count, too.
+Learners train a model of a million parameters with Adam. After each backward pass,
+each optimizer's step and each session's step the storages of all tensors that are alive
+are added up; the largest sum counts. What an operation needs inside itself does not.
+Two and four real processes over gloo, with what the driver keeps; and growing numbers
+of virtual learners, whose messages in flight count, too.
 
     python benchmarks/memory.py          # ten minutes
 """
 
 import argparse
 import gc
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -67,33 +66,21 @@ def alive() -> int:
         if type(one) in (Tensor, nn.Parameter):
             storage = one.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
-            if one.grad is not None:
+            if one.is_leaf and one.grad is not None:
                 storage = one.grad.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())
 
 
-class Peak(threading.Thread):
-    """Looks at `alive` until it is told to stop; `bytes` is the most it saw."""
+class Peak:
+    """The most bytes that were alive whenever it looked."""
 
-    def __init__(self, pause: float = 0.002) -> None:
-        super().__init__(daemon=True)
+    def __init__(self) -> None:
         self.bytes = 0
-        self.looks = 0
-        self._pause = pause
-        self._done = threading.Event()
 
-    def run(self) -> None:
-        """Look."""
-        while not self._done.wait(self._pause):
-            self.bytes = max(self.bytes, alive())
-            self.looks += 1
-
-    def stop(self) -> int:
-        """Return the most bytes."""
-        self._done.set()
-        self.join()
-        return self.bytes
+    def look(self) -> None:
+        """Look, from the thread that trains: another's view of `.grad` would race."""
+        self.bytes = max(self.bytes, alive())
 
 
 def process(rank: int, size: int, name: str, options: Options) -> float:
@@ -104,17 +91,19 @@ def process(rank: int, size: int, name: str, options: Options) -> float:
     before = alive() - 4 * size
     with Session(model, optimizer, name, **options) as session:
         peak = Peak()
-        peak.start()
         for _ in range(STEPS):
             session.weigh(1)
             optimizer.zero_grad()
             model.loss().backward()  # type: ignore[no-untyped-call]
-            time.sleep(0.02)
+            time.sleep(0.02)  # in which gossip goes on
+            peak.look()
             optimizer.step()
+            peak.look()
             session.step()
+            peak.look()
         session.finish()
         dist.barrier()
-        return (peak.stop() - before) / (4 * size)
+        return (peak.bytes - before) / (4 * size)
 
 
 def simulated(size: int, learners: int, name: str, options: Options) -> float:
@@ -126,21 +115,21 @@ def simulated(size: int, learners: int, name: str, options: Options) -> float:
         def gradient(_: int) -> float:
             loss = model.loss()
             loss.backward()  # type: ignore[no-untyped-call]
+            peak.look()
             return float(loss.detach())
 
         adam = Adam(model.parameters())
         return VirtualLearner(model, adam, gradient, name, rank, learners, **options)
 
     gc.collect()
+    peak = Peak()
     before = alive()
     simulation = Simulation(
         [virtual(rank) for rank in range(learners)], Compute(spread=0.3), seed=SEED
     )
-    peak = Peak(pause=0.02)
     simulation.start()
-    peak.start()
     simulation.epoch(STEPS)
-    return (peak.stop() - before) / (4 * size * learners)
+    return (peak.bytes - before) / (4 * size * learners)
 
 
 def main() -> None:
