@@ -1,6 +1,5 @@
 """Runs a function in several real processes that form a gloo process group."""
 
-import multiprocessing
 import os
 import socket
 import sys
@@ -14,11 +13,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.fork_server import context
+
 # The store looks up the name of whoever connects; a slow name server is not our matter.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-_CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOAD = ["pytest", "torch.distributed", "torch._dynamo", "espnet_distopt.session"]
-_CONTEXT.set_forkserver_preload(_PRELOAD)
 
 
 def launch(
@@ -44,10 +42,11 @@ def launch(
         else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     )
     port = store.port if store else _free_port()
+    server = context()
     children, pipes = [], {}
     for rank in range(size):
-        receiver, sender = _CONTEXT.Pipe(duplex=False)
-        child = _CONTEXT.Process(
+        receiver, sender = server.Pipe(duplex=False)
+        child = server.Process(
             target=_child,
             args=(sender, port, hosted and rank == 0, rank, size, function, args),
         )

@@ -1,7 +1,6 @@
 """Several learners of one ESPnet training, as real processes that start quickly."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -11,16 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import PRELOAD, context
+
 Injection = Callable[[int], None]
 
-
-def context() -> multiprocessing.context.ForkServerContext:
-    """Return a fork server that has imported ESPnet once for all tests."""
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(
-        ["espnet_distopt.espnet.ocr_task", "tests.espnet.toy"]
-    )
-    return forkserver
+PRELOAD.extend(["espnet_distopt.espnet.ocr_task", "tests.espnet.toy"])
 
 
 def train(
