@@ -170,11 +170,11 @@ def swaps(recordings: Recordings, rank: int) -> list[Recordings]:
 def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
     """Some swap leaves a schedule that can be followed, to other parameters."""
     options = {"from_consensus": True}  # of two: gloo sums more in its own order
-    arguments = "adpsgd", options, "momentum", [[12, 12], [8, 8]]
+    arguments = "adpsgd", options, "momentum", [[24, 24], [16, 16]]
     results = launch(2, real, *arguments, 0.004)
     recordings = recorded(results)
     assert simulated(*arguments, 2, recordings) == [params for params, _ in results]
-    for permuted in swaps(recordings, 0):
+    for permuted in [*swaps(recordings, 0), *swaps(recordings, 1)]:
         try:
             found = simulated(*arguments, 2, permuted)
         except (ReplayError, AssertionError):
