@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from espnet_distopt.errors import InputError
@@ -43,8 +44,23 @@ def save_learner(
     state: dict[str, Any], output_dir: Path, rank: int, epoch: int
 ) -> None:
     """Write a learner's state in `epoch`; drop that of two epochs before."""
-    atomic_save(state, _side_file(output_dir, rank, epoch))
+    atomic_save(_plain(state), _side_file(output_dir, rank, epoch))
     _side_file(output_dir, rank, epoch - 2).unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` with Python's numbers in place of NumPy's.
+
+    Some schedulers compute rates by NumPy, and torch would not load those again.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        ones = map(_plain, value)
+        return tuple(ones) if isinstance(value, tuple) else list(ones)
+    return value
 
 
 def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | None:
@@ -59,9 +75,10 @@ def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | No
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
+        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{path} cannot be read ({error}); remove the experiment's distopt/ folder "
-            "to go on from the consensus model"
+            f"{path} cannot be read ({reason}); remove the experiment's distopt/ "
+            "folder to go on from the consensus model"
         ) from error
     return state
 
