@@ -12,7 +12,7 @@ from espnet_distopt.algorithms.options import configure
 from espnet_distopt.errors import InputError
 
 WRONG: list[tuple[type, dict[str, Any], str]] = [
-    (BmufConfig, {"perid": 4}, "unknown option 'perid'; .*period=8, delay=0, momentum="),
+    (BmufConfig, {"perid": 4}, "unknown option 'perid'; .*period=8, delay=0"),
     (BmufConfig, {3: 4}, "unknown option '3'"),
     (AllReduceConfig, {"period": 4}, r"unknown option 'period'; .*: none"),
     (BmufConfig, {"period": "8"}, "period must be an integer, not '8'"),
