@@ -36,15 +36,14 @@ def all_to_all(group: Group, tensor: Tensor, into: Tensor, arrived: Report) -> N
             arrived(tensor.shape[1])
         return
     own = group.rank()
-    under_way: deque[tuple[int, list[Any]]] = deque()
-    for start, stop in _pieces(tensor):
+
+    def post(start: int, stop: int) -> list[Any]:
         sent, received = tensor[:, start:stop], into[:, start:stop]
-        under_way.append((stop, _post(group, list(sent), received)))
+        works = _post(group, list(sent), received)
         received[own].copy_(sent[own])
-        if len(under_way) > AHEAD:
-            _complete(under_way, arrived)
-    while under_way:
-        _complete(under_way, arrived)
+        return works
+
+    _send_pieces(tensor, post, arrived)
 
 
 def all_gather(group: Group, tensor: Tensor, into: Tensor, prepare: Report) -> None:
@@ -57,18 +56,30 @@ def all_gather(group: Group, tensor: Tensor, into: Tensor, prepare: Report) -> N
         into.copy_(received)
         return
     own, size = group.rank(), group.size()
-    under_way: deque[tuple[int, list[Any]]] = deque()
-    for start, stop in _pieces(tensor):
+
+    def post(start: int, stop: int) -> list[Any]:
         if prepare is not None:
             prepare(stop)
         sent, received = tensor[start:stop], into[:, start:stop]
-        under_way.append((stop, _post(group, [sent] * size, received)))
+        works = _post(group, [sent] * size, received)
         if sent.data_ptr() != received[own].data_ptr():
             received[own].copy_(sent)
+        return works
+
+    _send_pieces(tensor, post, None)
+
+
+def _send_pieces(
+    tensor: Tensor, post: Callable[[int, int], list[Any]], arrived: Report
+) -> None:
+    """Post piece after piece; wait for each when `AHEAD` more are posted."""
+    under_way: deque[tuple[int, list[Any]]] = deque()
+    for start, stop in _pieces(tensor):
+        under_way.append((stop, post(start, stop)))
         if len(under_way) > AHEAD:
-            _complete(under_way, None)
+            _complete(under_way, arrived)
     while under_way:
-        _complete(under_way, None)
+        _complete(under_way, arrived)
 
 
 def _pieces(tensor: Tensor) -> Generator[tuple[int, int], None, None]:
