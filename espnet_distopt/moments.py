@@ -6,6 +6,7 @@ per-parameter tensors become views into it, so that averaging is one collective.
 """
 
 import torch
+from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.errors import InputError
@@ -43,14 +44,15 @@ class Moments:
     """Flat buffers of the moments of `learner.optimizer`.
 
     Attributes:
-        flat: moment name -> (P,) tensor. Current after `adopt`.
+        decays: moment name -> its decay rate in each group.
+        flat: moment name -> (P,) tensor; those of `decays`, current after `adopt`.
     """
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self.decays = moment_decays(learner.optimizer)
         self._counts_steps = isinstance(learner.optimizer, (Adam, AdamW))
-        self.flat = {name: torch.zeros_like(learner.params) for name in self.decays}
+        self.flat: dict[str, Tensor] = {}
 
     def adopt(self) -> None:
         """Make the optimizer's state tensors views into `flat`, keeping their values.
@@ -58,21 +60,34 @@ class Moments:
         Parameters without state get zeros, as if they had just been created. Costs
         nothing but a walk over the parameters once the views are in place.
         """
+        for name in self.decays:
+            if name not in self.flat:
+                self.flat[name] = torch.zeros_like(self._learner.params)
+            self._adopt(name, self.flat[name])
+        if self._counts_steps:
+            self._adopt_steps()
+
+    def _adopt(self, name: str, flat: Tensor) -> None:
+        """Move one moment; what it was in is free before the next one moves."""
         learner = self._learner
         for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
             state = learner.optimizer.state[parameter]
-            if self._counts_steps and "step" not in state:
+            view, current = slot.of(flat), state.get(name)
+            if current is None:
+                view.zero_()
+            elif current.data_ptr() != view.data_ptr():
+                view.copy_(current)
+            state[name] = view
+
+    def _adopt_steps(self) -> None:
+        learner = self._learner
+        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
+            state = learner.optimizer.state[parameter]
+            if "step" not in state:
                 group = learner.optimizer.param_groups[slot.group]
                 on_device = group["fused"] or group["capturable"]
                 device = parameter.device if on_device else torch.device("cpu")
                 state["step"] = torch.zeros((), dtype=torch.float32, device=device)
-            for name, flat in self.flat.items():
-                view, current = slot.of(flat), state.get(name)
-                if current is None:
-                    view.zero_()
-                elif current.data_ptr() != view.data_ptr():
-                    view.copy_(current)
-                state[name] = view
 
     def steps(self) -> list[float]:
         """Return each parameter's step count; empty for an optimizer without one."""

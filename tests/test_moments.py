@@ -117,7 +117,9 @@ def test_parameters_without_state_get_zeros() -> None:
     model = net()
     learner = Learner(model, Adam(model.parameters()))
     moments = Moments(learner)
+    moments.adopt()
     moments.flat["exp_avg"].fill_(5)
+    learner.optimizer.state.clear()
     moments.adopt()
     assert (moments.flat["exp_avg"] == 0).all()
     assert moments.steps() == [0.0] * 4

@@ -59,13 +59,12 @@ class BlockMoments:
         self._fate = fate
         self.averaged = fate != "reset"
         self._tensors = len(learner.slots)
+        self._params = learner.params
         self._moments = Moments(learner)
         self._steps = self._moments.steps()
         self._init: dict[str, Tensor] = {}
-        if fate == "extrapolate":
-            if learner.optimizer.state:
-                self._moments.adopt()
-            self._remember(self._moments.flat)
+        if fate == "extrapolate" and learner.optimizer.state:
+            self._remember(self.flats())
 
     def steps(self) -> list[float]:
         """Return each parameter's step count, for the learners to average."""
@@ -167,12 +166,15 @@ class BlockMoments:
                 gain = extrapolation_gain(decay, tau, k)
                 if gain == 0:
                     continue
-                start, current = self._init[name][part], flat[part]
-                # E[g*g] >= 0 bounds the second moment from below; exact arithmetic
-                # respects the bound, rounding (and gradients that vanish) do not.
-                floor = start * decay ** (tau + k) if name == "exp_avg_sq" else None
-                current.mul_(1 + gain).sub_(start, alpha=gain)
-                if floor is not None:
+                current = flat[part].mul_(1 + gain)
+                if name not in self._init:
+                    continue  # the optimizer's first block starts from zeros
+                start = self._init[name][part]
+                current.sub_(start, alpha=gain)
+                if name == "exp_avg_sq":
+                    # E[g*g] >= 0 bounds the second moment from below; exact arithmetic
+                    # respects the bound, rounding (and gradients that vanish) do not.
+                    floor = start.mul_(decay ** (tau + k))  # `_remember` overwrites it
                     torch.maximum(current, floor, out=current)
 
     def _remember(self, flats: dict[str, Tensor]) -> None:
@@ -192,11 +194,12 @@ class BlockMoments:
         Raises:
             InputError: it was saved with another fate or optimizer.
         """
-        if state.get("fate") != self._fate or set(state["init"]) != set(self._init):
+        unknown = set(state["init"]) - set(self._moments.decays)
+        if state.get("fate") != self._fate or unknown:
             raise InputError(
                 "the state was saved with other `moments` or another optimizer; resume "
                 "with the same, or remove the experiment's distopt/ folder to reset it"
             )
         self._steps = list(state["steps"])
-        for name, tensor in state["init"].items():
-            self._init[name].copy_(tensor)
+        init = state["init"].items()
+        self._init = {name: t.to(self._params, copy=True) for name, t in init}

@@ -19,7 +19,8 @@ class BlockRule:
         block_lr: block learning rate (zeta).
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
         warmup: steps until which blocks are plain averages.
-        follows_lr: the filtered update grows and shrinks with the learning rate.
+        follows_lr: the filtered update grows and shrinks with the learning rate; not
+            with nesterov.
         evaluates_start: the model to evaluate is the start of the next block.
         moments: what becomes of the optimizer's moments.
 
@@ -42,6 +43,11 @@ class BlockRule:
             raise InputError(f"warmup must be >= 0, not {self.warmup}")
         if not 0 < self.block_lr < math.inf:
             raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
+
+    @property
+    def filters(self) -> bool:
+        """Whether the next block ever starts elsewhere than at the mean of this one."""
+        return self.momentum > 0 or self.block_lr != 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ block momentum into the global model, from which the next block starts:
     tau                       `period` (or fewer steps, at the end of an epoch)
     eta, 1 - 1/N by default   `momentum`
     zeta                      `block_lr`
-    theta_t, Delta_n          `theta`, `delta`: the global model is kept apart from the
-                              look-ahead theta_init, which must never count twice
+    theta_t, Delta_n          `theta`, `delta`
+    theta_init                computed from these where it is needed, as `params` have
+                              moved on: the look-ahead must never count twice
     rho_n                     `rho`: minibatches equivalent to Delta_n,
                               rho_n = eta rho_{n-1} + zeta tau_n
 
@@ -20,8 +21,9 @@ BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to thet
 see `block_moments`. Other rules for the end of a block make this algorithm Local SGD,
 SlowMo and DiLoCo: see `local_sgd`, `slowmo` and `diloco`.
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
-Memory: 3P elements, 2P more when Adam's moments are extrapolated. With a `delay` the
-next block's steps hide the communication, see `block_late`.
+Memory: 2P elements, none without momentum and block learning rate; 2P more when Adam's
+moments are extrapolated. With a `delay` the next block's steps hide the communication,
+see `block_late`.
 """
 
 from collections.abc import Generator
@@ -39,6 +41,7 @@ from espnet_distopt.algorithms.block_rule import BlockConfig, BlockRule
 from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
+from espnet_distopt.pieces import pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,18 +90,19 @@ class Bmuf(Algorithm):
 
     Attributes:
         rule: how a block ends.
-        theta: (P,) the global model.
-        init: (P,) where the current block started.
-        delta: (P,) the filtered block update.
+        theta: (P,) the global model; (0,) if the rule is to take the mean as it is.
+        delta: (P,) the filtered block update; (0,) likewise.
+        lookahead: the current block started at theta + lookahead delta.
         rho: minibatches equivalent to `delta`.
         blocks: how many have ended.
     """
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
         self.rule = rule = config.rule(learner.size)
-        self.theta = learner.params.detach().clone()
-        self.init = self.theta.clone()
+        kept = learner.params[: None if rule.filters else 0]
+        self.theta = kept.detach().clone()
         self.delta = torch.zeros_like(self.theta)
+        self.lookahead = 0.0
         self.rho = 0.0
         self.blocks = 0
         self._period = config.period
@@ -117,8 +121,8 @@ class Bmuf(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters."""
         yield from super().start(learner)
-        self.theta.copy_(learner.params)
-        self.init.copy_(learner.params)
+        if self.rule.filters:
+            self.theta.copy_(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of the block, synchronise."""
@@ -230,33 +234,41 @@ class Bmuf(Algorithm):
         self.rho = eta * previous_rho + zeta * tau
         ahead = self.rho if rule.nesterov else previous_rho
         if eta == 0 and zeta == 1:
-            # Not computed as init + (mean - init): that is not the identity on bits.
-            torch.sub(mean, self.theta, out=self.delta)
-            self.theta.copy_(mean)
-            self.init.copy_(mean)
+            self._take(mean)
             return 0.0
         held = self._rates.follow(rates, self.delta) if self._rates else []
-        self.delta.mul_(eta).add_(mean.sub_(self.init), alpha=zeta)
-        self.theta.add_(self.delta)
-        lookahead = eta if rule.nesterov else 0.0
-        torch.add(self.theta, self.delta, alpha=lookahead, out=self.init)
-        mean.copy_(self.init)
+        before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
+        for m, theta, delta in pieces(mean, self.theta, self.delta):
+            start = torch.add(theta, delta, alpha=before)
+            delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
+            theta.add_(delta)
+            torch.add(theta, delta, alpha=self.lookahead, out=m)
         for part, kept in held:
             self.delta[part] = kept
         return max(0.0, eta * ahead + (zeta - 1) * tau)
 
+    def _take(self, mean: Tensor) -> None:
+        """Take `mean` (P,) as it is: init + (mean - init) is not the same bits."""
+        self.lookahead = 0.0
+        if self.rule.filters:
+            torch.sub(mean, self.theta, out=self.delta)
+            self.theta.copy_(mean)
+
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the global model theta_t, not the look-ahead (but see `diloco`)."""
         yield from ()
-        return (self.init if self.rule.evaluates_start else self.theta).clone()
+        if not self.rule.filters:
+            return learner.params.clone()
+        ahead = self.lookahead if self.rule.evaluates_start else 0.0
+        return torch.add(self.theta, self.delta, alpha=ahead)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the block's state, at any step of a block."""
         return {
             "learners": self._size,
             "theta": self.theta.clone(),
-            "init": self.init.clone(),
             "delta": self.delta.clone(),
+            "lookahead": self.lookahead,
             "rho": self.rho,
             "blocks": self.blocks,
             "block_steps": self._block_steps,
@@ -279,8 +291,9 @@ class Bmuf(Algorithm):
                 f"cannot be used by {self._size}; resume with as many learners, or "
                 "remove the experiment's distopt/ folder to reset it"
             )
-        for name in ("theta", "init", "delta"):
+        for name in ("theta", "delta"):
             getattr(self, name).copy_(state[name])
+        self.lookahead = state["lookahead"]
         self.rho = state["rho"]
         self.blocks = state["blocks"]
         self._block_steps = state["block_steps"]

@@ -19,7 +19,6 @@ class LocalSgdConfig(BlockConfig):
 
     Attributes:
         period: steps in a block.
-        period: steps in a block.
         delay: steps of the next block that hide the average, see `block_late`.
         moments: what becomes of the optimizer's moments at the end of a block: local
             (left alone), average or reset.

@@ -27,7 +27,6 @@ class SlowMoConfig(BlockConfig):
 
     Attributes:
         period: steps in a block.
-        period: steps in a block.
         delay: steps of the next block that hide the average, see `block_late`.
         momentum: slow momentum. What suits depends on the number of learners: less with
             few of them, and less than block momentum's 1 - 1/N throughout.

@@ -240,7 +240,7 @@ def test_with_block_lr_1_blocks_start_ahead_of_the_mean(nesterov: bool) -> None:
         run(*(r.step(moves[r.learner.rank].tolist()) for r in replicas))
         ahead = algorithm.delta if nesterov else previous
         torch.testing.assert_close(
-            algorithm.init, mean + 0.75 * ahead, rtol=0, atol=1e-12
+            replicas[0].learner.params, mean + 0.75 * ahead, rtol=0, atol=1e-12
         )
         if nesterov:
             torch.testing.assert_close(algorithm.theta, mean, rtol=0, atol=1e-12)
