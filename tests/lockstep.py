@@ -151,12 +151,6 @@ def aside(program: Generator[Aside, Any, Any]) -> Any:
         effect.work()
 
 
-def lent(published: Published) -> Tensor:
-    """Borrow the newest copy."""
-    tensor: Tensor = aside(published.lend())
-    return tensor
-
-
 def correct(published: Published, received: Tensor) -> None:
     """Bring what a peer has sent."""
     aside(published.correct(published.spare().copy_(received)))  # type: ignore[arg-type]

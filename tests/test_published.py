@@ -1,4 +1,4 @@
-"""The double-buffered copy that gossip works on."""
+"""The copy that gossip works on."""
 
 import random
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lockstep import Point, correct, lent
+from lockstep import Point, aside, correct
 from torch import Tensor
 
 from espnet_distopt.learner import Learner
@@ -27,7 +27,7 @@ def vector(*x: float) -> Tensor:
 
 def test_live_parameters_change_only_at_publish() -> None:
     learner, copy = published([1.0, 2.0])
-    lent(copy)
+    copy.lend()
     correct(copy, vector(3.0, 2.0))
     assert learner.params.tolist() == [1.0, 2.0]
     copy.publish()
@@ -38,24 +38,24 @@ def test_live_parameters_change_only_at_publish() -> None:
 
 def test_what_is_lent_stays_unchanged() -> None:
     learner, copy = published([1.0])
-    borrowed = lent(copy)
+    borrowed = copy.lend()
     for _ in range(3):
         learner.params.add_(1)
         copy.publish()
         assert borrowed.item() == 1.0
     correct(copy, vector(5.0))
-    assert borrowed.item() == 1.0
     copy.publish()
     assert learner.params.item() == 6.0
+    assert copy.lend().item() == 6.0
 
 
 def test_one_exchange_in_flight() -> None:
     _, copy = published([1.0])
-    lent(copy)
+    copy.lend()
     with pytest.raises(AssertionError, match="one exchange in flight"):
-        lent(copy)
+        copy.lend()
     copy.give_back()
-    lent(copy)
+    copy.lend()
     correct(copy, vector(1.0))
     with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
         correct(copy, vector(1.0))
@@ -63,7 +63,7 @@ def test_one_exchange_in_flight() -> None:
 
 def test_a_loan_given_back_leaves_nothing() -> None:
     learner, copy = published([1.0])
-    lent(copy)
+    copy.lend()
     copy.give_back()
     copy.publish()
     assert learner.params.item() == 1.0
@@ -74,7 +74,7 @@ def test_a_loan_given_back_leaves_nothing() -> None:
 def test_staleness_and_age_are_in_own_steps() -> None:
     learner, copy = published([0.0])
     assert copy.age() == 0
-    lent(copy)
+    copy.lend()
     ages = []
     for _ in range(3):
         learner.steps += 1
@@ -91,66 +91,63 @@ def test_staleness_and_age_are_in_own_steps() -> None:
     assert dict(copy.staleness) == {4: 1}
 
 
-def test_refresh_publishes_pending_corrections_and_does_not_apply_them() -> None:
+def test_a_copy_lent_during_a_step_is_outdated_until_the_next() -> None:
     learner, copy = published([1.0])
-    lent(copy)
-    correct(copy, vector(5.0))
+    assert not copy.outdated
+    copy.lend()
+    learner.steps += 1
     learner.params.add_(10)
-    copy.refresh()
-    assert learner.params.item() == 11
-    assert lent(copy).item() == 13
-    copy.give_back()
     copy.publish()
-    assert learner.params.item() == 13
-    assert lent(copy).item() == 13
+    assert copy.outdated
+    correct(copy, vector(5.0))
+    assert copy.outdated
+    assert copy.lend().item() == 3  # as of the step before, corrected
+    copy.give_back()
+    learner.steps += 1
+    copy.publish()
+    assert not copy.outdated
+    assert copy.lend().item() == learner.params.item() == 13
+
+
+def test_two_copies_suffice_unless_a_learner_is_asked_twice_in_a_step() -> None:
+    _, copy = published([1.0])
+    seen = set()
+    for asked in [1, 1, 1, 2, 2]:
+        for _ in range(asked):
+            seen.add(copy.lend().data_ptr())
+            received = copy.spare().fill_(2.0)
+            seen.add(received.data_ptr())
+            aside(copy.correct(received))
+        copy.publish()
+        assert len(seen) == 1 + asked
 
 
 def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     learner, copy = published([0.0])
     assert copy.take() is None
-    lent(copy)
+    copy.lend()
     correct(copy, vector(2.0))
     learner.params.add_(10)
     taken = copy.take()
     assert taken is not None and taken.item() == 2  # of which half counts
-    assert lent(copy).item() == 11  # the newest copy has it all the same
+    assert copy.lend().item() == 11  # which has it all the same
     correct(copy, vector(15.0))
     learner.params.add_(taken, alpha=HALF)
     copy.recycle(taken)
     assert learner.params.item() == 11
-    assert lent(copy).item() == 13
+    assert copy.lend().item() == 13
     copy.give_back()
     copy.publish()
     assert learner.params.item() == 13
     assert copy.staleness.total() == 2
 
 
-def test_the_gossip_side_works_on_tensors_of_its_own() -> None:
-    """What it does aside: the training side publishes meanwhile, to the same end."""
-    learner, copy = published([0.0])
-    lent(copy)
-    correct(copy, vector(2.0))
-    copy.refresh()
-    lending = copy.lend()
-    work = next(lending).work
-    learner.params.add_(100)
-    copy.publish()
-    assert learner.params.item() == 101
-    work()
-    with pytest.raises(StopIteration) as ended:
-        next(lending)
-    assert ended.value.value.item() == 1  # as of the step before
-    learner.params.add_(100)
-    copy.publish()
-    assert (learner.params.item(), ended.value.value.item()) == (201, 1)
-
-
 def test_corrections_that_are_being_merged_count_as_in_use() -> None:
     learner, copy = published([0.0])
-    lent(copy)
+    copy.lend()
     correct(copy, vector(2.0))
     learner.steps += 3
-    lent(copy)
+    copy.lend()
     merging = copy.correct(copy.spare().fill_(5.0))
     next(merging).work()
     assert copy.age() == 3  # of the copy in use; the correction can be applied
@@ -170,45 +167,47 @@ def test_without_anybody_to_share_with_nothing_is_kept() -> None:
     learner = Learner(model, torch.optim.SGD(model.parameters(), lr=1.0))
     copy = Published(learner, shared=False)
     copy.publish()
-    copy.refresh()
     assert copy.take() is None
-    assert lent(copy).numel() == 0
+    assert copy.lend().numel() == 0
     assert learner.params.tolist() == [1.0, 2.0]
 
 
-EVENTS = ["step", "publish", "refresh", "take", "lend", "correct", "aside", "aside"]
+EVENTS = ["step", "publish", "take", "lend", "correct", "aside", "aside"]
 
 
 class Model:
     """What `Published` promises, in numbers.
 
     `live` changes by steps at once, by corrections when they are applied; `pending` is
-    handed over and not applied, and out of reach while `merging`.
+    handed over and not applied, and out of reach while `merging`. `copy` is of the
+    last time that it was at home.
     """
 
     def __init__(self) -> None:
-        self.live = self.base = self.pending = self.correction = 0.0
-        self.merging = False
+        self.live = self.copy = self.pending = self.correction = 0.0
+        self.merging = self.lent = False
 
     def renew(self) -> None:
         """Apply what is within reach, and publish."""
         if not self.merging:
             self.live, self.pending = self.live + self.pending, 0.0
-        self.base = self.live
+        if not self.lent:
+            self.copy = self.live
 
-    def newest(self) -> float:
-        return self.base + self.pending
+    def corrected(self) -> None:
+        """End an exchange."""
+        self.pending += self.correction
+        self.copy += self.correction
+        self.lent = False
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=60))
-def test_newest_copy_is_published_plus_handed_over(events: list[str]) -> None:
+def test_the_copy_is_published_plus_handed_over(events: list[str]) -> None:
     """Whatever the training side does between the pieces of what gossip does."""
     learner, copy = published([0.0])
     source, model = random.Random(0), Model()
     gossip: Any = None  # under way
     work: Callable[[], object] | None = None  # of its own
-    lent: Tensor | None = None
-    value = 0.0  # of what is lent
     for event in events:
         begins = False
         if event == "step":
@@ -217,19 +216,17 @@ def test_newest_copy_is_published_plus_handed_over(events: list[str]) -> None:
         elif event == "publish":
             copy.publish()
             model.renew()
-        elif event == "refresh":
-            copy.refresh()
-            model.base = model.live
         elif event == "take":
             if (taken := copy.take()) is not None:
                 learner.params.add_(taken, alpha=HALF)
                 copy.recycle(taken)
             model.renew()
-        elif event == "lend" and gossip is None and lent is None:
-            gossip, value, begins = copy.lend(), model.newest(), True
-        elif event == "correct" and gossip is None and lent is not None:
+        elif event == "lend" and not model.lent:
+            model.lent = True
+            assert copy.lend().item() == model.copy
+        elif event == "correct" and model.lent and gossip is None:
             received = float(2 * source.randrange(-64, 64))
-            model.correction = (received - value) / 2
+            model.correction = (received - model.copy) / 2
             gossip, begins = copy.correct(copy.spare().fill_(received)), True
         elif event == "aside" and work is not None:
             work()
@@ -238,9 +235,8 @@ def test_newest_copy_is_published_plus_handed_over(events: list[str]) -> None:
             try:
                 work = next(gossip).work
                 model.merging = bool(copy._merging_steps)
-            except StopIteration as stop:
+            except StopIteration:
                 gossip, work, model.merging = None, None, False
-                model.pending += 0 if lent is None else model.correction
-                lent = stop.value
+                model.corrected()
         assert learner.params.item() == model.live
-        assert lent is None or gossip is not None or lent.item() == value
+        assert gossip is not None or copy._copy.item() == model.copy

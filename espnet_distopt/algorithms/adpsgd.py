@@ -21,10 +21,14 @@ colour (randomized mixing, as in Zhang et al. 2020, arXiv 2002.01119): a ring mi
 slower the longer it is, random pairs hardly so. An odd ring is left open between its
 two ends, as both are active. Any number of learners will do.
 
+A learner whose steps have gone on during an exchange waits for the end of the next one
+before it exchanges again, so that what it sends is new.
+
 Cost: n bytes a step at most, beside the computation, for n bytes of parameters (half of
 that with `exchange: bfloat16`, see `rounded`); an epoch's end takes one message a
 learner. Of the training thread's time, the snapshot and the mix: two passes over the
-parameters a step. Memory: 4P elements.
+parameters a step, and fewer while an exchange takes several steps. Memory: 2P elements,
+3P where a learner is asked twice before its step ends.
 """
 
 import random
@@ -123,7 +127,6 @@ class Adpsgd(Algorithm):
     def after_step(self, learner: Learner) -> Program:
         """Apply what the gossip brought and publish; wait only beyond the bound."""
         while self.published.age() >= self.config.max_staleness:
-            self.published.refresh()  # for those who ask meanwhile
             yield AwaitGossip()
         yield from self._correct(learner)
 
@@ -138,6 +141,8 @@ class Adpsgd(Algorithm):
             return
         if self.active:
             while (yield AwaitStep()):
+                if self.published.outdated:
+                    continue
                 peer = self._choice.choice(self.neighbours)
                 yield Invite(peer)
                 yield from self._average_with(peer)
@@ -145,9 +150,11 @@ class Adpsgd(Algorithm):
         else:
             while (peer := (yield AwaitInvitation(self.neighbours))) is not None:
                 yield from self._average_with(peer)
+                while self.published.outdated and (yield AwaitStep()):
+                    pass
 
     def _average_with(self, peer: int) -> Program:
-        copy = yield from self.published.lend()
+        copy = self.published.lend()
         if self._rounded:
             received, sent = yield from self._rounded.swap(peer, copy)
             yield from self.published.correct(received, sent)

@@ -17,7 +17,7 @@ equal, bit for bit. One node is `allreduce`; one learner a node is `adpsgd`.
 
 Cost a step, for n bytes of parameters and m learners a node: 2n(m-1)/m inside the node,
 and n more when a correction has come; between nodes n at most, beside the computation.
-Memory: 2P elements (gradient and correction); 4P more for a leader.
+Memory: 2P elements (gradient and correction); for a leader 1P and as in `adpsgd`.
 """
 
 from collections.abc import Generator, Sequence

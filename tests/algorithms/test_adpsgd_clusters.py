@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import virtual
-from lockstep import lent
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.drivers.simulation import Compute, Link, Network, Simulation
@@ -111,4 +110,4 @@ def test_ad6_a_straggler_slows_synchronous_learners_to_its_pace(
 
 def test_one_learner_keeps_no_copies() -> None:
     (learner,) = virtual.points("adpsgd", 1, virtual.towards_rank)
-    assert lent(virtual.published(learner)).numel() == 0
+    assert virtual.published(learner).lend().numel() == 0

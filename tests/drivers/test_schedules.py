@@ -115,21 +115,20 @@ class AveragesLiveWeights(Adpsgd):
         self._live = learner.params
 
     def _average_with(self, peer: int) -> Program:
-        sent = yield from self.published.lend()
+        sent = self.published.lend()
         received = yield Exchange(peer, sent, self.published.spare())
         self._live.add_(received).mul_(0.5)
         self.published.give_back()
-        self.published.refresh()
+        self.published.publish()
 
 
 class OneAnswerTwice(Published):
-    """The newest copy does not get the correction."""
+    """The copy does not get the correction."""
 
     def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
-        same, before = self._newest is self._lent, self._newest.clone()
+        before = self._copy.clone()
         yield from super().correct(received, sent)
-        if same and not self._behind:
-            self._newest.copy_(before)
+        self._copy.copy_(before)
 
 
 class AnswersTwice(Adpsgd):
@@ -144,7 +143,7 @@ class PullsOnly(Adpsgd):
     """Only the active learner goes towards the other."""
 
     def _average_with(self, peer: int) -> Program:
-        sent = yield from self.published.lend()
+        sent = self.published.lend()
         received = yield Exchange(peer, sent, self.published.spare())
         yield from self.published.correct(received if self.active else sent.clone())
 
@@ -188,7 +187,7 @@ class LosesAGradient(Adpsgd):
 
     def after_step(self, learner: Learner) -> Program:
         if learner.steps == 3:
-            learner.params.copy_(self.published._newest)
+            learner.params.copy_(self.published._copy)
         yield from super().after_step(learner)
 
 
