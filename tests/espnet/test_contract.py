@@ -99,7 +99,9 @@ def test_every_training_config_parses(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(ROOT.glob("conf/distopt/*.yaml")), ids=lambda p: p.name
+    "path",
+    sorted(ROOT.glob("conf/distopt*/*.yaml")),
+    ids=lambda p: f"{p.parent.name}-{p.stem}",
 )
 def test_every_algorithm_config_is_valid(path: Path) -> None:
     from espnet_distopt.bin import check
