@@ -15,6 +15,8 @@ export python
 export PYTHONPATH="$MAIN_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 # Learners share the cores: more threads a process would only fight.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+# torch warns whenever a wait for another learner takes a second: that is no news.
+export TORCH_CPP_LOG_LEVEL="${TORCH_CPP_LOG_LEVEL:-ERROR}"
 # Sorting must agree between sort, Python and Kaldi's conventions.
 export LC_ALL=C
 export PYTHONIOENCODING=UTF-8
