@@ -107,11 +107,12 @@ def _gossip() -> list[Case]:
 def _every_step() -> list[Case]:
     models = {
         "allreduce": ALL_REDUCE,
+        "adasum": ALL_REDUCE,
         "DDP": ALL_REDUCE,
         "decent-dp": 1.0,  # an all-reduce of two learners
     }
     return [
-        Case(method=Method(name=name), models=sent, beside=name != "allreduce")
+        Case(method=Method(name=name), models=sent, beside=name in ("DDP", "decent-dp"))
         for name, sent in models.items()
     ]
 
