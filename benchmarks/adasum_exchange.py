@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from learners import Place, launch
+from machines.learners import Place, launch
 from report import write_report
 from torch import Tensor, nn
 

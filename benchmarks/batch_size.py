@@ -12,11 +12,11 @@ seeds.
 
 from dataclasses import dataclass, replace
 
-import digits
-from experiment import Best, best_rates, get_parser, plot, start
+from experiments import digits
+from experiments.experiment import Best, best_rates, get_parser, plot, start
+from experiments.sweep import Sweep
+from experiments.training import ABOUT, Training, train
 from report import write_report
-from sweep import Sweep
-from training import ABOUT, Training, train
 
 METHODS = ("allreduce", "adpsgd")
 POWERS = (0.25, 0.5, 0.75)

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated import Emulated
-from learners import LearnersFailedError, Place, launch
-from link_cases import FULL, LEARNERS, QUICK, Case, Size
-from methods import Method, begin
-from namespaces import network
+from machines.emulated import Emulated
+from machines.learners import LearnersFailedError, Place, launch
+from machines.link_cases import FULL, LEARNERS, QUICK, Case, Size
+from machines.methods import Method, begin
+from machines.namespaces import network
 from report import write_report
 
 from espnet_distopt.errors import one_line_errors

@@ -10,10 +10,10 @@ samples, and each chooses its rate.
 from dataclasses import dataclass, replace
 from typing import Any
 
-import single_digits
-from experiment import Best, best_rates, get_parser, start
+from experiments import single_digits
+from experiments.experiment import Best, best_rates, get_parser, start
+from experiments.training import ABOUT, SINGLES, Training, train
 from report import write_report
-from training import ABOUT, SINGLES, Training, train
 
 LEARNERS, BATCH, PERIOD = 8, 4, 8
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 import torch.distributed as dist
-from emulated import Emulated
-from learners import LearnersFailedError, Place, launch
-from methods import Training, begin
+from machines.emulated import Emulated
+from machines.learners import LearnersFailedError, Place, launch
+from machines.methods import Training, begin
+from machines.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
 from report import write_report
-from straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
 
 from espnet_distopt import WorkQueue
 

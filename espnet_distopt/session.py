@@ -66,6 +66,7 @@ class Session:
         self._own: Tensor | None = None
         self._stop_requested = False
         self._stop_at: int | None = None
+        self._epoch_start = 0
         if self.algorithm.wants_gradients and self.learner.size > 1:
             self.learner.watch_backward(self._after_backward)
         self._model = model
@@ -135,6 +136,8 @@ class Session:
         algorithm, learner = self.algorithm, self.learner
         self._train(algorithm.pause(learner) if paused else algorithm.finish(learner))
         self.learner.check_storage()
+        if not paused:
+            self._epoch_start = self.learner.steps
         return not paused
 
     def _end_gossip(self, pausing: bool = False) -> bool:
@@ -163,9 +166,10 @@ class Session:
                 driver.announce_stop()
             elif not driver.stop_announced():
                 return False
-            self._stop_at = driver.agree_to_stop(
-                self.algorithm.lockstep(learner), self.algorithm.next_stop(learner)
-            )
+            # Steps of this epoch: in earlier ones some may have made more than others.
+            step = self.algorithm.next_stop(learner) - self._epoch_start
+            agreed = driver.agree_to_stop(self.algorithm.lockstep(learner), step)
+            self._stop_at = self._epoch_start + agreed
         return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
 
     def pause(self) -> None:
@@ -232,6 +236,7 @@ class Session:
         return {
             "algorithm": self.name,
             "learner": learner,
+            "epoch_start": self._epoch_start,
             "state": self.algorithm.state_dict(),
         }
 
@@ -247,6 +252,7 @@ class Session:
                 f"the saved state is of {state['algorithm']}, not of {self.name}"
             )
         self.learner.load_state_dict(state["learner"])
+        self._epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim import Adam
 from virtual import STEPS_ALONE
@@ -13,6 +14,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
+from tests.processes import launch
 
 
 def net() -> nn.Module:
@@ -164,3 +166,25 @@ def test_what_trains_is_recorded_and_nothing_else() -> None:
         recorded = len(driver.record)
         session.mean(1.0)
     assert len(driver.record) == recorded
+
+
+def stopped_after_unequal_epochs() -> int:
+    rank = dist.get_rank()
+    model, optimizer, session = block()
+    with session:
+        train(model, optimizer, session, (10, 5)[rank])
+        session.finish()
+        for step in range(1, 40):
+            if step == 6 and rank == 0:
+                session.request_stop()
+            train(model, optimizer, session, 1)
+            if session.stops_here():
+                session.pause()
+                return step
+    raise AssertionError("was not told to stop")
+
+
+def test_learners_stop_at_one_block_after_unequal_epochs() -> None:
+    first, second = launch(2, stopped_after_unequal_epochs)
+    assert first == second
+    assert first % 4 == 0

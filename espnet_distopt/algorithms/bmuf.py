@@ -99,7 +99,7 @@ class Bmuf(Algorithm):
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
         self.rule = rule = config.rule(learner.size)
-        kept = learner.params[: None if rule.filters else 0]
+        kept = learner.params if rule.filters else learner.params[:0]
         self.theta = kept.detach().clone()
         self.delta = torch.zeros_like(self.theta)
         self.lookahead = 0.0

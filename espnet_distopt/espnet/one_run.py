@@ -56,6 +56,33 @@ def only_run(output_dir: Path) -> Iterator[None]:
             os.close(lock)
 
 
+def refuse_if_taken(output_dir: Path) -> None:
+    """Raise InputError if a run holds the directory; holds nothing itself.
+
+    For every learner, before ESPnet writes the run's configuration there.
+    """
+    try:
+        file = os.open(output_dir / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise _taken(output_dir, file) from None
+    except OSError:
+        return  # no locks here: `only_run` says so
+    finally:
+        os.close(file)
+
+
+def _taken(output_dir: Path, file: int) -> InputError:
+    holder = os.pread(file, 1000, 0).decode("utf-8", "replace").strip()
+    return InputError(
+        f"{output_dir}: another run trains there ({holder or 'just started'}): "
+        "wait for it, stop it, or take another --output_dir"
+    )
+
+
 def _acquire(output_dir: Path) -> int:
     """Lock the directory; returns the file whose closing unlocks it."""
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -65,12 +92,9 @@ def _acquire(output_dir: Path) -> int:
         # by the data loader's processes, which outlive a kill by seconds.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        holder = os.pread(file, 1000, 0).decode("utf-8", "replace").strip()
+        taken = _taken(output_dir, file)
         os.close(file)
-        raise InputError(
-            f"{output_dir}: another run trains there ({holder or 'just started'}): "
-            "wait for it, stop it, or take another --output_dir"
-        ) from None
+        raise taken from None
     except OSError as error:
         logging.warning(
             f"{output_dir / LOCK}: no lock on this file system ({error.strerror}): "

@@ -6,6 +6,7 @@ Any task gets it: `distopt_task(SomeTask, "DistoptSomeTask", __name__)` at modul
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.one_run import refuse_if_taken
 from espnet_distopt.espnet.options import launched_rank, settle
 from espnet_distopt.espnet.queued_batches import (
     QueuedIterFactory,
@@ -51,6 +53,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 args = cls.get_parser().parse_args(cmd)
             try:
                 settle(args)
+                if not args.collect_stats:
+                    refuse_if_taken(Path(args.output_dir))
             except InputError:
                 if launched_rank() > 0:
                     sys.exit(2)  # learner 0 says it for all

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.one_run import LOCK, only_run
+from espnet_distopt.espnet.one_run import LOCK, only_run, refuse_if_taken
+from espnet_distopt.espnet.tasks import DistoptASRTask
 from tests.processes import launch
 
 _FORK = multiprocessing.get_context("fork")
@@ -63,10 +64,14 @@ def test_the_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> 
             f"{exp}: another run trains there ({holder}): "
             "wait for it, stop it, or take another --output_dir"
         )
+        with pytest.raises(InputError) as early:
+            refuse_if_taken(exp)
+        assert str(early.value) == str(refused.value)
         with only_run(tmp_path / "other"):
             pass
         pipe.send("end")
         run.join(20)
+        refuse_if_taken(exp)
         with only_run(exp):
             assert f"process {os.getpid()} on" in (exp / LOCK).read_text()
 
@@ -128,3 +133,15 @@ def test_without_locks_it_warns_and_runs(
     with only_run(tmp_path):
         pass
     assert "no lock on this file system (Operation not supported)" in caplog.text
+
+
+def test_a_refused_run_leaves_the_others_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("of: the first\n")
+    command = [*["--output_dir", str(tmp_path)], *["--ngpu", "0"]]
+    with running(tmp_path), pytest.raises(InputError, match="another run trains"):
+        DistoptASRTask.main(
+            cmd=[*command, *["--token_list", "none", "--distopt", "bmuf"]]
+        )
+    assert config.read_text() == "of: the first\n"
+    refuse_if_taken(tmp_path / "missing")

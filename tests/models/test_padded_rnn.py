@@ -27,6 +27,9 @@ SHAPES = {
 }
 
 
+UNSORTED = [5, 9, 3, 9, 1, 8, 2, 7, 6, 4, 9, 5, 3, 8, 2, 6, 4, 7, 1]  # three groups
+
+
 def pair(**shape: object) -> tuple[RNNEncoder, PaddedRNNEncoder]:
     torch.manual_seed(0)
     stock = RNNEncoder(5, hidden_size=4, output_size=3, **shape)
@@ -36,7 +39,7 @@ def pair(**shape: object) -> tuple[RNNEncoder, PaddedRNNEncoder]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("lengths", [[9], [9, 7, 4, 4], [12, 6]])
+@pytest.mark.parametrize("lengths", [[9], [9, 7, 4, 4], [12, 6], UNSORTED])
 def test_outputs_and_gradients_are_stock(shape: str, lengths: list[int]) -> None:
     stock, padded = pair(**SHAPES[shape])
     x = torch.randn(len(lengths), max(lengths), 5)

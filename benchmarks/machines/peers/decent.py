@@ -1,9 +1,10 @@
 """decent-dp: neighbours on a ring average beside the next step (delay by one)."""
 
 from decent_dp.ddp import DecentralizedDataParallel
-from emulated import Emulated, batch
 from loguru import logger
-from methods import Method, Training
+
+from machines.emulated import Emulated, batch
+from machines.methods import Method, Training
 
 
 def begin(method: Method, model: Emulated) -> Training:

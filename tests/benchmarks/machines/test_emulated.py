@@ -1,7 +1,7 @@
 """The replica whose computing is emulated."""
 
 import torch
-from emulated import LAYERS, Emulated, batch
+from machines.emulated import LAYERS, Emulated, batch
 
 
 def test_gradients_are_found_and_not_copied() -> None:

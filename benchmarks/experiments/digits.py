@@ -21,7 +21,7 @@ from espnet_distopt.data.kaldi.arks import Samples, WavArkWriter
 from espnet_distopt.data.kaldi.tables import write_table
 from espnet_distopt.espnet.simulated import EspnetProblem
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DIGITS = 2
 SETS = {"train": (6000, range(10, 50)), "valid": (600, range(10))}
 """Strings, and which of the 50 recordings of each digit and speaker they are of."""

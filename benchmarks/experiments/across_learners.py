@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import single_digits
-from experiment import best_rates, get_parser, plot, start
 from report import write_report
-from training import ABOUT, Training, train
+
+from experiments import single_digits
+from experiments.experiment import best_rates, get_parser, plot, start
+from experiments.training import ABOUT, Training, train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from learners import Place, exit_on_signals
-
 from espnet_distopt.errors import InputError
+from machines.learners import Place, exit_on_signals
 
 _NAME = "bench"
 """Of everything made here: bench<process>-<machine>, bench<process>."""

@@ -1,8 +1,9 @@
 """torch's DistributedDataParallel: gradients all-reduced beside the backward pass."""
 
-from emulated import Emulated
-from methods import Method, Training, plain
 from torch.nn.parallel import DistributedDataParallel
+
+from machines.emulated import Emulated
+from machines.methods import Method, Training, plain
 
 
 def begin(method: Method, model: Emulated) -> Training:

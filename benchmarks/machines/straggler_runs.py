@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from methods import PEERS, Method
-
 from espnet_distopt.algorithms import ALGORITHMS
+from machines.methods import PEERS, Method
 
 LEARNERS = 4
 NODE = 2

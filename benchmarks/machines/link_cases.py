@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from methods import Method
-
 from espnet_distopt.algorithms import ALGORITHMS
+from machines.methods import Method
 
 LEARNERS = 4
 ALL_REDUCE = 2 * (LEARNERS - 1) / LEARNERS

@@ -11,8 +11,9 @@ from typing import Any
 
 import hivemind
 import torch.distributed as dist
-from emulated import Emulated
-from methods import Method, Training, plain
+
+from machines.emulated import Emulated
+from machines.methods import Method, Training, plain
 
 
 def begin(method: Method, model: Emulated) -> Training:

@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from digits import ROOT
 from espnet2.asr.frontend.default import DefaultFrontend
 from torch import Tensor, nn
 
 from espnet_distopt.data.fsdd import SAMPLE_RATE, SPEAKERS, Take, read_recordings
 from espnet_distopt.drivers.simulation.learner import Gradient
+from experiments.digits import ROOT
 
 FRAMES, MELS, HIDDEN = 12, 40, 64
 SETS = {"train": range(10, 50), "valid": range(10)}

@@ -6,9 +6,10 @@ refuses.
 """
 
 import torch.distributed as dist
-from emulated import Emulated
 from fairscale.experimental.nn.data_parallel import SlowMoDistributedDataParallel
-from methods import Method, Training, plain
+
+from machines.emulated import Emulated
+from machines.methods import Method, Training, plain
 
 
 def begin(method: Method, model: Emulated) -> Training:

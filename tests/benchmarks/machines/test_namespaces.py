@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 
-import namespaces
 import pytest
+from machines import namespaces
 
 from espnet_distopt.errors import InputError
 

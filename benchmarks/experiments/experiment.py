@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from report import folder
-from sweep import Result, Sweep
-from training import Training
+
+from experiments.sweep import Result, Sweep
+from experiments.training import Training
 
 Row = TypeVar("Row", bound=Hashable)
 

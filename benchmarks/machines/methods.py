@@ -1,7 +1,7 @@
 """What the benchmarks compare: every method as a function that makes one step.
 
 Each method is given a replica and trains it, with what it needs around the step:
-nothing at all (`none`), one of this project's algorithms, or a peer (`peers`).
+nothing at all (`none`), one of this project's algorithms, or a peer (`machines.peers`).
 """
 
 import importlib
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from emulated import Emulated, batch
 from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt import Session
+from machines.emulated import Emulated, batch
 
 PEERS = {
     "DDP": ("ddp", "torch"),
@@ -22,7 +22,7 @@ PEERS = {
     "fairscale SlowMo": ("slowmo", "fairscale"),
     "hivemind": ("local_updates", "hivemind"),
 }
-"""Name of a peer -> (its module in `peers`, the package that it needs)."""
+"""Name of a peer -> (its module in `machines.peers`, the package that it needs)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Training:
 def begin(method: Method, model: Emulated) -> Training:
     """Begin to train `model`; all learners do."""
     if method.name in PEERS:
-        peer = importlib.import_module(f"peers.{PEERS[method.name][0]}")
+        peer = importlib.import_module(f"machines.peers.{PEERS[method.name][0]}")
         made: Training = peer.begin(method, model)
         return made
     optimizer = method.optimizer(model.parameters())

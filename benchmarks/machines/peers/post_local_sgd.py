@@ -1,11 +1,12 @@
 """torch's PostLocalSGDOptimizer: parameters averaged every `period` steps."""
 
-from emulated import Emulated
-from methods import Method, Training, plain
 from torch.distributed.algorithms.model_averaging.averagers import (
     PeriodicModelAverager,
 )
 from torch.distributed.optim import PostLocalSGDOptimizer
+
+from machines.emulated import Emulated
+from machines.methods import Method, Training, plain
 
 
 def begin(method: Method, model: Emulated) -> Training:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import digits
-import single_digits
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
@@ -15,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.trials.problem import Problem
+from experiments import digits, single_digits
 
 WARM_UP = 0.2
 DROP = (0.6, 0.1)

@@ -1,0 +1,1 @@
+"""Virtual learners on small problems of real speech: what the experiments share."""

@@ -1,0 +1,1 @@
+"""Real processes, with emulated computing and links: what the timings share."""
