@@ -27,7 +27,7 @@ SHAPES = {
 }
 
 
-UNSORTED = [5, 9, 3, 9, 1, 8, 2, 7, 6, 4, 9, 5, 3, 8, 2, 6, 4, 7, 1]  # three groups
+THREE_GROUPS = [9, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 3, 3]
 
 
 def pair(**shape: object) -> tuple[RNNEncoder, PaddedRNNEncoder]:
@@ -39,7 +39,7 @@ def pair(**shape: object) -> tuple[RNNEncoder, PaddedRNNEncoder]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("lengths", [[9], [9, 7, 4, 4], [12, 6], UNSORTED])
+@pytest.mark.parametrize("lengths", [[9], [9, 7, 4, 4], [12, 6], THREE_GROUPS])
 def test_outputs_and_gradients_are_stock(shape: str, lengths: list[int]) -> None:
     stock, padded = pair(**SHAPES[shape])
     x = torch.randn(len(lengths), max(lengths), 5)
@@ -53,6 +53,16 @@ def test_outputs_and_gradients_are_stock(shape: str, lengths: list[int]) -> None
     torch.testing.assert_close(y2, y, rtol=0, atol=1e-6)
     for one, other in zip(grads, grads2, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
+
+
+def test_the_order_of_a_batch_does_not_matter() -> None:
+    _, padded = pair(**SHAPES["ibm"])
+    lengths = torch.tensor(THREE_GROUPS)
+    x, order = torch.randn(len(lengths), 9, 5), torch.randperm(len(lengths))
+    y, n, _ = padded(x, lengths)
+    y2, n2, _ = padded(x[order], lengths[order])
+    assert torch.equal(n2, n[order])
+    torch.testing.assert_close(y2, y[order], rtol=0, atol=1e-6)
 
 
 def test_what_lies_in_the_padding_does_not_matter() -> None:
