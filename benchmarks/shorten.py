@@ -24,7 +24,7 @@ from report import ROOT, write_report
 from espnet_distopt.data.audio.g711 import encode_ulaw
 from espnet_distopt.data.audio.shorten import decode
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 from tests.data.audio.shorten_encoder import (
     DIFF1,
     DIFF2,

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+COMMANDS = Path(__file__).parents[2] / "benchmarks"
+sys.path.append(str(COMMANDS))
