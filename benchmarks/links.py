@@ -4,9 +4,9 @@ Each learner has a network namespace of its own and a link with a rate. Forward 
 backward are emulated by sleep, since two cores cannot compute for four learners; the
 optimizer's step, and all that a method does with the parameters, is real. A method's
 seconds a step are divided by those of the same loop without any communication, with the
-same optimizer, on as many processes.
+same optimizer, on as many processes: the median of its repeats, between the others.
 
-    python benchmarks/links.py          # as root; 25 minutes
+    python benchmarks/links.py          # as root; 45 minutes
 """
 
 import argparse
@@ -165,8 +165,8 @@ def table(rows: Sequence[Row], size: Size, rate: int) -> list[str]:
 
 def _line(row: Row, alone: list[float], size: Size, rate: int) -> str:
     case, found = row.case, row.found
-    ratios = [f.seconds / a for f, a in zip(found, alone, strict=False)]
     bare = median(alone)
+    ratios = [f.seconds / bare for f in found]
     sending = size.link_seconds(case.models, rate) / case.period
     least = max(bare, sending) if case.beside else bare + sending
     if case.gossips:

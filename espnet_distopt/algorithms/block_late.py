@@ -25,6 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.effects import AllReduceMean, Begin, Effect, Program, Wait
+from espnet_distopt.pieces import pieces
 
 
 class LateAverage:
@@ -78,7 +79,8 @@ class LateAverage:
         if updates == self.updates:
             params.copy_(start)  # the same bits everywhere
         else:
-            params.add_(start.sub_(self.params))
+            for x, s, snapshot in pieces(params, start, self.params):
+                x.add_(s.sub_(snapshot))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this learner has sent."""

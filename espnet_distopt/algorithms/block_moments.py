@@ -22,6 +22,10 @@ from espnet_distopt.effects import AllReduceMean, Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
 from espnet_distopt.moments import Moments
+from espnet_distopt.pieces import pieces
+
+SQUARES = "exp_avg_sq"
+"""Adam's second moment, which is never negative."""
 
 Fate = Literal["extrapolate", "average", "reset"]
 
@@ -116,21 +120,15 @@ class BlockMoments:
             averages = {name: torch.empty_like(flat) for name, flat in flats.items()}
         started = self._carry(averages, steps, tau, k)
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
+        runs = self._moments.runs(since or [updates] * self._tensors)
         for name, flat in flats.items():
-            for part, group, j in self._moments.runs(
-                since or [updates] * self._tensors
-            ):
-                new, old, live = (
-                    averages[name][part],
-                    late.moments[name][part],
-                    flat[part],
-                )
+            new, old, decays = averages[name], late.moments[name], self._moments.decays
+            for part, group, j in runs:
                 if j == 0:
-                    live.copy_(new)
+                    flat[part] = new[part]
                     continue
-                live.add_(new.sub_(old), alpha=self._moments.decays[name][group] ** j)
-                if name == "exp_avg_sq":
-                    live.clamp_(min=0)  # against rounding
+                share, positive = decays[name][group] ** j, name == SQUARES
+                _replace(flat[part], new[part], old[part], share, positive)
         self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
         counts = zip(self._moments.steps(), since, strict=True)
         self._steps = [now - j for now, j in counts]
@@ -149,7 +147,6 @@ class BlockMoments:
             ahead = k / tau
             self._extrapolate(flats, taus or [tau] * self._tensors, ahead)
             steps = [s + ahead * t for s, t in zip(steps, taus, strict=True)]
-            self._remember(flats)
         return steps
 
     def _extrapolate(
@@ -160,28 +157,17 @@ class BlockMoments:
         A parameter that was not reached in every step of a block has its own tau.
         """
         for name, flat in flats.items():
+            if name not in self._init:  # the optimizer's first block starts from zeros
+                self._init[name] = torch.zeros_like(flat)
             for part, group, tau in self._moments.runs(taus):
                 decay = self._moments.decays[name][group]
                 k = ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
-                if gain == 0:
-                    continue
-                current = flat[part].mul_(1 + gain)
-                if name not in self._init:
-                    continue  # the optimizer's first block starts from zeros
-                start = self._init[name][part]
-                current.sub_(start, alpha=gain)
-                if name == "exp_avg_sq":
-                    # E[g*g] >= 0 bounds the second moment from below; exact arithmetic
-                    # respects the bound, rounding (and gradients that vanish) do not.
-                    floor = start.mul_(decay ** (tau + k))  # `_remember` overwrites it
-                    torch.maximum(current, floor, out=current)
+                floor = decay ** (tau + k) if name == SQUARES else None
+                _carry_on(flat[part], self._init[name][part], gain, floor)
 
     def _remember(self, flats: dict[str, Tensor]) -> None:
-        for name, flat in flats.items():
-            if name not in self._init:
-                self._init[name] = torch.empty_like(flat)
-            self._init[name].copy_(flat)
+        self._init = {name: flat.clone() for name, flat in flats.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must be remembered inside a block."""
@@ -203,3 +189,27 @@ class BlockMoments:
         self._steps = list(state["steps"])
         init = state["init"].items()
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
+
+
+def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -> None:
+    """Carry a moment on from where it was at the block's start, which becomes it.
+
+    E[g*g] >= 0 bounds the second moment from below, by `floor` times the start; exact
+    arithmetic respects the bound, rounding (and gradients that vanish) do not.
+    """
+    for m, s in pieces(moment, start):
+        if gain != 0:
+            m.mul_(1 + gain).sub_(s, alpha=gain)
+            if floor is not None:
+                torch.maximum(m, s.mul_(floor), out=m)
+        s.copy_(m)
+
+
+def _replace(
+    live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
+) -> None:
+    """Put `new`, which is overwritten, in place of what is left of `old`."""
+    for moment, n, o in pieces(live, new, old):
+        moment.add_(n.sub_(o), alpha=share)
+        if positive:
+            moment.clamp_(min=0)  # against rounding
