@@ -179,10 +179,6 @@ class Published:
         self._merging_steps = []
         self._lent = False
 
-    def give_back(self) -> None:
-        """End a loan without a correction."""
-        self._lent = False
-
 
 def _subtract(received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor) -> None:
     """Write received - sent to `difference`, maybe in place; correct `copy`."""

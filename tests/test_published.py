@@ -54,21 +54,9 @@ def test_one_exchange_in_flight() -> None:
     copy.lend()
     with pytest.raises(AssertionError, match="one exchange in flight"):
         copy.lend()
-    copy.give_back()
-    copy.lend()
     correct(copy, vector(1.0))
     with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
         correct(copy, vector(1.0))
-
-
-def test_a_loan_given_back_leaves_nothing() -> None:
-    learner, copy = published([1.0])
-    copy.lend()
-    copy.give_back()
-    copy.publish()
-    assert learner.params.item() == 1.0
-    assert not copy.staleness
-    assert copy.age() == 0
 
 
 def test_staleness_and_age_are_in_own_steps() -> None:
@@ -101,8 +89,7 @@ def test_a_copy_lent_during_a_step_is_outdated_until_the_next() -> None:
     assert copy.outdated
     correct(copy, vector(5.0))
     assert copy.outdated
-    assert copy.lend().item() == 3  # as of the step before, corrected
-    copy.give_back()
+    assert copy._copy.item() == 3  # as of the step before, corrected
     learner.steps += 1
     copy.publish()
     assert not copy.outdated
@@ -135,8 +122,7 @@ def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     learner.params.add_(taken, alpha=HALF)
     copy.recycle(taken)
     assert learner.params.item() == 11
-    assert copy.lend().item() == 13
-    copy.give_back()
+    assert copy._copy.item() == 13
     copy.publish()
     assert learner.params.item() == 13
     assert copy.staleness.total() == 2

@@ -118,7 +118,7 @@ class AveragesLiveWeights(Adpsgd):
         sent = self.published.lend()
         received = yield Exchange(peer, sent, self.published.spare())
         self._live.add_(received).mul_(0.5)
-        self.published.give_back()
+        self.published._lent = False
         self.published.publish()
 
 
