@@ -39,7 +39,7 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 
 
 def kind(path: Path) -> str:
-    if path.parent.name == "distopt":
+    if path.parent.name.startswith("distopt"):
         return "distopt"
     if path.stem == "decode_ocr":
         return "decode_ocr"

@@ -208,7 +208,7 @@ def test_recipes_share_their_configurations() -> None:
         conf = recipe / "conf"
         assert (conf / "train.yaml").resolve() == ROOT / "conf" / train
         assert (conf / "decode.yaml").resolve() == ROOT / "conf" / "decode_ocr.yaml"
-        assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt"
+        assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt_ocr"
 
 
 def test_no_passwords_and_no_downloads() -> None:
