@@ -68,7 +68,7 @@ class BlockMoments:
         self._steps = self._moments.steps()
         self._init: dict[str, Tensor] = {}
         if fate == "extrapolate" and learner.optimizer.state:
-            self._remember(self.flats())
+            self._init = {name: flat.clone() for name, flat in self.flats().items()}
 
     def steps(self) -> list[float]:
         """Return each parameter's step count, for the learners to average."""
@@ -165,9 +165,6 @@ class BlockMoments:
                 gain = extrapolation_gain(decay, tau, k)
                 floor = decay ** (tau + k) if name == SQUARES else None
                 _carry_on(flat[part], self._init[name][part], gain, floor)
-
-    def _remember(self, flats: dict[str, Tensor]) -> None:
-        self._init = {name: flat.clone() for name, flat in flats.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must be remembered inside a block."""

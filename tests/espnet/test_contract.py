@@ -98,6 +98,15 @@ def test_every_training_config_parses(path: Path) -> None:
     assert set(yaml.safe_load(path.read_text())) <= set(vars(args))
 
 
+def test_text_lines_have_a_config_for_every_algorithm() -> None:
+    """A recipe takes a missing one for the defaults."""
+    speech, lines = (
+        {path.name for path in (ROOT / "conf" / folder).iterdir()}
+        for folder in ("distopt", "distopt_ocr")
+    )
+    assert speech == lines
+
+
 @pytest.mark.parametrize(
     "path",
     sorted(ROOT.glob("conf/distopt*/*.yaml")),
