@@ -99,12 +99,13 @@ def planned(case: Case, size: Size, rate: int) -> Measurement:
         return Measurement(method=case.method, size=size, warm_up=3, steps=steps)
     period = case.period * size.seconds + sending
     periods = max(2 if case.period == 1 else 1, round(size.least / period))
-    # The first block is like the others, but for what is still under way at its end.
-    warm = case.beside or period < size.least
+    # The first block's end gets memory from the system, and so does, of what is
+    # delayed, the second's, when the first average has come.
+    warm_up = 2 if "delay" in case.method.options else 1
     return Measurement(
         method=case.method,
         size=size,
-        warm_up=case.period * warm,
+        warm_up=case.period * warm_up,
         steps=case.period * periods,
     )
 

@@ -16,74 +16,106 @@ towards a late average, the anchor) and Zhou et al. 2020 (DaSGD, arXiv 2006.0044
 the average in the same place. The rule for the parameters, by which no local step
 counts less, is also that of Maziane et al. 2026 (LOSCAR-SGD, arXiv 2605.20866).
 
-Memory: 2P elements, and 2P more for each moment that is averaged.
+Memory: 2P elements, and 2P more for each moment that is averaged, kept from block to
+block: to ask the system for so much anew takes longer than to copy it.
 """
 
 from collections.abc import Generator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from espnet_distopt.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.pieces import pieces
 
+_PARAMS = "parameters"
+
 
 class LateAverage:
-    """An average that is under way, of what one learner had at the end of its block.
+    """Averages what one learner has at the ends of its blocks, one after the other.
 
     Attributes:
+        under_way: an average has begun that has not been taken.
         message: as the learner sent it.
         params: (P,) its snapshot.
         moments: moment name -> (P,) snapshot.
         updates: the optimizer's, up to the snapshot.
         averages: of message, params and moments, in this order, after `wait`; those are
-            the caller's to overwrite.
+            the caller's to overwrite, until the next `begin`.
 
     Args:
         averaged: moments are averaged, too.
     """
 
-    def __init__(
-        self,
-        message: Tensor,
-        params: Tensor,
-        moments: dict[str, Tensor],
-        updates: int,
-        averaged: bool,
-    ) -> None:
-        self._averaged = averaged
-        self.message = message
-        self.params = params
-        self.moments = moments
-        self.updates = updates
+    message: Tensor
+    params: Tensor
+    moments: dict[str, Tensor]
+    updates: int
+
+    def __init__(self, averaged: bool) -> None:
+        self.under_way = False
         self.averages: list[Tensor] = []
+        self._averaged = averaged
+        self._snapshots: dict[str, Tensor] = {}
+        self._sent: dict[str, Tensor] = {}
         self._handles: list[Any] = []
 
-    def begin(self) -> Program:
-        """Begin to average."""
-        sent = [self.message, self.params]
-        sent += self.moments.values() if self._averaged else []
+    def begin(
+        self, message: Tensor, params: Tensor, moments: dict[str, Tensor], updates: int
+    ) -> Program:
+        """Begin to average; what is given is copied."""
+        self.message, self.updates = message, updates
+        self.params = self._snapshot(_PARAMS, params)
+        self.moments = {name: self._snapshot(name, m) for name, m in moments.items()}
+        self.under_way = True
+        yield from self._begin()
+
+    def _snapshot(self, name: str, tensor: Tensor) -> Tensor:
+        """Copy `tensor` to where it stays, and to where it will be averaged."""
+        if name not in self._snapshots:
+            self._snapshots[name] = torch.empty_like(tensor)
+            if self._averaged or name == _PARAMS:
+                self._sent[name] = torch.empty_like(tensor)
+        snapshot = self._snapshots[name]
+        if name not in self._sent:
+            return snapshot.copy_(tensor)
+        for own, sent, new in pieces(snapshot, self._sent[name], tensor):
+            own.copy_(new)
+            sent.copy_(own)
+        return snapshot
+
+    def _begin(self) -> Program:
+        sent = [self.message.clone(), self._sent[_PARAMS]]
+        sent += [self._sent[name] for name in self.moments if self._averaged]
         for tensor in sent:
-            self._handles.append((yield Begin(AllReduceMean(tensor.clone()))))
+            self._handles.append((yield Begin(AllReduceMean(tensor))))
 
     def wait(self) -> Generator[Effect, Any, None]:
         """Wait for the averages; a run that goes on from a saved state begins anew."""
         if not self._handles and not self.averages:
-            yield from self.begin()
+            yield from self._begin()
         for handle in self._handles:
             self.averages.append((yield Wait(handle)))
         self._handles.clear()
 
-    def replace(self, params: Tensor, start: Tensor, updates: int) -> None:
-        """Put `start` (P,), which is overwritten, in place of the snapshot."""
-        if updates == self.updates:
-            params.copy_(start)  # the same bits everywhere
-        else:
-            for x, s, snapshot in pieces(params, start, self.params):
-                x.add_(s.sub_(snapshot))
+    def taken(self) -> None:
+        """End: the averages have been used."""
+        self.under_way = False
+        self.averages = []
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what this learner has sent."""
+    def replace(self, params: Tensor, start: Tensor) -> None:
+        """Put `start` (P,) in place of the snapshot.
+
+        Where there have been no updates since, `params` become the bits of `start`.
+        """
+        for x, s, snapshot in pieces(params, start, self.params):
+            x.sub_(snapshot).add_(s)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return what this learner has sent, if that is under way."""
+        if not self.under_way:
+            return None
         return {
             "message": self.message.clone(),
             "params": self.params.clone(),
@@ -92,13 +124,14 @@ class LateAverage:
             "averaged": self._averaged,
         }
 
-    @classmethod
-    def restored(cls, state: dict[str, Any], like: Tensor) -> "LateAverage":
-        """Return what `state_dict` is of, on the device of `like`."""
-        return cls(
-            state["message"].to(like.device),
-            state["params"].to(like),
-            {name: tensor.to(like) for name, tensor in state["moments"].items()},
-            state["updates"],
-            state["averaged"],
-        )
+    def load_state_dict(self, state: dict[str, Any] | None, like: Tensor) -> None:
+        """Write back what `state_dict` returned, to the device of `like`."""
+        self.taken()
+        if state is None:
+            return
+        self._averaged = state["averaged"]
+        self.under_way, self.updates = True, state["updates"]
+        self.message = state["message"].to(like.device)
+        self.params = self._snapshot(_PARAMS, state["params"].to(like))
+        moments = state["moments"].items()
+        self.moments = {name: self._snapshot(name, m.to(like)) for name, m in moments}

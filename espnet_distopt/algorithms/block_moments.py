@@ -205,8 +205,8 @@ def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -
 def _replace(
     live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
 ) -> None:
-    """Put `new`, which is overwritten, in place of what is left of `old`."""
+    """Put `new` in place of what is left of `old`."""
     for moment, n, o in pieces(live, new, old):
-        moment.add_(n.sub_(o), alpha=share)
+        moment.sub_(o, alpha=share).add_(n, alpha=share)
         if positive:
             moment.clamp_(min=0)  # against rounding

@@ -108,7 +108,6 @@ class Bmuf(Algorithm):
         self._period = config.period
         # one learner alone has nothing to wait for
         self._delay = config.delay if learner.size > 1 else 0
-        self._late: LateAverage | None = None
         self._block_steps = 0
         self._some_ended = False
         self._updates = learner.updates
@@ -117,6 +116,7 @@ class Bmuf(Algorithm):
             None if rule.moments == "local" else BlockMoments(rule.moments, learner)
         )
         self._rates = LearningRates(learner) if rule.follows_lr else None
+        self._late = LateAverage(bool(self._moments and self._moments.averaged))
 
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters."""
@@ -127,7 +127,7 @@ class Bmuf(Algorithm):
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of the block, synchronise."""
         self._block_steps += 1
-        if self._late and self._block_steps >= self._delay:
+        if self._late.under_way and self._block_steps >= self._delay:
             yield from self._end_late(learner)
         if self._block_steps < self._period:
             return
@@ -138,7 +138,7 @@ class Bmuf(Algorithm):
 
     def finish(self, learner: Learner) -> Program:
         """End the last, shorter block; join the blocks of learners with more data."""
-        if self._late:
+        if self._late.under_way:
             yield from self._end_late(learner)
         while True:
             if self._delay:
@@ -159,7 +159,7 @@ class Bmuf(Algorithm):
 
     def pause(self, learner: Learner) -> Program:
         """Wait for the average in flight, which will begin anew."""
-        if self._late:
+        if self._late.under_way:
             yield from self._late.wait()
 
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
@@ -176,30 +176,23 @@ class Bmuf(Algorithm):
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin to synchronise."""
         flats = self._moments.flats() if self._moments else {}
-        self._late = LateAverage(
-            self._message(learner, ended),
-            learner.params.detach().clone(),
-            {name: flat.clone() for name, flat in flats.items()},
-            learner.updates,
-            averaged=self._moments is not None and self._moments.averaged,
-        )
-        yield from self._late.begin()
+        message = self._message(learner, ended)
+        yield from self._late.begin(message, learner.params, flats, learner.updates)
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
         """Synchronise with what others had when this learner's average began."""
         late = self._late
-        assert late is not None
         yield from late.wait()
-        self._late = None
         everybody_ended, tau, rates, steps = self._read(late.averages[0])
         if tau > 0:
             start = late.averages[1]
             k = self._filter(start, tau, rates)
-            late.replace(learner.params, start, learner.updates)
+            late.replace(learner.params, start)
             if self._moments:
                 then = late.message[2 + len(rates) :].tolist()
                 updates = learner.updates - late.updates
                 self._moments.end_late(late, then, steps, tau, k, updates)
+        late.taken()
         return everybody_ended
 
     def _message(self, learner: Learner, ended: bool) -> Tensor:
@@ -275,7 +268,7 @@ class Bmuf(Algorithm):
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
             "rates": list(self._rates.last) if self._rates else [],
-            "late": self._late.state_dict() if self._late else None,
+            "late": self._late.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -302,5 +295,4 @@ class Bmuf(Algorithm):
             self._moments.load_state_dict(state["moments"])
         if self._rates:
             self._rates.last = list(state["rates"])
-        late = state.get("late")
-        self._late = LateAverage.restored(late, self.theta) if late else None
+        self._late.load_state_dict(state.get("late"), self.theta)

@@ -216,7 +216,7 @@ def test_learners_stop_where_nothing_is_under_way() -> None:
         virtual = learners[simulation.engine.last.rank]
         algorithm: Any = virtual.algorithm
         stepped = type(simulation.engine.last.effect).__name__ == "Stepped"
-        if stepped and algorithm._late is None:
+        if stepped and not algorithm._late.under_way:
             free.add(virtual.learner.steps)
         if stepped:
             proposals.append((algorithm.next_stop(virtual.learner), most))
