@@ -11,12 +11,39 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=log.sh
 . local/log.sh
 
-lists=(requirements/py311.txt)
 case ${1-} in
-    '') ;;
-    --dev) lists+=(requirements/dev.txt) ;;
+    '' | --dev) ;;
     *) die "unknown argument '$1'; usage: local/setup.sh [--dev]" ;;
 esac
+
+# The list for Python "$1": ESPnet 202511 is the last for 3.11, 202611 needs 3.12.
+list_for() {
+    case $("$1" -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null) in
+        3.11) echo requirements/py311.txt ;;
+        3.12 | 3.13) echo requirements/py312.txt ;;
+        *) return 1 ;;
+    esac
+}
+
+# The command that starts a Python of ours, tried as a pyenv shim may only pretend.
+find_python() {
+    local name
+    for name in python3.11 python3.13 python3.12 python3 python; do
+        if list_for "$name" >/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
+    die "no Python 3.11, 3.12 or 3.13 found: install one" \
+        "(Debian 12: apt-get install python3.11-venv)"
+}
+
+python=.venv/bin/python
+[ -x "$python" ] || python=$(find_python)
+list=$(list_for "$python") ||
+    die ".venv is not Python 3.11, 3.12 or 3.13: move it away and run again"
+lists=("$list")
+[ "${1-}" != --dev ] || lists+=(requirements/dev.txt)
 
 stamp=.venv/installed${1-}.cksum
 sums=$(cksum setup.cfg pyproject.toml local/setup.sh "${lists[@]}")
@@ -28,31 +55,13 @@ fi
 pip() { .venv/bin/python -m pip "$@" -qq --disable-pip-version-check; }
 imports() { .venv/bin/python -c "import $1" 2>/dev/null; }
 
-is_311() {
-    "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null
-}
-
-# The command that starts Python 3.11, tried because a pyenv shim may only pretend.
-find_python() {
-    local name
-    for name in python3.11 python3 python; do
-        if is_311 "$name"; then
-            echo "$name"
-            return
-        fi
-    done
-    die "python3.11 not found: install it (Debian 12: apt-get install python3.11-venv)"
-}
-
 make_venv() {
     if [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1; then
         return
     fi
-    local python
-    python=$(find_python)
     log "set-up: creating .venv with $("$python" --version)"
     "$python" -m venv .venv ||
-        die "$python -m venv failed (Debian 12: apt-get install python3.11-venv)"
+        die "$python -m venv failed (Debian: apt-get install python3-venv)"
 }
 
 # torch comes first, so that the list finds it in place. PyPI's Linux build needs the
@@ -60,12 +69,12 @@ make_venv() {
 # one, the CPU build does, from the configured indexes if they have it, else PyTorch's.
 install_torch() {
     local wanted
-    wanted=$(grep '^torch==' requirements/py311.txt)
+    wanted=$(grep '^torch==' "$list")
     if [ "$(uname -s)" != Linux ]; then
         pip install --no-deps "$wanted"
     elif nvidia-smi -L >/dev/null 2>&1; then
         log "set-up: $wanted for CUDA"
-        pip install -c requirements/py311.txt "$wanted"
+        pip install -c "$list" "$wanted"
     else
         log "set-up: $wanted for CPU"
         pip install --no-deps "$wanted+cpu" 2>/dev/null ||
@@ -80,18 +89,17 @@ install_torch() {
 mend_torchaudio() {
     imports torchaudio && return
     log "set-up: torchaudio without its CUDA extension"
-    rm -f .venv/lib/python3.11/site-packages/torchaudio/lib/*.so
+    rm -f .venv/lib/python3.*/site-packages/torchaudio/lib/*.so
     imports torchaudio ||
         die "torchaudio cannot be imported: see .venv/bin/python -c 'import torchaudio'"
 }
 
 make_venv
-is_311 .venv/bin/python || die ".venv is not Python 3.11: move it away and run again"
 install_torch
-for list in "${lists[@]}"; do
-    log "set-up: installing $(grep -c '==' "$list") packages of $list, a minute or two"
+for packages in "${lists[@]}"; do
+    log "set-up: $(grep -c '==' "$packages") packages of $packages, a minute or two"
     # No resolver accepts espnet's pins beside torch's: the list is complete instead.
-    pip install --no-deps -r "$list"
+    pip install --no-deps -r "$packages"
 done
 mend_torchaudio
 pip install --no-deps --no-build-isolation -e .

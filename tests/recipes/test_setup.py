@@ -1,4 +1,4 @@
-"""local/setup.sh with a stub for Python 3.11: what it installs, and when."""
+"""local/setup.sh with a stub for Python: what it installs, and when."""
 
 import os
 import shutil
@@ -9,12 +9,12 @@ import pytest
 
 from tests.recipes.toy_recipe import ROOT
 
-# Answers as Python 3.11 does; `-m venv` copies it, and pip only records.
+# Answers as Python does; `-m venv` copies it, and pip only records.
 STUB = """\
 #!/bin/bash
 case "$*" in
-    *version_info*) exit "${STUB_NOT_311:-0}" ;;
-    --version) echo "Python 3.11.7" ;;
+    *version_info*) echo "${STUB_VERSION:-3.11}" ;;
+    --version) echo "Python ${STUB_VERSION:-3.11}.7" ;;
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-c import torchaudio")
         [ ! -e .venv/lib/python3.11/site-packages/torchaudio/lib/x.so ] ;;
@@ -34,6 +34,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("local/setup.sh", "local/log.sh", "setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "requirements" / "py311.txt").write_text("a==1\ntorch==2.0\n")
+    (tmp_path / "requirements" / "py312.txt").write_text("a==3\ntorch==3.0\n")
     (tmp_path / "requirements" / "dev.txt").write_text("pytest==9\n")
     (tmp_path / "path").mkdir()
     script(tmp_path / "path" / "python3.11", STUB)
@@ -133,13 +134,42 @@ def test_torchaudio_loses_an_extension_that_does_not_load(checkout: Path) -> Non
     assert not library.exists()
 
 
-def test_no_python_3_11(checkout: Path) -> None:
-    for name in ("python3", "python"):
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_a_later_python_gets_a_later_espnet(checkout: Path, version: str) -> None:
+    (checkout / "path" / "python3.11").rename(checkout / "path" / "python3")
+    hide_pythons(checkout, "python3.11", "python3.12", "python3.13")
+    done = setup(checkout, STUB_VERSION=version)
+    assert done.returncode == 0, done.stderr
+    assert installed(checkout) == [
+        "--no-deps torch==3.0+cpu",
+        "--no-deps -r requirements/py312.txt",
+        OURSELVES,
+    ]
+
+
+def hide_pythons(checkout: Path, *names: str) -> None:
+    """Make commands of these names do what a missing version of pyenv's does."""
+    for name in names:
+        script(checkout / "path" / name, "#!/bin/sh\nexit 127\n")
+
+
+def test_no_python(checkout: Path) -> None:
+    for name in ("python3.12", "python3.13", "python3", "python"):
         script(checkout / "path" / name, STUB)
-    done = setup(checkout, STUB_NOT_311="1")
+    done = setup(checkout, STUB_VERSION="3.14")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: python3.11 not found: install it")
+    assert done.stderr.startswith("error: no Python 3.11, 3.12 or 3.13 found: install")
     assert not (checkout / ".venv").exists()
+
+
+def test_an_environment_of_another_python(checkout: Path) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    script(checkout / ".venv" / "bin" / "python", STUB)
+    done = setup(checkout, STUB_VERSION="3.10")
+    assert done.returncode == 2
+    assert ".venv is not Python 3.11, 3.12 or 3.13: move it away" in done.stderr
+    assert installed(checkout) == []
 
 
 def test_unknown_argument(checkout: Path) -> None:
