@@ -6,7 +6,8 @@ optimizer's step, and all that a method does with the parameters, is real. A met
 seconds a step are divided by those of the same loop without any communication, with the
 same optimizer, on as many processes: the median of its repeats, between the others.
 
-    python benchmarks/links.py          # as root; 45 minutes
+    python benchmarks/links.py --rate 1000      # as root; 15 minutes
+    python benchmarks/links.py --rate 100       # 40 minutes
 """
 
 import argparse
@@ -16,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -184,14 +184,14 @@ def _line(row: Row, alone: list[float], size: Size, rate: int) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _caption(size: Size, rates: dict[int, float]) -> str:
-    found = ", ".join(f"{rate:.0f} of {asked} Mbit/s" for asked, rate in rates.items())
+def _caption(size: Size, rate: int, found: float) -> str:
     return (
         f"{LEARNERS} processes on {os.cpu_count()} cores, each in a network namespace "
-        f"of its own, gloo; links shaped by tbf in both directions ({found} reached by "
-        f"one send). A model of {size.parameters / 1e6:.3g} million parameters in "
-        f"float32. Forward and backward are emulated: they sleep {size.seconds} s and "
-        "find their gradients. The optimizer's step is real, SGD but where Adam is "
+        f"of its own, gloo; links shaped by tbf in both directions ({found:.0f} of "
+        f"{rate} Mbit/s reached by one send). A model of "
+        f"{size.parameters / 1e6:.3g} million parameters in float32. Forward and "
+        f"backward are emulated: they sleep {size.seconds} s and find their "
+        "gradients. The optimizer's step is real, SGD but where Adam is "
         "named, as is all that a method does with parameters and gradients: that is "
         "work of the memory, on cores that all learners share, and the loop without "
         "communication has none but the optimizer's. By its bytes: the ratio if "
@@ -207,23 +207,26 @@ def _caption(size: Size, rates: dict[int, float]) -> str:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Measure, print the tables and write them to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small model, one rate")
+    parser.add_argument("--rate", type=int, default=1000, help="of the links, Mbit/s")
+    parser.add_argument("--quick", action="store_true", help="a small model")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args(cmd)
-    size = QUICK if args.quick else FULL
-    lines: list[str] = []
-    data: dict[str, Any] = {}
-    rates: dict[int, float] = {}
-    for rate in size.rates:
-        with network(LEARNERS, rate) as places:
-            rates[rate] = launch(places, reached, timeout=60)[1]
-            rows = measure_all(places, size, rate)
-        lines += [*([""] if lines else []), *table(rows, size, rate)]
-        data[str(rate)] = {
+    size, rate = QUICK if args.quick else FULL, args.rate
+    with network(LEARNERS, rate) as places:
+        found = launch(places, reached, timeout=60)[1]
+        rows = measure_all(places, size, rate)
+    write_report(
+        "links",
+        args.quick,
+        args.out,
+        table(rows, size, rate),
+        _caption(size, rate, found),
+        {
             row.case.method.label: row.failure or [asdict(f) for f in row.found]
             for row in rows
-        }
-    write_report("links", args.quick, args.out, lines, _caption(size, rates), data)
+        },
+        options={"rate": rate},
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,18 @@ def write_report(
     caption: str,
     data: Any,
     threads: str = "one thread a process",
+    options: Mapping[str, object] | None = None,
 ) -> Path:
-    """Print the table and write it, and the data; return the path without suffix."""
-    path = folder(quick, out) / name
+    """Print the table and write it, and the data; return the path without suffix.
+
+    With `options` of the command, their values belong to the name of the files.
+    """
+    options = options or {}
+    path = folder(quick, out) / "_".join([name, *map(str, options.values())])
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = f"python benchmarks/{name}.py" + " --quick" * quick
+    given = [f"--{option} {value}" for option, value in options.items()]
+    quickly = ["--quick"] if quick else []
+    command = " ".join([f"python benchmarks/{name}.py", *given, *quickly])
     where = machine()
     about = f"{where['processor']}, {where['cores']} cores, torch {where['torch']}"
     if quick:

@@ -44,7 +44,6 @@ class Size:
     """How large the measurement is.
 
     Attributes:
-        rates: of the links, Mbit/s.
         parameters: of the model.
         seconds: of forward and backward.
         least: seconds that a measurement takes at least.
@@ -52,7 +51,6 @@ class Size:
         names: of the methods; None: all.
     """
 
-    rates: Sequence[int]
     parameters: int
     seconds: float
     least: float
@@ -69,9 +67,8 @@ class Size:
         return [c for c in found if self.names is None or c.method.name in self.names]
 
 
-FULL = Size(rates=(1000, 100), parameters=35_000_000, seconds=0.3, least=6.0)
+FULL = Size(parameters=35_000_000, seconds=0.3, least=6.0)
 QUICK = Size(
-    rates=(1000,),
     parameters=2_000_000,
     seconds=0.05,
     least=0.5,
