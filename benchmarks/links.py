@@ -211,6 +211,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a small model")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args(cmd)
+    if args.rate < 1:
+        parser.error(f"--rate: expected a positive number, not {args.rate}")
     size, rate = QUICK if args.quick else FULL, args.rate
     with network(LEARNERS, rate) as places:
         found = launch(places, reached, timeout=60)[1]
