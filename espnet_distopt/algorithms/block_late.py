@@ -86,9 +86,7 @@ class LateAverage:
         return snapshot
 
     def _begin(self) -> Program:
-        sent = [self.message.clone(), self._sent[_PARAMS]]
-        sent += [self._sent[name] for name in self.moments if self._averaged]
-        for tensor in sent:
+        for tensor in [self.message.clone(), *self._sent.values()]:
             self._handles.append((yield Begin(AllReduceMean(tensor))))
 
     def wait(self) -> Generator[Effect, Any, None]:
