@@ -10,6 +10,18 @@ class InputError(ValueError):
     """Bad input from a user: the message says what, where, and what to do."""
 
 
+class PeerLostError(RuntimeError):
+    """A learner has died, or has been silent for too long; the message names it.
+
+    Attributes:
+        reason: who is lost and why, without what this learner was doing.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+
 class Main(Protocol):
     """A command's entry: `main()` takes the command line, `main([...])` its own."""
 

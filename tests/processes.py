@@ -30,7 +30,8 @@ def launch(
     """Return `function(*args)` of each rank; None for those in `dying`.
 
     The store is kept by this process, or by learner 0 if `hosted`, on a port that the
-    system chose. If one process fails or the time is over, all are killed.
+    system chose. If one process fails or the time is over, all are killed. Those in
+    `dying` are not waited for: they die, or stop and never go on.
 
     Raises:
         AssertionError: with the tracebacks of the processes that failed, or the names
@@ -74,7 +75,9 @@ def _collect(
 ) -> list[Any]:
     results: list[Any] = [None] * size
     failures = []
-    while pipes:
+    while not dying or set(pipes.values()) - set(dying):
+        if not pipes:
+            break
         # once one has failed, the others have a moment to say what they saw
         left = 2.0 if failures else deadline - time.monotonic()
         ready = wait(list(pipes), max(0.0, left))

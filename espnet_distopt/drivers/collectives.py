@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,9 @@ from espnet_distopt.effects import (
 TAG = 11
 """Of messages to neighbours; those of a pair arrive in the order of their posting."""
 
+POLL = 1e-4
+"""Seconds between two looks at whether NCCL has come to an end."""
+
 _NAMES = {
     AllReduceMean: "an all-reduce",
     Broadcast: "a broadcast",
@@ -49,12 +53,14 @@ class InFlight:
         works: to be waited for.
         finish: returns the result when they are through.
         kept: what must live until then.
+        on_gpu: the works are NCCL's.
     """
 
     what: str
     works: list[Any]
     finish: Callable[[], Tensor]
     kept: object = None
+    on_gpu: bool = False
 
 
 class Collectives:
@@ -89,7 +95,7 @@ class Collectives:
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
         with self._on_network(what):
-            return _begin_in_group(what, effect, group, len(ranks))
+            return _begin_in_group(what, effect, group, self._gpu_work)
 
     def wait(self, handle: InFlight) -> Tensor:
         """Wait for what has begun, and return its result.
@@ -100,8 +106,24 @@ class Collectives:
         if handle.works:
             with self._on_network(handle.what):
                 for work in handle.works:
-                    work.wait()
+                    if handle.on_gpu:
+                        self._gpu_work(work)
+                    else:
+                        work.wait()
         return handle.finish()
+
+    def _gpu_work(self, work: Any) -> None:
+        """Wait for `work` of NCCL.
+
+        NCCL's own wait returns at once, and what reads the result hangs if a learner is
+        lost: so its end is awaited here.
+        """
+        assert self._groups is not None
+        while not work.is_completed():
+            if (lost := self._groups.watch.liveness.lost) is not None:
+                raise RuntimeError(lost)
+            time.sleep(POLL)
+        work.wait()
 
     def _without_work(self, effect: GroupCollective) -> GroupCollective:
         """Return `effect`, with work that is not counted as communication."""
@@ -123,12 +145,11 @@ class Collectives:
 
     @contextmanager
     def _on_network(self, what: str) -> Generator[None, None, None]:
+        assert self._groups is not None
         start = time.perf_counter()
         try:
-            yield
-        except RuntimeError as error:
-            assert self._groups is not None
-            raise self._groups.watch.explain(error, what) from error
+            with self._groups.watch.asking(what):
+                yield
         finally:
             self._spent["comm_time"] += time.perf_counter() - start
 
@@ -160,22 +181,24 @@ def _begin_in_group(
     what: str,
     effect: GroupCollective,
     group: Group,
-    size: int,
+    complete: Callable[[Any], None],
 ) -> InFlight:
-    tensor = effect.tensor
+    tensor, size = effect.tensor, group.size()
     match effect:
         case AllReduceMean():
             work = group.allreduce([tensor])
-            return InFlight(what, [work], lambda: tensor.div_(size))
+            finish = partial(tensor.div_, size)
+            return InFlight(what, [work], finish, on_gpu=tensor.is_cuda)
         case Broadcast():
-            return InFlight(what, [group.broadcast(tensor, 0)], lambda: tensor)
+            work = group.broadcast(tensor, 0)
+            return InFlight(what, [work], lambda: tensor, on_gpu=tensor.is_cuda)
         case AllToAll(into=into, arrived=arrived):
             received = torch.empty_like(tensor) if into is None else into
-            messages.all_to_all(group, tensor, received, arrived)
+            messages.all_to_all(group, tensor, received, arrived, complete)
         case AllGather(into=into, prepare=prepare):
             shape = (size, *tensor.shape)
             received = tensor.new_empty(shape) if into is None else into
-            messages.all_gather(group, tensor, received, prepare)
+            messages.all_gather(group, tensor, received, prepare, complete)
     return InFlight(what, [], lambda: received)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.drivers.groups import Group
-from espnet_distopt.drivers.liveness import Watch
+from espnet_distopt.drivers.watch import Watch
 from espnet_distopt.effects import (
     Aside,
     AwaitInvitation,
@@ -108,8 +108,8 @@ class GossipThread(threading.Thread):
             case Retire(actives, passives):
                 self._retire(actives, passives)
                 return None
-            case AwaitInvitation(peers):
-                return self._await_invitation(peers)
+            case AwaitInvitation():
+                return self._await_invitation()
             case Exchange(peer, tensor, into):
                 return self._exchange(peer, tensor, into)
             case Aside(work):
@@ -127,34 +127,36 @@ class GossipThread(threading.Thread):
 
     def _mail(self, peer: int, message: bytes) -> None:
         store, box = self._watch.store, f"{self._mailboxes}/{peer}"
-        number = store.add(box, 1)
-        store.set(f"{box}/{number}", message)
+        with self._watch.asking(f"telling learner {peer}"):
+            number = store.add(box, 1)
+            store.set(f"{box}/{number}", message)
 
     def _retire(self, actives: int, passives: tuple[int, ...]) -> None:
-        if self._watch.store.add(f"{self._mailboxes}/retired", 1) == actives:
+        with self._watch.asking("the end of the gossip"):
+            retired = self._watch.store.add(f"{self._mailboxes}/retired", 1)
+        if retired == actives:
             for peer in passives:
                 self._mail(peer, RETIRED)
 
-    def _await_invitation(self, peers: tuple[int, ...]) -> int | None:
-        key = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}"
-        mail = self._watch.wait_for(key, peers)
-        self._watch.store.delete_key(key)
+    def _await_invitation(self) -> int | None:
+        key, what = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}", "gossip"
+        mail = self._watch.wait_for(key, what)
+        with self._watch.asking(what):
+            self._watch.store.delete_key(key)
         self._mails_read += 1
         return None if mail == RETIRED else int(mail)
 
     def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor:
         """Send and receive at once, so that neither end waits for the other's order."""
         outgoing, incoming = self._buffers(tensor, into)
-        try:
+        what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
+        with self._watch.asking(what):
             works = (
                 self._group.send([outgoing], peer, TAG),
                 self._group.recv([incoming], peer, TAG),
             )
             for work in works:
                 work.wait()
-        except RuntimeError as error:
-            what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
-            raise self._watch.explain(error, what) from error
         self.bytes_sent += tensor.nbytes
         return into if incoming is into else into.copy_(incoming)
 

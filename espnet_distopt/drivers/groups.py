@@ -12,11 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from espnet_distopt.drivers.liveness import Store, Watch
+from espnet_distopt.drivers.liveness import Store
 from espnet_distopt.drivers.meeting import meet
+from espnet_distopt.drivers.watch import Watch
 
 Group = Any
 """A backend of `torch.distributed`, whose published types lack its operations."""
+
+TIMEOUT = timedelta(minutes=30)
 
 _made: list[Group] = []
 """Groups live as long as the process: who is through first must not close a connection
@@ -26,11 +29,12 @@ that another still reads from."""
 class Groups:
     """Makes groups; all processes construct it together.
 
+    A network operation may take `TIMEOUT`: a slow learner is no lost one. When one is
+    lost, the wait for it is ended by other means, and soon (`liveness`).
+
     Args:
         rank: this learner. size: number of learners.
-        store: of all learners, for the calling thread.
         watch: of the calling thread.
-        timeout: of any single network operation.
 
     Attributes:
         everybody: all ranks.
@@ -40,20 +44,17 @@ class Groups:
             happens in.
     """
 
-    def __init__(
-        self, rank: int, size: int, store: Store, watch: Watch, timeout: timedelta
-    ) -> None:
+    def __init__(self, rank: int, size: int, watch: Watch) -> None:
         self.everybody = tuple(range(size))
         self._rank = rank
-        self._store = store
         self.watch = watch
-        self._timeout = timeout
         self.messages = self._make("gloo", "all", self.everybody)
         self.gossip = self._make("gloo", "gossip", self.everybody)
         self._groups: dict[tuple[str, tuple[int, ...]], Group] = {
             ("gloo", self.everybody): self.messages
         }
-        if dist.get_backend() == "nccl":
+        self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
+        if self._nccl:
             self._groups["nccl", self.everybody] = dist.group.WORLD
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
@@ -65,8 +66,7 @@ class Groups:
             PeerLostError: one of them has died before the group was made.
             RuntimeError: this learner is not one of them.
         """
-        nccl = tensor.is_cuda and dist.get_backend() == "nccl"
-        key = "nccl" if nccl else "gloo", ranks
+        key = "nccl" if tensor.is_cuda and self._nccl else "gloo", ranks
         if key not in self._groups:
             if self._rank not in ranks:
                 raise RuntimeError(
@@ -82,13 +82,23 @@ class Groups:
 
     def _make(self, backend: str, name: str, ranks: tuple[int, ...]) -> Group:
         make = _nccl if backend == "nccl" else dist.ProcessGroupGloo
-        store = PrefixStore(f"group/{backend}/{name}", self._store)
-        try:
-            group = make(store, ranks.index(self._rank), len(ranks), self._timeout)
-        except RuntimeError as error:
-            raise self.watch.explain(error, f"connecting {ranks}") from error
+        store = PrefixStore(f"group/{backend}/{name}", self.watch.store)
+        connections = self.watch.liveness.connections
+        with self.watch.asking(f"connecting learners {ranks}"), connections.opening():
+            group = make(store, ranks.index(self._rank), len(ranks), TIMEOUT)
         _made.append(group)
         return group
+
+
+def sends_gpu_tensors_by_nccl(backends: str) -> bool:
+    """Return whether the default process group takes GPU tensors by NCCL.
+
+    Args:
+        backends: `torch.distributed.get_backend_config()`: "nccl", or, where
+            `init_process_group` was called without a backend, "cpu:gloo,cuda:nccl".
+    """
+    by_device = dict(entry.split(":") for entry in backends.split(",") if ":" in entry)
+    return by_device.get("cuda", backends) == "nccl"
 
 
 def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Group:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from espnet_distopt.drivers.liveness import Watch
+from espnet_distopt.drivers.watch import Watch
 
 
 def meet(watch: Watch, name: str, others: Sequence[int], what: str) -> None:
-    """Wait until `others` meet too, however long they take, as long as they live.
+    """Wait until `others` meet too, however long they take, as long as all live.
 
-    Comes before network operations that a learner may reach long before a slow one,
-    and which would then run into their timeout.
+    Comes before network operations that a learner may reach long before a slow one.
 
     Args:
         watch: of the calling thread.
@@ -18,12 +17,10 @@ def meet(watch: Watch, name: str, others: Sequence[int], what: str) -> None:
         what: is under way, for the message.
 
     Raises:
-        PeerLostError: one of them has died; the message names it.
+        PeerLostError: a learner has died; the message names it.
     """
     arrived, complete = f"meet/{name}", f"met/{name}"
-    try:
+    with watch.asking(what):
         if watch.store.add(arrived, 1) > len(others):
             watch.store.set(complete, b"1")
-    except RuntimeError as error:
-        raise watch.explain(error, what) from error
-    watch.wait_for(complete, others)
+    watch.wait_for(complete, what)

@@ -25,12 +25,17 @@ AHEAD = 1
 
 Report = Callable[[int], None] | None
 
+Complete = Callable[[Any], None]
+"""Waits for the work of a GPU's collective (`collectives.Collectives`)."""
 
-def all_to_all(group: Group, tensor: Tensor, into: Tensor, arrived: Report) -> None:
+
+def all_to_all(
+    group: Group, tensor: Tensor, into: Tensor, arrived: Report, complete: Complete
+) -> None:
     """Carry out `effects.AllToAll`."""
     if tensor.is_cuda:
         received = torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        group.alltoall_base(received, tensor.contiguous(), [], []).wait()
+        complete(group.alltoall_base(received, tensor.contiguous(), [], []))
         into.copy_(received)
         if arrived is not None:
             arrived(tensor.shape[1])
@@ -46,13 +51,15 @@ def all_to_all(group: Group, tensor: Tensor, into: Tensor, arrived: Report) -> N
     _send_pieces(tensor, post, arrived)
 
 
-def all_gather(group: Group, tensor: Tensor, into: Tensor, prepare: Report) -> None:
+def all_gather(
+    group: Group, tensor: Tensor, into: Tensor, prepare: Report, complete: Complete
+) -> None:
     """Carry out `effects.AllGather`."""
     if tensor.is_cuda:
         if prepare is not None:
             prepare(len(tensor))
         received = torch.empty_like(into, memory_format=torch.contiguous_format)
-        group._allgather_base(received.view(-1), tensor.contiguous()).wait()
+        complete(group._allgather_base(received.view(-1), tensor.contiguous()))
         into.copy_(received)
         return
     own, size = group.rank(), group.size()

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -23,8 +22,9 @@ from espnet_distopt.drivers.collectives import Collectives
 from espnet_distopt.drivers.gossip import GossipThread
 from espnet_distopt.drivers.groups import Groups
 from espnet_distopt.drivers.launcher import learners_per_node
-from espnet_distopt.drivers.liveness import Liveness, PeerLostError, Watch
+from espnet_distopt.drivers.liveness import Liveness
 from espnet_distopt.drivers.meeting import meet
+from espnet_distopt.drivers.watch import Watch
 from espnet_distopt.effects import (
     AwaitGossip,
     Begin,
@@ -33,6 +33,7 @@ from espnet_distopt.effects import (
     Program,
     Wait,
 )
+from espnet_distopt.errors import PeerLostError
 
 _serial = itertools.count()
 """Numbers the drivers of a process: their keys in the store must not meet."""
@@ -45,9 +46,8 @@ class ProcessGroupDriver:
     together (it creates groups).
 
     Args:
-        timeout: of any single network operation; a learner that dies is noticed much
-            earlier, one that is cut off by the network no later than this.
-        silence: seconds without a heartbeat after which a learner counts as lost.
+        silence: seconds without a heartbeat after which a learner counts as lost: it
+            has died, was stopped, or is cut off by the network.
         recording: keep `record`.
 
     Attributes:
@@ -62,7 +62,6 @@ class ProcessGroupDriver:
 
     def __init__(
         self,
-        timeout: timedelta = timedelta(minutes=30),
         silence: float = 30,
         recording: bool = False,
     ) -> None:
@@ -79,16 +78,17 @@ class ProcessGroupDriver:
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.per_node = learners_per_node(self.size, os.environ)
         if self.size > 1:
-            self._connect(timeout, silence)
+            self._connect(silence)
         self._collectives = Collectives(self._groups, self.spent)
 
-    def _connect(self, timeout: timedelta, silence: float) -> None:
+    def _connect(self, silence: float) -> None:
         default = dist.distributed_c10d._get_default_store()
         store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
         self._liveness = Liveness(store, self.rank, self.size, silence)
         self._watch = Watch(self._liveness, store)
         self._gossip_watch = Watch(self._liveness, store)
-        self._groups = Groups(self.rank, self.size, store, self._watch, timeout)
+        self._groups = Groups(self.rank, self.size, self._watch)
+        self._liveness.connections.adopt_others()
 
     @property
     def watch(self) -> Watch | None:
@@ -201,36 +201,54 @@ class ProcessGroupDriver:
             return pausing
         start = time.perf_counter()
         self._meetings += 1
-        name, others = f"epoch/{self._meetings}", self._liveness.others
-        if pausing:
-            self._watch.store.set(f"pause/{self._meetings}", b"1")
-        meet(self._watch, name, others, "the end of an epoch")
+        what = "the end of an epoch"
+        others = [peer for peer in range(self.size) if peer != self.rank]
+        with self._watch.asking(what):
+            if pausing:
+                self._watch.store.set(f"pause/{self._meetings}", b"1")
+        meet(self._watch, f"epoch/{self._meetings}", others, what)
         self.spent["wait_time"] += time.perf_counter() - start
-        return bool(self._watch.store.check([f"pause/{self._meetings}"]))
+        with self._watch.asking(what):
+            return bool(self._watch.store.check([f"pause/{self._meetings}"]))
 
     def announce_stop(self) -> None:
         """Tell all learners that the run is to stop."""
         if self._liveness is not None:
-            self._watch.store.set("stop", b"1")
+            with self._watch.asking("announcing a stop"):
+                self._watch.store.set("stop", b"1")
 
     def stop_announced(self) -> bool:
         """Return whether a learner has announced a stop. Cost: a look at the store."""
-        return self._liveness is not None and self._watch.store.check(["stop"])
+        if self._liveness is None:
+            return False
+        with self._watch.asking("a step"):
+            return bool(self._watch.store.check(["stop"]))
 
     def agree_to_stop(self, group: tuple[int, ...], step: int) -> int:
         """Return the step at which the learners of `group` stop: the first proposal."""
         if self._liveness is None:
             return step
-        key = f"stop/{group[0]}"
-        return int(self._watch.store.compare_set(key, "", str(step)))
+        with self._watch.asking("agreeing on a stop"):
+            key = f"stop/{group[0]}"
+            return int(self._watch.store.compare_set(key, "", str(step)))
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Stop the heartbeat; with an `error`, tell the other learners about it."""
+        """Stop the heartbeat; with an `error`, tell the other learners about it.
+
+        Raises:
+            PeerLostError: `error` is of the network, because a learner is lost: this
+                says so where an operation that is not the driver's has failed.
+        """
         if self._liveness is None:
             return
-        if isinstance(error, PeerLostError):
-            self._liveness.last_words(error.reason)  # else this one is taken for lost
-        elif error is not None:
+        lost = self._liveness.lost
+        if error is None:
+            self._liveness.leave()
+        elif isinstance(error, PeerLostError):
+            self._liveness.leave(error.reason)
+        elif lost is not None:
+            self._liveness.leave(lost)
+            raise PeerLostError(f"learner {self.rank}: {lost}", lost) from error
+        else:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._liveness.last_words(f"learner {self.rank} ended with {what}")
-        self._liveness.stop()
+            self._liveness.leave(f"learner {self.rank} ended with {what}")

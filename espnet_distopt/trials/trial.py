@@ -8,11 +8,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import ALGORITHMS, check
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.simulation.cluster import Compute, Network
 from espnet_distopt.drivers.simulation.driver import Simulation
 from espnet_distopt.drivers.simulation.learner import VirtualLearner
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.trials.evaluation import evaluate
 from espnet_distopt.trials.outcome import Method, Outcome, Point
 from espnet_distopt.trials.problem import Problem

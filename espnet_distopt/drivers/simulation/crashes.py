@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.simulation.clock import Clock
 from espnet_distopt.drivers.simulation.learner import Meet
 from espnet_distopt.drivers.simulation.sides import Side
@@ -15,6 +14,7 @@ from espnet_distopt.effects import (
     NeighbourAllGather,
     Wait,
 )
+from espnet_distopt.errors import PeerLostError
 
 
 class Crashes:
