@@ -23,7 +23,7 @@ from espnet_distopt import Session, WorkQueue
 from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
-from espnet_distopt.work_queue import Shares
+from espnet_distopt.shares import Shares
 
 
 class Worker:
