@@ -54,7 +54,8 @@ class WorkQueue:
     so, unless the rest has been saved by `state_dict`.
 
     Cost a step: two operations of the rendezvous store; where learners step together,
-    by the first of them, and a broadcast of 16 bytes. `benchmarks/work_queue.py`.
+    by the first of them, and a broadcast of 16 bytes. `benchmarks/work_queue.py`. To
+    construct it: a meeting, and about eight operations.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
