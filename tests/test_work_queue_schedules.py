@@ -177,7 +177,7 @@ def test_all_take_from_a_slow_one_at_the_same_moment(
     epochs.latency = lambda: 0.01
     epochs.store._request = lambda: epochs.threads.sleep(0.01)
     epochs.seconds = [1.0] * 15 + [100.0]
-    for items in (48, 96, 200):
+    for items in (80, 48, 200):
         exactly_once(epochs.run(items, ahead), per_node, items)
 
 
