@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
-class Broken(RuntimeError):
+class Broken(Exception):
     """Another thread has failed, or all wait for ever."""
 
 
