@@ -6,106 +6,38 @@ for all within about one item of the slowest, and each item is trained on exactl
 (Work stealing; Blumofe and Leiserson 1999, section 3, with a share for a deque.)
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from espnet_distopt.drivers.liveness import Store
+from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.effects import Broadcast, Program
 from espnet_distopt.errors import InputError
+from espnet_distopt.queue_keys import QueueKeys
 from espnet_distopt.session import Session
+from espnet_distopt.shares import MOST_ITEMS, Shares
 
 T = TypeVar("T")
 
-_BACK = 1 << 32
-"""What an item taken at the back of a share counts in its counter; at the front: 1."""
-
-_serial = itertools.count()
-"""Numbers the queues of a process, in the same order on all learners."""
+_keys: WeakKeyDictionary[ProcessGroupDriver, QueueKeys] = WeakKeyDictionary()
+"""The queues' keys, of each session with other learners that has queues."""
 
 
-class Shares:
-    """The shares of an epoch's items, one for each group of learners, in a store.
-
-    Share g of G holds the items g, g + G, g + 2G, ... Its group takes them from the
-    front, others from the back. One counter a share tells how many have been taken at
-    either end; it is changed by atomic additions alone, whose results say who has got
-    what. The first item of a share is its group's: each trains on one at least.
-
-    Args:
-        store: that all groups reach.
-        group: whose share is taken from the front here.
-        groups: how many there are.
-        items: of the epoch.
-    """
-
-    def __init__(self, store: Store, group: int, groups: int, items: int) -> None:
-        self._store = store
-        self._group = group
-        self._shares = [range(g, items, groups) for g in range(groups)]
-        self._keys = [f"share/{g}" for g in range(groups)]
-
-    def begin(self, taken: Sequence[int]) -> Sequence[int]:
-        """Set this group's counter, before anybody takes; return what it may take.
-
-        Args:
-            taken: what `taken` has returned in an earlier run, or zeros.
-        """
-        own = taken[self._group]
-        self._store.set(self._keys[self._group], str(own))
-        front, _ = _ends(own)
-        return self._shares[self._group][front:]
-
-    def taken(self) -> list[int]:
-        """Return all counters. Cost: one operation, of G numbers."""
-        return [int(count) for count in self._store.multi_get(self._keys)]
-
-    def take(self) -> bool:
-        """Take the next item of this group's share, unless others have. Cost: one."""
-        front, back = _ends(self._store.add(self._keys[self._group], 1))
-        size = len(self._shares[self._group])
-        return size > 0 if front == 1 else front + back <= size
-
-    def steal(self, most: int) -> Sequence[int]:
-        """Take from the back of the share with most left; nothing: none has any left.
-
-        Cost: two operations, more if others were faster.
-
-        Args:
-            most: items at a time. Fewer, as soon as these would be more than half of
-                what the G groups have left each: else others would wait for them.
-        """
-        while True:
-            left = [
-                _left(count, len(share))
-                for count, share in zip(self.taken(), self._shares, strict=True)
-            ]
-            victim = max(range(len(left)), key=left.__getitem__)
-            if left[victim] == 0:
-                return ()
-            number = min(most, max(1, sum(left) // (2 * len(left))))
-            count = self._store.add(self._keys[victim], number * _BACK)
-            share = self._shares[victim]
-            front, back = _ends(count)
-            got = share[max(front, 1, len(share) - back) : len(share) - back + number]
-            if got:
-                return got
-
-
-def _ends(count: int) -> tuple[int, int]:
-    """Return how many items a counter says have been taken at the front and back."""
-    return count % _BACK, count // _BACK
-
-
-def _left(count: int, size: int) -> int:
-    """Return how many of `size` items are left to others."""
-    front, back = _ends(count)
-    return max(0, size - back - max(front, 1))
+_DIFFERENCES = {
+    "items": "learner {} has opened a work queue of {} items, and learner {} the "
+    "same one of {}: give all learners the same number",
+    "ahead": "learner {} has opened a work queue with ahead = {}, and learner {}, "
+    "which steps with it, with {}: give both the same",
+    "state": "learner {0} has opened a work queue with another state than learner "
+    "{2}: resume all from the same save, or none",
+}
+"""What is said of two learners and what they have said."""
 
 
 class WorkQueue:
@@ -113,10 +45,17 @@ class WorkQueue:
 
     All learners construct it, at the beginning of an epoch, and read it to the end.
     Learners that step together (a node of `hadpsgd`; all, of a synchronous algorithm)
-    get the same items: each trains on its own part of them.
+    get the same items: each trains on its own part of them. Several queues may be open
+    at once; all learners construct them in the same order.
+
+    A learner may leave early (break out of `read`): the others take what is left of its
+    share, if it has begun with it, but not what it has taken `ahead` from others. It
+    may read on later, and gets what it has not begun. Where nobody does, the log says
+    so, unless the rest has been saved by `state_dict`.
 
     Cost a step: two operations of the rendezvous store; where learners step together,
-    by the first of them, and a broadcast of 16 bytes. `benchmarks/work_queue.py`.
+    by the first of them, and a broadcast of 16 bytes. `benchmarks/work_queue.py`. To
+    construct it: a meeting, and about eight operations.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -138,9 +77,9 @@ class WorkQueue:
 
     Args:
         session: of this learner.
-        items: of the epoch, the same number on every learner.
+        items: of the epoch, the same number on every learner; at most 2**30.
         ahead: items that are taken from others at a time, so that a loader can read
-            ahead; 1 if yours does not.
+            ahead; 1 if yours does not. The same on learners that step together.
         state: what `state_dict` returned in a run that ended within this epoch.
 
     Attributes:
@@ -150,7 +89,8 @@ class WorkQueue:
             this one knows: it asks with each of its own.
 
     Raises:
-        InputError: `state` is of other numbers of items or groups.
+        InputError: impossible `items` or `ahead`; `state` is of other numbers of items
+            or groups; or the learners differ in what must be the same. All raise it.
         PeerLostError: another learner has died; the message names it.
     """
 
@@ -161,12 +101,13 @@ class WorkQueue:
         ahead: int = 1,
         state: dict[str, Any] | None = None,
     ) -> None:
+        _check(items, ahead)
         self._driver = session.driver
+        self._rank, size = session.learner.rank, session.learner.size
         self._ranks = session.algorithm.lockstep(session.learner)
-        self._leads = session.learner.rank == self._ranks[0]
-        self.groups = session.learner.size // len(self._ranks)
-        group = self._ranks[0] // len(self._ranks)
-        self._items, self._ahead = items, ahead
+        self._leads = self._rank == self._ranks[0]
+        self.groups = size // len(self._ranks)
+        self._items, self._ahead = items, min(ahead, max(1, items))
         self.steps = -(-items // self.groups)
         taken = state["taken"] if state else [0] * self.groups
         if state and (len(taken), state["items"]) != (self.groups, items):
@@ -176,15 +117,53 @@ class WorkQueue:
             )
         self.started: int = state["started"] if state else 0
         self._held: list[int] = list(state["held"]) if state else []
-        watch = self._driver.watch
-        # Two names suffice: all have left the queue before the last one when they meet.
-        name = f"work/{next(_serial) % 2}"
-        self._store = PrefixStore(name, watch.store) if watch else HashStore()
-        self._shares = Shares(self._store, group, self.groups, items)
+        self._store: Store = HashStore()
+        self._keys, watch = QueueKeys(self._store, self._rank, size), self._driver.watch
+        if watch is not None:
+            self._store = watch.store
+            new = QueueKeys(self._store, self._rank, size)
+            self._keys = _keys.setdefault(self._driver, new)
+        self._prefix = self._keys.prefix()
+        with self._asking():
+            self._open(taken)
+        self._driver.meet()
+        with self._asking():
+            self._keys.sweep()
+            self._refuse_differences()
+
+    def _open(self, taken: list[int]) -> None:
+        """Set this group's counters, and say what must be the same elsewhere."""
+        self._keys.leave()
+        group = self._ranks[0] // len(self._ranks)
+        self._shares = Shares(
+            self._store, group, self.groups, self._items, self._prefix
+        )
         self._own = self._shares.begin(taken)
         if self._leads and group == 0:
-            self._store.set("started", str(self.started))
-        self._driver.meet()
+            self._store.set(self._prefix + "started", str(self.started))
+        self._compare("items", self._items)
+        self._compare("state", f"{self.started} {taken}")
+        self._compare(f"ahead/{group}", self._ahead)
+        ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
+        others = [self._prefix + name for name in ("items", "state", "differs")]
+        names = [*self._shares.keys, *ahead, *others]
+        self._keys.register(self._prefix, self, self._items, names)
+
+    def _compare(self, name: str, value: object) -> None:
+        """Tell all learners if another one has said another `value` first."""
+        own, key = f"{self._rank}:{value}", self._prefix + name
+        first, _, said = self._store.compare_set(key, "", own).decode().partition(":")
+        if said != str(value):
+            what, _, _ = name.partition("/")
+            message = _DIFFERENCES[what].format(self._rank, value, first, said)
+            self._store.compare_set(self._prefix + "differs", "", message)
+
+    def _refuse_differences(self) -> None:
+        """Raise what a learner has found to differ."""
+        key = self._prefix + "differs"
+        if self._store.check([key]):
+            self._keys.stop(self._prefix)
+            raise InputError(self._store.get(key).decode())
 
     @property
     def step(self) -> int:
@@ -206,7 +185,9 @@ class WorkQueue:
         yield from self._hold(load)
         for loaded in load(self._own) if self._own else ():
             if not self._take():
+                self._own = self._own[:0]  # others have taken the rest
                 break
+            self._own = self._own[1:]
             yield loaded
         while self._steal():
             yield from self._hold(load)
@@ -226,7 +207,7 @@ class WorkQueue:
             with self._asking():
                 if own:
                     got = self._shares.take()
-                self.started = self._store.add("started", int(got))
+                self.started = self._store.add(self._prefix + "started", int(got))
         told, self.started = self._from_leader([int(got), self.started])
         return told > 0
 
@@ -236,6 +217,8 @@ class WorkQueue:
         if self._leads:
             with self._asking():
                 items = self._shares.steal(self._ahead)
+        # one longer would not fit into what the others of the node wait for
+        assert len(items) <= self._ahead, (items, self._ahead)
         missing = [-1] * (self._ahead - len(items))
         items = self._from_leader([*items, *missing])
         self._held = [item for item in items if item >= 0]
@@ -257,19 +240,28 @@ class WorkQueue:
             yield
         except RuntimeError as error:
             assert self._driver.watch is not None
-            what = "taking a batch from the work queue"
+            what = "asking the work queue's store"
             raise self._driver.watch.explain(error, what) from error
         finally:
             self._driver.spent["comm_time"] += time.perf_counter() - start
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left to do, when all learners have stopped to take items."""
+        self._keys.stop(self._prefix)
         return {
             "items": self._items,
             "taken": self._shares.taken(),
-            "started": self._store.add("started", 0),
+            "started": self._store.add(self._prefix + "started", 0),
             "held": list(self._held),
         }
+
+
+def _check(items: int, ahead: int) -> None:
+    """Refuse what no queue can have."""
+    if not 0 <= items <= MOST_ITEMS:
+        raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
+    if ahead < 1:
+        raise InputError(f"a work queue's ahead must be >= 1, not {ahead}")
 
 
 def _broadcast(tensor: torch.Tensor, ranks: tuple[int, ...]) -> Program:

@@ -1,138 +1,25 @@
 """The work queue: every item is dealt exactly once, whatever the learners do."""
 
 import os
-import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
 from processes import launch
 from torch import nn
-from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import SGD
 
 from espnet_distopt import Session, WorkQueue
 from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
-from espnet_distopt.work_queue import Shares
-
-
-class Worker:
-    """A group in one process, which takes one item at each call."""
-
-    def __init__(
-        self, store: Any, group: int, groups: int, items: int, ahead: int
-    ) -> None:
-        self.shares = Shares(store, group, groups, items)
-        self.ahead = ahead
-        self.own: list[int] = []
-        self.held: list[int] = []
-        self.trained: list[int] = []
-        self.stole = False
-
-    def begin(self, taken: list[int]) -> None:
-        self.own = list(self.shares.begin(taken))
-
-    def step(self) -> bool:
-        """Train on one item; returns whether there was one."""
-        if not self.stole and self.own and self.shares.take():
-            self.trained.append(self.own.pop(0))
-            return True
-        self.stole = True
-        if not self.held:
-            self.held = list(self.shares.steal(self.ahead))
-        if self.held:
-            self.trained.append(self.held.pop(0))
-            return True
-        return False
-
-
-def workers(groups: int, items: int, ahead: int = 1) -> list[Worker]:
-    store = HashStore()
-    team = [Worker(store, g, groups, items, ahead) for g in range(groups)]
-    for worker in team:
-        worker.begin([0] * groups)
-    return team
-
-
-def run(team: list[Worker], order: random.Random, steps: int | None = None) -> None:
-    """Let workers step in a random order, some far more often than others."""
-    speeds = {id(w): order.choice([1, 1, 1, 10, 100]) for w in team}
-    going = list(team)
-    while going and steps != 0:
-        weights = [speeds[id(w)] for w in going]
-        [worker] = order.choices(going, weights)
-        if not worker.step():
-            going.remove(worker)
-        steps = None if steps is None else steps - 1
-
-
-def trained(*teams: list[Worker]) -> Counter[int]:
-    return Counter(item for team in teams for w in team for item in w.trained)
-
-
-@given(st.integers(1, 9), st.integers(0, 80), st.integers(1, 8), st.integers(0, 2**32))
-def test_every_item_is_dealt_once(
-    groups: int, items: int, ahead: int, seed: int
-) -> None:
-    team = workers(groups, items, ahead)
-    run(team, random.Random(seed))
-    assert trained(team) == Counter(range(items))
-    for group, worker in enumerate(team):
-        # nobody goes without, and the first is that of a static division
-        assert worker.trained[:1] == ([group] if group < items else worker.trained[:1])
-
-
-@given(st.integers(1, 6), st.integers(0, 60), st.integers(1, 8), st.integers(0, 2**32))
-def test_stopped_and_resumed_every_item_is_dealt_once(
-    groups: int, items: int, ahead: int, seed: int
-) -> None:
-    order = random.Random(seed)
-    first = workers(groups, items, ahead)
-    run(first, order, order.randrange(items + 1))
-    again = workers(groups, items, ahead)
-    taken = first[0].shares.taken()
-    for old, new in zip(first, again, strict=True):
-        new.begin(taken)
-        new.held = old.held
-        new.stole = bool(old.held)
-    run(again, order)
-    assert trained(first, again) == Counter(range(items))
-
-
-def test_equal_learners_train_on_their_own_shares_in_order() -> None:
-    team = workers(3, 12)
-    for _ in range(4):
-        assert all(worker.step() for worker in team)
-    assert not any(worker.step() for worker in team)
-    assert [worker.trained for worker in team] == [
-        list(range(g, 12, 3)) for g in range(3)
-    ]
-
-
-@pytest.mark.parametrize("ahead", [1, 8])
-def test_nobody_waits_for_a_slow_learner(ahead: int) -> None:
-    slow, *fast = team = workers(4, 1240, ahead)
-    going = set(fast)
-    while going:
-        # a step of the slow one takes as long as ten of the others
-        slow.step()
-        for _ in range(10):
-            going -= {worker for worker in going if not worker.step()}
-    assert trained(team) == Counter(range(1240))
-    assert len(slow.trained) in (40, 41)  # 1240 / 31
-    shares = sorted(len(worker.trained) for worker in fast)
-    assert shares[0] >= 400 - ahead
-    assert shares[-1] <= 400 + ahead
 
 
 def session(algorithm: str, **options: Any) -> Session:
@@ -299,3 +186,22 @@ def die_in_the_middle() -> str:
 
 def test_a_learner_that_dies_is_named() -> None:
     assert "learner 1" in launch(2, die_in_the_middle, dying={1})[0]
+
+
+@pytest.mark.parametrize(
+    ("items", "ahead", "message"),
+    [
+        (-1, 1, "has 0 to 1073741824 items, not -1$"),
+        (2**30 + 1, 1, "has 0 to 1073741824 items, not 1073741825$"),
+        (5, 0, "ahead must be >= 1, not 0$"),
+    ],
+)
+def test_impossible_queues_are_refused(items: int, ahead: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        WorkQueue(session("adpsgd"), items, ahead)
+
+
+def test_who_reads_on_after_a_break_gets_what_is_left() -> None:
+    queue = WorkQueue(session("adpsgd"), 5)
+    first = list(islice(queue.read(identity), 2))
+    assert [*first, *queue.read(identity)] == [0, 1, 2, 3, 4]

@@ -1,0 +1,190 @@
+"""The work queue in virtual time: thousands of epochs of up to 256 learners.
+
+Learners are slow, operations of the store take their time, and many are under way at
+once; the code is the package's own, from `WorkQueue` down to the store.
+
+    DISTOPT_SCHEDULES=10000 python -m pytest tests/test_work_queue_schedules.py
+"""
+
+import math
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from virtual_threads import Meeting, VirtualThreads
+
+from espnet_distopt.effects import Broadcast, Program
+from espnet_distopt.work_queue import WorkQueue
+
+MOST = 256
+SCHEDULES = int(os.environ.get("DISTOPT_SCHEDULES", "1000"))
+PARTS = 10
+
+
+class SlowStore:
+    """A rendezvous store in memory, whose operations take `latency()` each."""
+
+    def __init__(self, threads: VirtualThreads, latency: Callable[[], float]) -> None:
+        self.values: dict[str, bytes] = {}
+        self._request = lambda: threads.sleep(latency())
+
+    def set(self, key: str, value: str) -> None:
+        self._request()
+        self.values[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        self._request()
+        return self.values[key]
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self._request()
+        return [self.values[key] for key in keys]
+
+    def add(self, key: str, number: int) -> int:
+        self._request()
+        count = int(self.values.get(key, b"0")) + number
+        assert 0 <= count < 1 << 63
+        self.values[key] = str(count).encode()
+        return count
+
+    def compare_set(self, key: str, expected: str, value: str) -> bytes:
+        self._request()
+        assert expected == ""
+        return self.values.setdefault(key, value.encode())
+
+    def check(self, keys: list[str]) -> bool:
+        self._request()
+        return all(key in self.values for key in keys)
+
+    def delete_key(self, key: str) -> bool:
+        self._request()
+        return self.values.pop(key, None) is not None
+
+
+class Driver:
+    """Of a learner in a virtual thread: it knows meetings and broadcasts."""
+
+    def __init__(self, rank: int, store: SlowStore, all_: Meeting, node: Meeting):
+        self.watch = SimpleNamespace(store=store)
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.meet = all_.meet
+        self._rank, self._node = rank, node
+
+    def run(self, program: Program) -> None:
+        for effect in program:
+            assert isinstance(effect, Broadcast)
+            brought = dict(self._node.meet((self._rank, effect.tensor.clone())))
+            sizes = {tensor.numel() for tensor in brought.values()}
+            assert len(sizes) == 1, f"unequal tensors in a broadcast: {sizes}"
+            effect.tensor.copy_(brought[effect.ranks[0]])
+
+
+class Epochs:
+    """Epochs of random learners; `run` returns what each has trained on."""
+
+    def __init__(
+        self, pool: ThreadPoolExecutor, nodes: int, per_node: int, order: random.Random
+    ) -> None:
+        self.threads = VirtualThreads(pool)
+        self.order, self.size, self.per_node = order, nodes * per_node, per_node
+        self.latency = latencies(order)
+        self.store = SlowStore(self.threads, self.latency)
+        everybody = Meeting(self.threads, self.size)
+        inside = [Meeting(self.threads, per_node) for _ in range(nodes)]
+        self.drivers = [
+            Driver(rank, self.store, everybody, inside[rank // per_node])
+            for rank in range(self.size)
+        ]
+        spread = order.choice([0.0, order.random()])
+        self.seconds = [
+            1 + spread * order.random() + (order.random() < 0.1) * order.uniform(9, 99)
+            for _ in range(nodes)
+        ]
+
+    def run(self, items: int, ahead: int) -> list[list[int]]:
+        return self.threads.run(
+            [lambda r=r: self._train(r, items, ahead) for r in range(self.size)]
+        )
+
+    def _train(self, rank: int, items: int, ahead: int) -> list[int]:
+        node = rank // self.per_node
+        ranks = tuple(range(node * self.per_node, (node + 1) * self.per_node))
+        session: Any = SimpleNamespace(
+            driver=self.drivers[rank],
+            learner=SimpleNamespace(rank=rank, size=self.size),
+            algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
+        )
+        trained = []
+        for item in WorkQueue(session, items, ahead).read(lambda numbers: numbers):
+            trained.append(item)
+            self.threads.sleep(self.seconds[node])
+        return trained
+
+
+def latencies(order: random.Random) -> Callable[[], float]:
+    """Equal (so that many ask at the same moment), or of some spread; long or short."""
+    mean = order.choice([0.001, 0.05, 1.0, 5.0])
+    return order.choice(
+        [
+            lambda: mean,
+            lambda: order.uniform(0, 2 * mean),
+            lambda: order.expovariate(1 / mean),
+            lambda: mean * (100 if order.random() < 0.01 else 1),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST) as threads:
+        yield threads
+
+
+def exactly_once(trained: list[list[int]], per_node: int, items: int) -> None:
+    for rank, own in enumerate(trained):
+        assert own == trained[rank - rank % per_node]
+    dealt = Counter(item for own in trained[::per_node] for item in own)
+    assert dealt == Counter(range(items))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_item_is_dealt_once(pool: ThreadPoolExecutor, part: int) -> None:
+    """Two epochs in a row of each team, of 2 to 256 learners."""
+    order = random.Random(part)
+    for _ in range(math.ceil(SCHEDULES / PARTS / 2)):
+        # small ones more often: a large one takes as long as hundreds of them
+        size = round(2 ** (1 + (math.log2(MOST) - 1) * order.random() ** 4))
+        per_node = order.choice([1, 1, 1, min(size, order.choice([2, 4]))])
+        nodes = size // per_node
+        epochs = Epochs(pool, nodes, per_node, order)
+        for _ in range(2):
+            items = order.randrange(4 * nodes + 20)
+            ahead = order.choice([1, 1, 2, 4, 16])
+            exactly_once(epochs.run(items, ahead), per_node, items)
+
+
+@pytest.mark.parametrize(("per_node", "ahead"), [(1, 1), (2, 1), (2, 4)])
+def test_all_take_from_a_slow_one_at_the_same_moment(
+    pool: ThreadPoolExecutor, per_node: int, ahead: int
+) -> None:
+    """Equal latencies: all thieves have read the counters before one has added."""
+    epochs = Epochs(pool, 16, per_node, random.Random(0))
+    epochs.latency = lambda: 0.01
+    epochs.store._request = lambda: epochs.threads.sleep(0.01)
+    epochs.seconds = [1.0] * 15 + [100.0]
+    for items in (80, 48, 200):
+        exactly_once(epochs.run(items, ahead), per_node, items)
+
+
+def test_keys_do_not_gather_in_the_store(pool: ThreadPoolExecutor) -> None:
+    epochs = Epochs(pool, 4, 1, random.Random(0))
+    sizes = []
+    for _ in range(8):
+        epochs.run(9, 2)
+        sizes.append(len(epochs.store.values))
+    assert len(set(sizes[3:])) == 1
