@@ -128,13 +128,10 @@ def check_exchanges(training: Training, parts: Sequence[Part]) -> None:
 
 
 def swaps(parts: Sequence[Part], rank: int) -> list[list[Part]]:
-    """Each time two neighbouring entries of one learner's recording are permuted.
-
-    The last ones come first: less comes after them that could not be followed then.
-    """
+    """Each time two neighbouring entries of one learner's recording are permuted."""
     permuted = []
     entries = parts[rank].record
-    for at in reversed(range(len(entries) - 1)):
+    for at in range(len(entries) - 1):
         if entries[at] != entries[at + 1]:
             swapped = [*entries]
             swapped[at], swapped[at + 1] = swapped[at + 1], swapped[at]
@@ -156,7 +153,7 @@ def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
     parts = [part for [part] in launch(2, all_real, [training])]
     expected = [part.params for part in parts]
     assert parameters(training, parts) == expected
-    # A passive learner has most that others do not notice.
+    # The passive learner first: more of its swaps can be followed.
     for permuted in [*swaps(parts, 1), *swaps(parts, 0)]:
         try:
             found = parameters(training, permuted)
