@@ -116,7 +116,8 @@ def main() -> None:
         f"those of a model of {MODEL_BYTES / 1e6:.0f} MB. Nodes of {NODE} learners; "
         f"links inside of {INSIDE.bandwidth / 1e9:g} GB/s, between of "
         f"{BETWEEN.bandwidth / 1e9:g} GB/s and {BETWEEN.latency * 1e6:g} us, each as "
-        "if nobody else used it; collectives are rings. Defaults, but hadpsgd with "
+        "if nobody else used it; collectives are rings, but adasum's all-to-all and "
+        "all-gather messages between all pairs. Defaults, but hadpsgd with "
         f"per_node {NODE} (at most half of the learners), diloco with period "
         f"{OPTIONS['diloco']['period']}."
     )

@@ -100,6 +100,35 @@ def test_collectives_cost_what_a_ring_costs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("per_node", "ranks", "seconds"),
+    [
+        (2, [0], 0),
+        (2, [0, 1], 0.5 + 1),  # inside a node
+        (2, [0, 2], 5 + 2),  # of two nodes
+        (1, [0, 1], 5 + 2),
+        (4, [0, 1, 2], 2 * 0.5 + 1),  # their bytes one after another, not the latencies
+        (1, [0, 1, 2], 2 * 5 + 2),
+        (2, [0, 1, 2], 2 * 5 + 2),  # learner 2 has two far messages, the others one
+        (4, [0, 1, 2, 3], 3 * 0.5 + 1),
+        (2, [0, 1, 2, 3], 0.5 + 2 * 5 + 2),  # each: one near message, two far ones
+        (3, [0, 1, 2, 3], 3 * 5 + 2),  # learner 3 has nobody near
+    ],
+)
+def test_messages_between_all_pairs_take_the_links_between_their_ends(
+    per_node: int, ranks: list[int], seconds: float
+) -> None:
+    near, far = Link(latency=1, bandwidth=100), Link(latency=2, bandwidth=10)
+    network = Network(inside=near, between=far, per_node=per_node)
+    assert network.all_pairs(ranks, 50) == seconds
+
+
+def test_a_node_with_long_latency_may_be_the_last_to_hear() -> None:
+    near, far = Link(latency=60, bandwidth=100), Link(latency=2, bandwidth=10)
+    network = Network(inside=near, between=far, per_node=2)
+    assert network.all_pairs(range(4), 50) == 0.5 + 60
+
+
+@pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
         (Compute, {"seconds": 0}, "seconds > 0, not 0"),

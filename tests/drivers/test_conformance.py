@@ -4,203 +4,184 @@ Real processes with random pauses record the order of their sections; the simula
 follows the recordings. Compared bit for bit.
 """
 
-import random
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 from processes import launch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.drivers.simulation import Simulation, VirtualLearner
-from espnet_distopt.drivers.simulation.replay import Entry, ReplayError
-from espnet_distopt.session import Session
+from espnet_distopt.drivers.simulation.replay import ReplayError
+from tests.drivers.conformance import OPTIMIZERS, Part, Training
+from tests.drivers.conformance_real import real
+from tests.drivers.conformance_simulated import simulated
 
-Recordings = dict[int, list[Entry]]
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adam": partial(Adam, lr=0.05),
-    "momentum": partial(SGD, lr=0.1, momentum=0.9),
-}
-GOSSIP: dict[str, dict[str, Any]] = {
-    "adpsgd": {"max_staleness": 2},
-    "hadpsgd": {"per_node": 2},
-}
-TOGETHER: list[tuple[str, dict[str, Any]]] = [
-    (name, {"period": 3} if hasattr(config, "period") else {})
-    for name, (_, config) in ALGORITHMS.items()
-    if name not in GOSSIP
+FOUR: list[Training] = [
+    Training(
+        name="adpsgd",
+        options={"max_staleness": 2},
+        optimizer="adam",
+        epochs=[[12, 15, 9, 12], [0, 9, 11, 3]],
+        pause=0.004,
+    ),
+    Training(
+        name="hadpsgd",
+        options={"per_node": 2},
+        optimizer="momentum",
+        epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
+        pause=0.004,
+    ),
+    # one epoch: of more, the reference is a mean, which gloo sums in its own order
+    Training(
+        name="adpsgd",
+        options={"max_staleness": 2, "exchange": "bfloat16"},
+        optimizer="momentum",
+        epochs=[[15, 12, 9, 15]],
+        pause=0.004,
+    ),
 ]
-TOGETHER += [
-    (name, {"period": 3, "delay": 2})
-    for name, (_, config) in ALGORITHMS.items()
-    if hasattr(config, "delay")
+RANDOM: list[Training] = [
+    Training(
+        name="adpsgd",
+        options={"topology": "random"},
+        optimizer="adam",
+        epochs=[[9, 6, 12, 9, 9, 3, 9, 9, 9, 6], [3] * 10],
+        uneven=True,
+        pause=0.004,
+    ),
+    Training(
+        name="hadpsgd",
+        options={"topology": "random", "per_node": 2},
+        optimizer="momentum",
+        epochs=[[9, 9, 6, 6, 9, 9, 12, 12, 9, 9], [3] * 10],
+        uneven=True,
+        pause=0.004,
+    ),
 ]
+"""On ten learners, or five nodes: of four, a ring has all pairs."""
+GOSSIP = {training.name for training in FOUR}
 
 
-class Net(nn.Module):
-    """A small recurrent model of 4 outputs a frame."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.rnn = nn.LSTM(3, 5)
-        self.out = nn.Linear(5, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.rnn(x)[0]
-        out: Tensor = self.out(hidden)
-        return out
+def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
+    """Return the options of `name` with which learners talk to each other."""
+    if name == "dpsgd":
+        return [{"topology": t} for t in ("ring", "randomized_ring", "complete")]
+    if not hasattr(config, "period"):
+        return [{}]
+    delays = [{"delay": 2}] if hasattr(config, "delay") else []
+    return [{"period": 3, **delay} for delay in [{}, *delays]]
 
 
-def gradient(model: nn.Module, rank: int) -> Callable[[int], float]:
-    """Each learner and step has a batch of its own, of 7 frames of 2 utterances."""
-
-    def backward(step: int) -> float:
-        data = torch.Generator().manual_seed(1000 * rank + step)
-        x = torch.randn(7, 2, 3, generator=data)
-        y = torch.randint(4, (14,), generator=data)
-        loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    return backward
-
-
-Epochs = Sequence[Sequence[int]]
-"""For each epoch the steps of each learner."""
-
-
-def real(
-    name: str, options: dict[str, Any], optimizer: str, epochs: Epochs, pause: float
-) -> tuple[list[float], list[Entry] | None]:
-    """Train in this process; returns the parameters and the recording."""
-    model = Net()
-    made = OPTIMIZERS[optimizer](model.parameters())
-    driver = ProcessGroupDriver(recording=True)
-    pauses = random.Random(driver.rank)
-    with Session(model, made, name, driver, **options) as run:
-        backward = gradient(model, driver.rank)
-        for lengths in epochs:
-            for _ in range(lengths[driver.rank]):
-                time.sleep(pauses.uniform(0, pause))
-                made.zero_grad()
-                backward(run.learner.steps)
-                made.step()
-                run.step()
-            with run.consensus():
-                pass
-        return run.learner.params.tolist(), driver.record
+def together(size: int, optimizer: str) -> list[Training]:
+    """Return what learners do that step together; they may have unequal blocks."""
+    return [
+        Training(
+            name=name,
+            options=options,
+            optimizer=optimizer,
+            epochs=[range(7, 7 + size), [4] * size]
+            if "period" in options
+            else [[7] * size, [4] * size],
+            uneven=True,
+        )
+        for name, (_, config) in ALGORITHMS.items()
+        if name not in GOSSIP
+        for options in options_of(name, config)
+    ]
 
 
-def simulated(
-    name: str,
-    options: dict[str, Any],
-    optimizer: str,
-    epochs: Epochs,
-    size: int,
-    replay: Recordings | None = None,
-) -> list[list[float]]:
-    """Train virtual learners; returns the parameters of each."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as each of the processes
-    try:
-        learners = []
-        for rank in range(size):
-            model = Net()
-            made = OPTIMIZERS[optimizer](model.parameters())
-            backward = gradient(model, rank)
-            one = VirtualLearner(model, made, backward, name, rank, size, **options)
-            learners.append(one)
-        simulation = Simulation(learners, replay=replay)
-        simulation.start()
-        for lengths in epochs:
-            simulation.epoch(lengths)
-            simulation.consensus()
-        if replay is not None:
-            simulation.engine.check_complete()  # type: ignore[attr-defined]
-        return [v.learner.params.tolist() for v in learners]
-    finally:
-        torch.set_num_threads(threads)
+def all_real(trainings: Sequence[Training]) -> list[Part]:
+    return [real(training)[0] for training in trainings]
 
 
-def recorded(results: Sequence[tuple[list[float], list[Entry]]]) -> Recordings:
-    return {rank: record for rank, (_, record) in enumerate(results)}
+def parameters(training: Training, parts: Sequence[Part]) -> list[list[float]]:
+    """Return those of each virtual learner."""
+    return [part.params for [part] in simulated(training, [[part] for part in parts])]
 
 
-@pytest.mark.parametrize(
-    ("name", "optimizer", "epochs", "exchange"),
-    [
-        ("adpsgd", "adam", [[12, 15, 9, 12], [0, 9, 11, 3]], "float32"),
-        ("hadpsgd", "momentum", [[12, 12, 7, 7], [6, 6, 9, 9]], "float32"),
-        # one epoch: of more, the reference is a mean, which gloo sums in its own order
-        ("adpsgd", "momentum", [[15, 12, 9, 15]], "bfloat16"),
-    ],
-)
+@pytest.mark.parametrize(("size", "trainings"), [(4, FOUR), (10, RANDOM)])
 def test_the_recorded_schedule_gives_the_same_bits(
-    name: str, optimizer: str, epochs: Epochs, exchange: str
+    size: int, trainings: list[Training]
 ) -> None:
-    arguments = name, GOSSIP[name] | {"exchange": exchange}, optimizer, epochs
-    results = launch(4, real, *arguments, 0.004)
-    recordings = recorded(results)
-    exchanged = [("gossip", value) for value in range(4)]
-    assert any(entry in exchanged for entry in recordings[1] + recordings[2])
-    found = simulated(*arguments, 4, recordings)
-    assert found == [params for params, _ in results]
+    results = launch(size, all_real, trainings)
+    for number, training in enumerate(trainings):
+        parts = [result[number] for result in results]
+        check_exchanges(training, parts)
+        found = [part for [part] in simulated(training, [[part] for part in parts])]
+        assert [p.params for p in found] == [p.params for p in parts], training
+        assert [p.sent for p in found] == [p.sent for p in parts], training
 
 
-def swaps(recordings: Recordings, rank: int) -> list[Recordings]:
-    """Each time two neighbouring entries of one learner are permuted."""
+def check_exchanges(training: Training, parts: Sequence[Part]) -> None:
+    """Check that there were some, and between learners that only this topology has."""
+    per_node = training.options.get("per_node", 1)
+    distances = {
+        (value - rank) // per_node % (len(parts) // per_node)
+        for rank, part in enumerate(parts)
+        for side, value in part.record
+        if side == "gossip" and type(value) is int
+    }
+    assert distances
+    if "topology" in training.options:
+        assert distances - {1, len(parts) // per_node - 1}
+
+
+def swaps(parts: Sequence[Part], rank: int) -> list[list[Part]]:
+    """Each time two neighbouring entries of one learner's recording are permuted."""
     permuted = []
-    entries = recordings[rank]
+    entries = parts[rank].record
     for at in range(len(entries) - 1):
         if entries[at] != entries[at + 1]:
             swapped = [*entries]
             swapped[at], swapped[at + 1] = swapped[at + 1], swapped[at]
-            permuted.append({**recordings, rank: swapped})
+            other = [*parts]
+            other[rank] = parts[rank]._replace(record=swapped)
+            permuted.append(other)
     return permuted
 
 
 def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
     """Some swap leaves a schedule that can be followed, to other parameters."""
-    options = {"from_consensus": True}  # of two: gloo sums more in its own order
-    arguments = "adpsgd", options, "momentum", [[24, 24], [16, 16]]
-    results = launch(2, real, *arguments, 0.004)
-    recordings = recorded(results)
-    assert simulated(*arguments, 2, recordings) == [params for params, _ in results]
-    for permuted in [*swaps(recordings, 0), *swaps(recordings, 1)]:
+    training = Training(
+        name="adpsgd",
+        options={"from_consensus": True},  # of two: gloo sums more in its own order
+        optimizer="momentum",
+        epochs=[[24, 24], [16, 16]],
+        pause=0.004,
+    )
+    parts = [part for [part] in launch(2, all_real, [training])]
+    expected = [part.params for part in parts]
+    assert parameters(training, parts) == expected
+    # The passive learner first: more of its swaps can be followed.
+    for permuted in [*swaps(parts, 1), *swaps(parts, 0)]:
         try:
-            found = simulated(*arguments, 2, permuted)
+            found = parameters(training, permuted)
         except (ReplayError, AssertionError):
             continue
-        if found != [params for params, _ in results]:
+        if found != expected:
             return
     pytest.fail("no permutation of the recording made a difference")
 
 
-def together(epochs: Epochs) -> list[list[float]]:
-    """Train with each algorithm in turn whose learners step together."""
-    return [
-        real(name, options, "momentum", epochs, 0.0)[0] for name, options in TOGETHER
-    ]
-
-
 @pytest.mark.parametrize("size", [2, 4])
 def test_learners_that_step_together_need_no_recording(size: int) -> None:
-    """Two have one order of summing; of four, gloo chooses its own."""
-    epochs = [[7] * size, [4] * size]
-    results = launch(size, together, epochs)
-    for number, (name, options) in enumerate(TOGETHER):
-        found = torch.tensor([result[number] for result in results])
-        expected = torch.tensor(simulated(name, options, "momentum", epochs, size))
-        if size == 2:
-            assert torch.equal(found, expected), (name, options)
+    """Two have one order of summing; of four, gloo chooses its own.
+
+    Where nothing but neighbours' messages is summed, so does each learner itself.
+    """
+    # Adam makes of the last bit of a small gradient a step of its own.
+    optimizers = OPTIMIZERS if size == 2 else ["momentum"]
+    trainings = [t for optimizer in optimizers for t in together(size, optimizer)]
+    results = launch(size, all_real, trainings)
+    for number, training in enumerate(trainings):
+        parts = [result[number] for result in results]
+        virtual = simulated(training, [[part] for part in parts], follow=False)
+        assert [p.sent for [p] in virtual] == [p.sent for p in parts], training
+        found = torch.tensor([part.params for part in parts])
+        expected = torch.tensor([part.params for [part] in virtual])
+        if size == 2 or "ring" in training.options.get("topology", ""):
+            assert torch.equal(found, expected), training
         else:
             scale = float(expected.abs().max())
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * scale)

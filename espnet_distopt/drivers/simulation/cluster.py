@@ -143,11 +143,35 @@ class Network:
 
     def all_reduce(self, ranks: Sequence[int], nbytes: int) -> float:
         """Return the seconds of a ring all-reduce of `nbytes` among `ranks`."""
-        return 2 * self.in_turn(ranks, nbytes / len(ranks))
+        size = len(ranks)
+        return 2 * (size - 1) * self._slowest(ranks).seconds(nbytes / size)
 
-    def in_turn(self, ranks: Sequence[int], nbytes: float) -> float:
-        """Return the seconds in which each of `ranks` sends `nbytes` to each other."""
-        return (len(ranks) - 1) * self._slowest(ranks).seconds(nbytes)
+    def all_pairs(self, ranks: Sequence[int], nbytes: float) -> float:
+        """Return the seconds in which each of `ranks` sends `nbytes` to each other.
+
+        A learner posts all its messages at once. They share its outgoing bandwidth:
+        one leaves after the other, those inside its node first, each as fast as the
+        link to its receiver lets it. Each arrives its link's latency after it has left,
+        while the next ones leave. With a messages inside the node and b between nodes:
+
+            max(a n / B_in + L_in,  a n / B_in + b n / B_between + L_between)
+
+        where the first term counts if a > 0, and the second if b > 0. What comes in
+        costs nothing more: a learner receives what it sends. The seconds are those of
+        the learner that takes longest.
+        """
+        return max(self._to_all(rank, ranks, nbytes) for rank in ranks)
+
+    def _to_all(self, rank: int, ranks: Sequence[int], nbytes: float) -> float:
+        """Return the seconds until the messages of `rank` have arrived."""
+        node = rank // self.per_node
+        near = sum(other // self.per_node == node for other in ranks) - 1
+        left, arrived = 0.0, 0.0
+        for link, count in (self.inside, near), (self.between, len(ranks) - 1 - near):
+            if count:
+                left += count * nbytes / link.bandwidth
+                arrived = max(arrived, left + link.latency)
+        return arrived
 
     def broadcast(self, ranks: Sequence[int], nbytes: int) -> float:
         """Return the seconds of a broadcast that is passed on along a ring."""

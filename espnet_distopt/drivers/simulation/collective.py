@@ -106,7 +106,7 @@ class Collectives:
             self._clock.at(when, partial(finish, result))
 
     def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
-        """Return virtual seconds."""
+        """Return virtual seconds: of a ring, or of messages between all pairs."""
         size = len(ranks)
         if size == 1 or isinstance(effect, Meet):
             return 0.0
@@ -117,9 +117,9 @@ class Collectives:
             case Broadcast():
                 return network.broadcast(ranks, nbytes)
             case AllToAll():
-                return network.in_turn(ranks, nbytes / size)
+                return network.all_pairs(ranks, nbytes / size)
             case AllGather():
-                return network.in_turn(ranks, nbytes)
+                return network.all_pairs(ranks, nbytes)
 
     def _gather(self, rank: int, effect: NeighbourAllGather, done: Done) -> None:
         """Send to all peers; they share the bandwidth of this learner's link."""

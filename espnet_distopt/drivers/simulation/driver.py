@@ -111,8 +111,13 @@ class Simulation:
         """Let all learners begin at learner 0's model."""
         self._run(v.start() for v in self.learners)
 
-    def epoch(self, steps: int | Sequence[int]) -> None:
+    def epoch(self, steps: int | Sequence[int], pausing: bool = False) -> None:
         """Train for an epoch of `steps` steps, the same or one number per learner.
+
+        Args:
+            steps: see above.
+            pausing: all stop within the epoch, as with `Session.pause`: `state_dict`
+                comes next, and a simulation that has loaded it makes the other steps.
 
         Raises:
             DeadlockError: an algorithm has made learners wait for each other.
@@ -124,7 +129,7 @@ class Simulation:
         if len(counts) != size:
             raise InputError(f"{len(counts)} numbers of steps for {size} learners")
         pairs = zip(self.learners, counts, strict=True)
-        programs = (v.epoch(n, self.compute, self.seed) for v, n in pairs)
+        programs = (v.epoch(n, self.compute, self.seed, pausing) for v, n in pairs)
         self._run(programs, in_epoch=True)
 
     def consensus(self) -> Tensor:
@@ -141,9 +146,9 @@ class Simulation:
             self.check(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state between epochs: tensors, numbers, strings, lists, dicts.
+        """Return the state: tensors, numbers, strings, lists, dicts.
 
-        The record is not in it.
+        It is that between epochs, or after a pause. The record is not in it.
         """
         return {
             "learners": [virtual.state_dict() for virtual in self.learners],

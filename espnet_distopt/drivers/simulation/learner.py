@@ -113,9 +113,9 @@ class VirtualLearner:
         yield from self.algorithm.start(self.learner)
 
     def epoch(
-        self, steps: int, compute: Compute, seed: int
+        self, steps: int, compute: Compute, seed: int, pausing: bool = False
     ) -> Generator[Any, Any, None]:
-        """Train for `steps` steps and finish the epoch.
+        """Train for `steps` steps; finish the epoch, or stop within it if `pausing`.
 
         Every program of the algorithm begins at a resumption of its own, so that
         recordings count the sections of programs, here and in real processes.
@@ -128,7 +128,7 @@ class VirtualLearner:
             yield EndGossip()
             yield Meet()
         yield Work(0)
-        yield from algorithm.finish(learner)
+        yield from algorithm.pause(learner) if pausing else algorithm.finish(learner)
         learner.check_storage()
 
     def train(
