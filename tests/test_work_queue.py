@@ -17,9 +17,8 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import SGD
 
 from espnet_distopt import Session, WorkQueue
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, PeerLostError
 
 
 def session(algorithm: str, **options: Any) -> Session:

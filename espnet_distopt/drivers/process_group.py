@@ -241,14 +241,15 @@ class ProcessGroupDriver:
         """
         if self._liveness is None:
             return
-        lost = self._liveness.lost
+        found = error
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerLostError):
+            found = self._watch.explain(error, "a collective of the training loop's")
         if error is None:
             self._liveness.leave()
-        elif isinstance(error, PeerLostError):
-            self._liveness.leave(error.reason)
-        elif lost is not None:
-            self._liveness.leave(lost)
-            raise PeerLostError(f"learner {self.rank}: {lost}", lost) from error
+        elif isinstance(found, PeerLostError):
+            self._liveness.leave(found.reason)
         else:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             self._liveness.leave(f"learner {self.rank} ended with {what}")
+        if isinstance(found, PeerLostError) and found is not error:
+            raise found from error

@@ -6,9 +6,9 @@ import pytest
 from virtual import points, towards_rank, toys
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.simulation import Compute, Link, Network, Simulation
 from espnet_distopt.effects import AwaitStep, Exchange, Program
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.learner import Learner
 
 

@@ -166,7 +166,11 @@ class Frozen:
         self._released = released
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: self._released.wait()
+        def answered(*_: Any) -> None:
+            self._released.wait()
+            raise dist.DistNetworkError("connection reset")
+
+        return answered
 
 
 def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:

@@ -129,3 +129,38 @@ def test_the_learner_that_keeps_the_store_is_named() -> None:
     cases = [("adpsgd", "step", s) for s in SIGNALS]
     cases += [("allreduce", "epoch's end", s) for s in SIGNALS]
     assert wrongs([partial(lose, case, 0, hosted=True) for case in cases]) == []
+
+
+def wait_by_itself(number: int) -> str:
+    """Meet in a collective of the user's own, in which a learner is lost."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        with Session(model, optimizer, "adpsgd", ProcessGroupDriver(silence=SILENCE)):
+            if dist.get_rank() == 1:
+                os.kill(os.getpid(), number)
+            dist.all_reduce(torch.ones(3))
+    except PeerLostError as error:
+        return str(error)
+    return "nobody was missed"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_learner_lost_in_a_collective_of_the_users_is_named(number: int) -> None:
+    found = launch(2, wait_by_itself, number, dying={1})
+    assert "training loop's has failed: learner 1 has been silent" in found[0]
+
+
+def leave_at_once() -> str:
+    """Leave the session; learner 0, which keeps the store, ends without a farewell."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Session(model, optimizer, "local_sgd"):
+        time.sleep(0.5 * dist.get_rank())
+    if dist.get_rank() == 0:
+        os._exit(0)
+    return "left"
+
+
+def test_the_keeper_of_the_store_leaves_last() -> None:
+    assert launch(3, leave_at_once, dying={0}, hosted=True)[1:] == ["left"] * 2

@@ -14,9 +14,9 @@ from processes import launch
 from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.effects import AwaitGossip, Invite
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
 
 SILENCE = 3.0

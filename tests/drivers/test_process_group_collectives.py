@@ -14,7 +14,6 @@ import torch.distributed as dist
 from processes import launch
 from torch import Tensor
 
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.effects import (
     AllGather,
@@ -27,6 +26,7 @@ from espnet_distopt.effects import (
     Program,
     Wait,
 )
+from espnet_distopt.errors import PeerLostError
 
 S = 1003
 
