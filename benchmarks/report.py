@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -41,7 +42,10 @@ def write_report(
     quickly = ["--quick"] if quick else []
     command = " ".join([f"python benchmarks/{name}.py", *given, *quickly])
     where = machine()
-    about = f"{where['processor']}, {where['cores']} cores, torch {where['torch']}"
+    about = (
+        f"{where['processor']}, {where['cores']} cores, torch {where['torch']}, "
+        f"commit {where['commit']}"
+    )
     if quick:
         caption += " A quick run, to try the command: these figures say nothing."
     machine_line = f"{about}, {threads}."
@@ -58,6 +62,7 @@ def write_report(
 def machine() -> dict[str, str | int | None]:
     """Return what the figures depend on beside the code."""
     return {
+        "commit": _commit(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
@@ -65,6 +70,13 @@ def machine() -> dict[str, str | int | None]:
         "torch": torch.__version__,
         "espnet_distopt": metadata.version("espnet_distopt"),
     }
+
+
+def _commit() -> str:
+    """Return the commit that is measured, and whether files differ from it."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def _processor() -> str:
