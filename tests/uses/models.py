@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 from torch.optim import Adam, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from tests.uses.use import Turn, Use, refused
+from tests.uses.use import GRADIENTS, Turn, Use, others, refused
 
 
 class Compiled(Use):
@@ -68,7 +68,7 @@ class SyncBatchNorm(Use):
     )
     refused = refused(
         "SyncBatchNorm",
-        ["adpsgd", "local_sgd", "bmuf", "bmuf_adam", "slowmo", "diloco"],
+        others(*GRADIENTS, "dpsgd", "d1d_model"),
     )
 
     def net(self) -> nn.Module:

@@ -49,7 +49,7 @@ class Record:
         moments: the optimizer's, after each step.
         passes: where gradients are averaged.
         consensus: the parameters in the consensus; own: after it.
-        updates: that the session has counted.
+        updates: that the session has counted since.
         statistics: BatchNorm's before the consensus, and in it.
     """
 
@@ -120,7 +120,7 @@ class Run:
                 record.consensus = _flat(_tracked(optimizer))
                 record.statistics = statistics, _flat(running_statistics(model))
             record.own = _flat(_tracked(optimizer))
-            record.updates = session.learner.updates
+            record.updates += session.learner.updates
 
     def _open(self) -> None:
         if self._column is None:
@@ -186,6 +186,8 @@ class Run:
 
     def began_anew(self) -> None:
         self.records = [_begin(*pair) for pair in self.use.pairs if self.sessions]
+        for session, record in zip(self.sessions, self.records, strict=True):
+            record.updates = -session.learner.updates
 
     def reopen(self) -> None:
         self.close(None)

@@ -213,6 +213,10 @@ class ByData(Use):
     def update(self, p: nn.Parameter) -> None:
         p.data -= 0.05 * p.grad
 
+    def skipped(self, column: str) -> int:
+        """`d1d_grad` has no gradient at first: an update that leaves no trace."""
+        return int(column == "d1d_grad")
+
 
 class InPlace(ByData):
     title = "updates by hand: `with torch.no_grad(): p.sub_(lr * p.grad)`"
@@ -220,6 +224,9 @@ class InPlace(ByData):
     def update(self, p: nn.Parameter) -> None:
         with torch.no_grad():
             p.sub_(0.05 * p.grad)
+
+    def skipped(self, column: str) -> int:
+        return 0
 
 
 class NewData(ByData):
@@ -265,6 +272,8 @@ class Checkpointing(Use):
 
 class Reentrant(Checkpointing):
     title = "activation checkpointing (`use_reentrant=True`)"
+    note = "Each checkpoint has a backward pass of its own, and `d1d_grad` takes one."
+    refused = ONE_PASS
     reentrant = True
 
     def step(self, turn: Turn) -> None:

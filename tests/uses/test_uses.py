@@ -9,6 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from espnet_distopt.algorithms import ALGORITHMS
+from tests.fork_server import PRELOAD
 from tests.processes import launch
 from tests.uses.columns import ALL, Column
 from tests.uses.oracle import faults
@@ -18,6 +19,7 @@ from tests.uses.use import COLUMNS, STEPS, Use
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "what_works.md"
 LEARNERS = 2
+PRELOAD.append("tests.uses.preloaded")
 
 
 def run_column(column: Column) -> tuple[list[Outcome], list[str]]:
