@@ -189,6 +189,7 @@ def test_what_is_written_to_grads_is_what_the_optimizer_sees() -> None:
     before = watched.learner.params.clone()
     watched.loss().backward()
     watched.learner.grads.fill_(10)  # type: ignore[union-attr]
+    watched.learner.use_gradients(watched.learner.used)
     watched.optimizer.step()
     torch.testing.assert_close(watched.learner.params, before - 1)
 

@@ -175,7 +175,7 @@ class Bmuf(Algorithm):
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin to synchronise."""
-        flats = self._moments.flats() if self._moments else {}
+        flats = self._moments.begin_late() if self._moments else {}
         message = self._message(learner, ended)
         yield from self._late.begin(message, learner.params, flats, learner.updates)
 

@@ -165,18 +165,42 @@ def _begin_in_group(
     tensor = effect.tensor
     match effect:
         case AllReduceMean():
-            work = group.allreduce([tensor])
-            return InFlight(what, [work], lambda: tensor.div_(size))
+            sent = _contiguous(tensor)
+            work = group.allreduce([sent])
+            return InFlight(what, [work], lambda: _back(sent.div_(size), tensor))
         case Broadcast():
-            return InFlight(what, [group.broadcast(tensor, 0)], lambda: tensor)
+            sent = _contiguous(tensor)
+            # as bytes: no backend knows every type
+            flat = sent.as_strided((sent.numel(),), (1,)).view(torch.uint8)
+            work = group.broadcast(flat, 0)
+            return InFlight(what, [work], lambda: _back(sent, tensor))
         case AllToAll(into=into, arrived=arrived):
+            tensor = _with_whole_rows(tensor)
             received = torch.empty_like(tensor) if into is None else into
             messages.all_to_all(group, tensor, received, arrived)
         case AllGather(into=into, prepare=prepare):
+            if prepare is None:  # which writes to this very tensor
+                tensor = _with_whole_rows(tensor)
             shape = (size, *tensor.shape)
             received = tensor.new_empty(shape) if into is None else into
             messages.all_gather(group, tensor, received, prepare)
     return InFlight(what, [], lambda: received)
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """Return `tensor`, or a copy of it that a backend can read and write as a whole."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def _back(result: Tensor, tensor: Tensor) -> Tensor:
+    """Return `tensor` with `result` in it, which may be the same."""
+    return tensor if result is tensor else tensor.copy_(result)
+
+
+def _with_whole_rows(tensor: Tensor) -> Tensor:
+    """Return `tensor` with the elements of its last dimension side by side."""
+    whole = tensor.shape[-1] < 2 or tensor.stride(-1) == 1
+    return tensor if whole else tensor.contiguous()
 
 
 def _send_to_neighbours(
