@@ -51,6 +51,9 @@ class BlockMoments:
 
     Attributes:
         averaged: learners send their moments to each other.
+        loaded: the user has loaded this learner's since its last block ended. Where one
+            learner has, nobody knows where all of them began: the block is then to end
+            with k = 0, which makes them equal again.
 
     Args:
         fate: what becomes of the moments at the end of a block.
@@ -66,7 +69,7 @@ class BlockMoments:
         self._tensors = len(learner.slots)
         self._params = learner.params
         self._moments = Moments(learner)
-        self._loaded = False
+        self.loaded = False
         self._begin(bool(learner.optimizer.state))
         learner.optimizer_loaded.append(self._begin_with_loaded)
 
@@ -79,7 +82,7 @@ class BlockMoments:
 
     def _begin_with_loaded(self) -> None:
         """Go on from moments that the user has loaded into the optimizer."""
-        self._loaded = True
+        self.loaded = True
         self._begin(kept=True)
 
     def steps(self) -> list[float]:
@@ -105,11 +108,11 @@ class BlockMoments:
                 yield AllReduceMean(flat)
         self._moments.set_steps(self._carry(flats, steps, tau, k))
         self._steps = self._moments.steps()
-        self._loaded = False
+        self.loaded = False
 
     def begin_late(self) -> dict[str, Tensor]:
         """Return the moments whose average begins."""
-        self._loaded = False
+        self.loaded = False
         return self.flats()
 
     def end_late(
@@ -133,7 +136,7 @@ class BlockMoments:
             k: see `end_block`.
             updates: that its optimizer has made since.
         """
-        if self._loaded:
+        if self.loaded:
             return
         flats = self.flats()
         if self.averaged:
@@ -193,7 +196,12 @@ class BlockMoments:
     def state_dict(self) -> dict[str, Any]:
         """Return what must be remembered inside a block."""
         init = {name: tensor.clone() for name, tensor in self._init.items()}
-        return {"fate": self._fate, "steps": list(self._steps), "init": init}
+        return {
+            "fate": self._fate,
+            "steps": list(self._steps),
+            "init": init,
+            "loaded": self.loaded,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Write back what `state_dict` returned.
@@ -207,8 +215,9 @@ class BlockMoments:
                 "the state was saved with other `moments` or another optimizer; resume "
                 "with the same, or remove the experiment's distopt/ folder to reset it"
             )
-        self._loaded = False
+        self.loaded = False
         self._steps = list(state["steps"])
+        self.loaded = state.get("loaded", False)  # not so by what resumes the optimizer
         init = state["init"].items()
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
 
