@@ -57,8 +57,8 @@ def agree(found: Items, learner: Learner) -> Program:
         other = _other(learner.rank, gathered[:, 1])
         raise InputError(
             f"learner {learner.rank} has {len(found) - 2} parameters and buffers, "
-            f"learner {other} has {int(gathered[other, 1]) - 2}: all learners must train "
-            "the same model"
+            f"learner {other} has {int(gathered[other, 1]) - 2}: all learners must "
+            "train the same model"
         )
     each: Tensor = yield AllGather(torch.tensor(parts))
     place = int((each != each[0]).any(0).nonzero()[0])

@@ -64,6 +64,7 @@ class Learner:
         named, self.slots = lay_out(model, optimizer)
         self.names, self.parameters = list(named), list(named.values())
         self.params = self._pack()
+        self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
         self.gradient_message = self.params.new_empty(0)
         self.used = [False] * len(self.parameters)
@@ -123,15 +124,18 @@ class Learner:
             own_storage(v for v in state.values() if isinstance(v, Tensor))
 
     def check_storage(self) -> None:
-        """Raise RuntimeError if something moved a parameter out of the flat buffer."""
-        base, size = self.params.data_ptr(), self.params.element_size()
-        for index, slot in enumerate(self.slots):
-            here = self.parameters[index].data_ptr()
-            if slot.stop > slot.start and here != base + slot.start * size:
-                raise RuntimeError(
-                    f"{self.where}: parameter {index} of "
-                    f"shape {tuple(slot.shape)} has left the flat buffer (model.to(), "
-                    "or an assignment to .data after attaching?); attach again after it"
+        """Raise InputError if something moved a parameter out of the flat buffer."""
+        if [p.data_ptr() for p in self.parameters] == self._addresses:
+            return
+        for index, parameter in enumerate(self.parameters):
+            slot = self.slots[index]
+            moved = parameter.data_ptr() != self._addresses[index]
+            if moved and slot.stop > slot.start:
+                raise InputError(
+                    f"{self.where}: parameter '{self.names[index]}' of shape "
+                    f"{tuple(slot.shape)} has left the flat buffer (model.to(), or an "
+                    "assignment to .data while the session is open?): leave the "
+                    "session and begin a new one after it"
                 )
 
     def watch_backward(self, done: Callable[[], None]) -> None:

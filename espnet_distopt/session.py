@@ -45,8 +45,8 @@ class Session(Attached):
             have different ones.
 
     While it is open the parameters lie in one buffer: leave it by `with`, or `close`.
-    A parameter that is frozen, unfrozen or added to the optimizer meanwhile, or a state
-    that is loaded into the model, is an InputError of the next step.
+    A parameter that is frozen, unfrozen, moved or added to the optimizer meanwhile, or
+    a state that is loaded into the model, is an InputError of the next step.
     """
 
     def __init__(
@@ -94,9 +94,10 @@ class Session(Attached):
         """Once after each attempted step, also one whose update was skipped.
 
         Raises:
-            InputError: what is trained was changed, or a state loaded; see above.
+            InputError: what is trained was changed or moved, or a state was loaded.
         """
         self._check()
+        self.learner.check_storage()
         self._changes.check_trained(self.algorithm.may_freeze)
         self._changes.count_update()
         self._train(self._step())

@@ -242,12 +242,13 @@ def all_restarted(names: list[str]) -> dict[str, list[list[float]]]:
 
 
 def test_a_restart_is_a_new_run() -> None:
-    names = sorted(ALGORITHMS.keys() - {"adpsgd"})  # its exchanges come when they come
+    names = sorted(ALGORITHMS)
     first, second = launch(2, all_restarted, names)
     for name in names:
         for ends in (first[name], second[name]):
             assert ends[0] == ends[2] == first[name][0], name
-            assert ends[1] == ends[3], name
+            # the exchanges of adpsgd come when they come
+            assert ends[1] == ends[3] or name == "adpsgd", name
 
 
 # Updates
