@@ -190,8 +190,8 @@ class Bmuf(Algorithm):
             late.replace(learner.params, start)
             if self._moments:
                 then = late.message[len(late.message) - len(steps) :].tolist()
-                updates = learner.updates - late.updates
-                self._moments.end_late(late, then, steps, tau, k, updates)
+                since = learner.updates - late.updates
+                self._moments.end_late(late, then, steps, tau, k, since)
         late.taken()
         return everybody_ended
 
@@ -199,15 +199,12 @@ class Bmuf(Algorithm):
         """Return what learners average beside their parameters, and begin a block."""
         steps = self._moments.steps() if self._moments else []
         rates = self._rates.current() if self._rates else []
-        loaded = float(self._moments is not None and self._moments.loaded)
+        loaded = float(bool(self._moments and self._moments.loaded))
         updates = float(learner.updates - self._updates)
         self._block_steps = 0
         self._updates = learner.updates
-        return torch.tensor(
-            [float(ended), updates, loaded, *rates, *steps],
-            dtype=torch.float64,
-            device=learner.params.device,
-        )
+        message = [float(ended), updates, loaded, *rates, *steps]
+        return torch.tensor(message, dtype=torch.float64, device=learner.params.device)
 
     def _read(self, mean: Tensor) -> tuple[bool, float, list[float], list[float]]:
         """Return whether all have ended, mean updates, rates and step counts."""
@@ -241,8 +238,7 @@ class Bmuf(Algorithm):
             torch.add(theta, delta, alpha=self.lookahead, out=m)
         for part, kept in held:
             self.delta[part] = kept
-        loaded = self._some_loaded
-        return 0.0 if loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+        return 0.0 if self._some_loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
     def _take(self, mean: Tensor) -> None:
         """Take `mean` (P,) as it is: init + (mean - init) is not the same bits."""
