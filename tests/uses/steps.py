@@ -3,16 +3,9 @@
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
-from torch.optim.lr_scheduler import (
-    LambdaLR,
-    LRScheduler,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
 from torch.utils.checkpoint import checkpoint
 
-from tests.uses.use import GRADIENTS, ONE_PASS, STEPS, Turn, Use, refused
+from tests.uses.use import GRADIENTS, ONE_PASS, Turn, Use, refused
 
 
 class Accumulation(Use):
@@ -86,58 +79,6 @@ class Clipping(Use):
         nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
         self.optimizer.step()
         turn.stepped()
-
-
-class Scheduled(Use):
-    def __init__(self, rank: int) -> None:
-        super().__init__(rank)
-        self.scheduler = self.schedule()
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-    def schedule(self) -> LRScheduler:
-        return StepLR(self.optimizer, 4, gamma=0.3)
-
-    def step(self, turn: Turn) -> None:
-        super().step(turn)
-        self.scheduler.step()
-
-
-class Steps(Scheduled):
-    title = "scheduler `StepLR`"
-
-
-class OneCycle(Scheduled):
-    title = "scheduler `OneCycleLR`, which changes `beta1` too"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.05)
-
-    def schedule(self) -> LRScheduler:
-        return OneCycleLR(self.optimizer, max_lr=0.05, total_steps=STEPS + 1)
-
-
-class Warmup(Scheduled):
-    title = "scheduler `LambdaLR` (warm-up)"
-
-    def schedule(self) -> LRScheduler:
-        return LambdaLR(self.optimizer, lambda k: min(1.0, (k + 1) / 5))
-
-
-class Plateau(Use):
-    title = "scheduler `ReduceLROnPlateau`"
-    note = "Give it `session.mean(loss)`, so that all learners do the same."
-
-    def __init__(self, rank: int) -> None:
-        super().__init__(rank)
-        self.scheduler = ReduceLROnPlateau(self.optimizer, factor=0.5, patience=0)
-
-    def step(self, turn: Turn) -> None:
-        super().step(turn)
-        if turn.k % 4 == 3:
-            loss = float(turn.k)  # it never falls
-            self.scheduler.step(turn.session.mean(loss) if turn.session else loss)
 
 
 class Sam(Use):
@@ -290,10 +231,6 @@ ROWS: list[type[Use]] = [
     Scaler,
     FusedScaler,
     Clipping,
-    Steps,
-    OneCycle,
-    Warmup,
-    Plateau,
     Sam,
     Surgery,
     Penalty,

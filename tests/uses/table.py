@@ -3,13 +3,14 @@
 python -m tests.uses.table > docs/what_works.md
 """
 
-from tests.uses import models, optimizers, parameters, steps
+from tests.uses import models, optimizers, parameters, schedules, steps
 from tests.uses.use import COLUMNS, Use
 
 SECTIONS: dict[str, list[type[Use]]] = {
     "Parameters and buffers": parameters.ROWS,
     "The step": steps.ROWS,
     "Optimizers": optimizers.ROWS,
+    "Schedulers": schedules.ROWS,
     "Models and sessions": models.ROWS,
 }
 
