@@ -1,7 +1,6 @@
 """A learner: one replica of the model in one flat buffer, and its step counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,21 +8,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.gradients import BackwardWatch, give
+from espnet_distopt.layout import Slot, lay_out
+from espnet_distopt.memory import own_storage
 
-
-@dataclass(frozen=True)
-class Slot:
-    """Where one parameter lies in a flat buffer: elements [start, stop)."""
-
-    start: int
-    stop: int
-    shape: torch.Size
-    group: int
-    """Index of the optimizer's parameter group."""
-
-    def of(self, flat: Tensor) -> Tensor:
-        """Return the view of `flat` (P,) that has the parameter's shape."""
-        return flat[self.start : self.stop].view(self.shape)
+__all__ = ["Learner", "Slot"]
 
 
 class Learner:
@@ -34,6 +23,7 @@ class Learner:
     checkpoints are unaffected); only their storage moves.
 
     Attributes:
+        names: of the trainable parameters, in the model.
         params: (P,) all trainable parameters, P elements.
         grads: (P,) their gradients after a backward pass; None unless `watch_backward`
             was called.
@@ -42,7 +32,10 @@ class Learner:
         samples: samples in the current batch, for weighting; set by the training loop.
         steps: attempted steps. A step skipped because of a non-finite gradient is still
             an attempted one, so that learners never disagree on when a block ends.
-        updates: steps that the optimizer really took.
+        updates: steps that the optimizer really took, and updates that a session has
+            found made by others.
+        stepped: the optimizer has taken or skipped a step, for the session to clear.
+        optimizer_loaded: are called when a state was loaded into the optimizer.
 
     Args:
         model: the module that is trained.
@@ -52,7 +45,8 @@ class Learner:
         per_node: learners on each machine, as the launcher says; None: it does not.
 
     Raises:
-        InputError: no trainable parameter, or more than one dtype or device.
+        InputError: no trainable parameter, or more than one dtype or device; or one
+            shares its memory with another tensor.
     """
 
     def __init__(
@@ -67,37 +61,29 @@ class Learner:
         self.size = size
         self.per_node = per_node
         self.optimizer = optimizer
-        self.parameters: list[nn.Parameter] = []
-        self.slots: list[Slot] = []
-        self._lay_out()
+        named, self.slots = lay_out(model, optimizer)
+        self.names, self.parameters = list(named), list(named.values())
         self.params = self._pack()
+        self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
         self.gradient_message = self.params.new_empty(0)
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
         self.updates = 0
-        self._backward_pass = -1
-        optimizer.register_step_post_hook(self._count_update)
-        _keep_storage(model)
+        self.stepped = False
+        self.optimizer_loaded: list[Callable[[], None]] = []
+        self._watch: BackwardWatch | None = None
+        self._handles = [
+            optimizer.register_step_post_hook(self._count_update),
+            optimizer.register_load_state_dict_post_hook(self._after_load),
+        ]
+        self._recurrent = _keep_storage(model)
 
-    def _lay_out(self) -> None:
-        start = 0
-        for index, group in enumerate(self.optimizer.param_groups):
-            for parameter in group["params"]:
-                if not parameter.requires_grad:
-                    continue
-                stop = start + parameter.numel()
-                self.slots.append(Slot(start, stop, parameter.shape, index))
-                self.parameters.append(parameter)
-                start = stop
-        kinds = {(p.dtype, p.device) for p in self.parameters}
-        if len(kinds) != 1:
-            found = ", ".join(f"{d} on {v}" for d, v in sorted(kinds, key=str))
-            raise InputError(
-                "the optimizer's parameters must be trainable and share one dtype "
-                f"and device; found: {found or 'no trainable parameter'}"
-            )
+    @property
+    def where(self) -> str:
+        """The learner and its step, for messages."""
+        return f"learner {self.rank}, step {self.steps}"
 
     def _pack(self) -> Tensor:
         first = self.parameters[0]
@@ -108,75 +94,66 @@ class Learner:
             parameter.data = view
         return flat
 
-    def _count_update(self, *_: Any) -> None:
-        self.updates += 1
+    def _count_update(self, optimizer: Optimizer, *_: Any) -> None:
+        """Count a step, unless a fused optimizer has found its gradients infinite."""
+        self.stepped = True
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is None or not float(found_inf):
+            self.updates += 1
+
+    def _after_load(self, _: Optimizer) -> None:
+        for call in self.optimizer_loaded:
+            call()
+
+    def release(self) -> None:
+        """End: leave no hook behind, and give each parameter storage of its own.
+
+        With its gradient and the optimizer's state, which may be views as well.
+        """
+        if self._watch is not None:
+            self._watch.remove()
+        for handle in self._handles:
+            handle.remove()
+        for module in self._recurrent:
+            module.__dict__.pop("flatten_parameters", None)
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
+            if parameter.grad is not None:
+                own_storage([parameter.grad])
+            state = self.optimizer.state.get(parameter, {})
+            own_storage(v for v in state.values() if isinstance(v, Tensor))
 
     def check_storage(self) -> None:
-        """Raise RuntimeError if something moved a parameter out of the flat buffer."""
-        base, size = self.params.data_ptr(), self.params.element_size()
-        for index, slot in enumerate(self.slots):
-            here = self.parameters[index].data_ptr()
-            if slot.stop > slot.start and here != base + slot.start * size:
-                raise RuntimeError(
-                    f"learner {self.rank}, step {self.steps}: parameter {index} of "
-                    f"shape {tuple(slot.shape)} has left the flat buffer (model.to(), "
-                    "or an assignment to .data after attaching?); attach again after it"
+        """Raise InputError if something moved a parameter out of the flat buffer."""
+        if [p.data_ptr() for p in self.parameters] == self._addresses:
+            return
+        for index, parameter in enumerate(self.parameters):
+            slot = self.slots[index]
+            moved = parameter.data_ptr() != self._addresses[index]
+            if moved and slot.stop > slot.start:
+                raise InputError(
+                    f"{self.where}: parameter '{self.names[index]}' of shape "
+                    f"{tuple(slot.shape)} has left the flat buffer (model.to(), or an "
+                    "assignment to .data while the session is open?): leave the "
+                    "session and begin a new one after it"
                 )
 
     def watch_backward(self, done: Callable[[], None]) -> None:
         """Gather gradients into `grads` and call `done` when a backward pass ends.
 
-        From then on each parameter's `.grad` is a view into `grads`, so what `done`
-        writes there is what clipping and the optimizer see. A parameter that the pass
-        did not reach has zeros in `grads` and keeps its `.grad`.
+        A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
+        reaches clipping and the optimizer by `use_gradients`.
         """
         tail = 2 + len(self.parameters)
         self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
         self.grads = self.gradient_message[: self.params.numel()]
-        for index, parameter in enumerate(self.parameters):
-            hook = self._gradient_hook(index, done)
-            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-
-    def _gradient_hook(
-        self, index: int, done: Callable[[], None]
-    ) -> Callable[[Tensor], None]:
-        def hook(parameter: Tensor) -> None:
-            assert self.grads is not None
-            # A pass that failed never ended: only its number tells it from the next.
-            current = torch._C._current_graph_task_id()
-            if current != self._backward_pass:
-                self._backward_pass = current
-                self.used = [False] * len(self.parameters)
-                # The end of a whole backward pass has no public hook; DDP uses this.
-                torch.autograd.Variable._execution_engine.queue_callback(
-                    self._backward_end(done)
-                )
-            self.used[index] = True
-            view = self.slots[index].of(self.grads)
-            grad = parameter.grad
-            if grad is not None and grad.data_ptr() != view.data_ptr():
-                view.copy_(grad)
-                parameter.grad = view
-
-        return hook
-
-    def _backward_end(self, done: Callable[[], None]) -> Callable[[], None]:
-        def end() -> None:
-            for used, parameter, slot in zip(
-                self.used, self.parameters, self.slots, strict=True
-            ):
-                if not used and parameter.grad is None and self.grads is not None:
-                    slot.of(self.grads).zero_()
-            done()
-
-        return end
+        self._watch = BackwardWatch(self, done)
 
     def use_gradients(self, used: list[bool]) -> None:
-        """Give every parameter in `used` its view of `grads` as `.grad`."""
+        """Write `grads` into each `.grad`; every parameter in `used` then has one."""
         assert self.grads is not None
-        for use, parameter, slot in zip(used, self.parameters, self.slots, strict=True):
-            if use and parameter.grad is None:
-                parameter.grad = slot.of(self.grads)
+        views = [slot.of(self.grads) for slot in self.slots]
+        give(views, self.parameters, used)
 
     def state_dict(self) -> dict[str, Any]:
         """Return parameters and counts: tensors and numbers only."""
@@ -203,11 +180,17 @@ class Learner:
         self.updates = state["updates"]
 
 
-def _keep_storage(model: nn.Module) -> None:
-    """Stop recurrent modules from moving their weights into a buffer of cuDNN's."""
+def _keep_storage(model: nn.Module) -> list[nn.Module]:
+    """Stop recurrent modules from moving their weights into a buffer of cuDNN's.
+
+    Returns those that are stopped.
+    """
+    stopped: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters = _do_nothing  # type: ignore[method-assign]
+            stopped.append(module)
+    return stopped
 
 
 def _do_nothing() -> None:

@@ -44,15 +44,21 @@ class Moments:
     """Flat buffers of the moments of `learner.optimizer`.
 
     Attributes:
-        decays: moment name -> its decay rate in each group.
         flat: moment name -> (P,) tensor; those of `decays`, current after `adopt`.
     """
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self.decays = moment_decays(learner.optimizer)
+        moment_decays(learner.optimizer)  # refuses those that are not known
         self._counts_steps = isinstance(learner.optimizer, (Adam, AdamW))
         self.flat: dict[str, Tensor] = {}
+
+    @property
+    def decays(self) -> dict[str, list[float]]:
+        """Moment name -> its decay rate in each group now: schedules may change it."""
+        decays = moment_decays(self._learner.optimizer)
+        groups = len(self._learner.optimizer.param_groups)
+        return {**{name: [0.0] * groups for name in self.flat}, **decays}
 
     def adopt(self) -> None:
         """Make the optimizer's state tensors views into `flat`, keeping their values.
@@ -75,6 +81,8 @@ class Moments:
             view, current = slot.of(flat), state.get(name)
             if current is None:
                 view.zero_()
+            elif current.is_sparse:  # as SGD makes it of a sparse gradient
+                view.copy_(current.to_dense())
             elif current.data_ptr() != view.data_ptr():
                 view.copy_(current)
             state[name] = view

@@ -1,7 +1,7 @@
 """A session ties a learner, its algorithm and its driver to a training loop."""
 
+import contextlib
 from collections.abc import Generator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms import build
+from espnet_distopt.attached import Attached
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
 from espnet_distopt.effects import AllReduceMean, Effect, Program
 from espnet_distopt.errors import InputError
-from espnet_distopt.learner import Learner
-from espnet_distopt.untrained import average_statistics, share_untrained
+from espnet_distopt.untrained import average_statistics
 
 
-class Session:
+class Session(Attached):
     """One learner's part in a distributed training run.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
@@ -41,7 +40,13 @@ class Session:
         options: the algorithm's options.
 
     Raises:
-        InputError: unknown algorithm or option, or an impossible number of learners.
+        InputError: unknown algorithm or option, an impossible number of learners, a
+            model or optimizer that cannot be trained so (`refusals`), or learners that
+            have different ones.
+
+    While it is open the parameters lie in one buffer: leave it by `with`, or `close`.
+    A parameter that is frozen, unfrozen, moved or added to the optimizer meanwhile, or
+    a state that is loaded into the model, is an InputError of the next step.
     """
 
     def __init__(
@@ -52,26 +57,9 @@ class Session:
         driver: ProcessGroupDriver | None = None,
         **options: Any,
     ) -> None:
-        self.driver = driver or ProcessGroupDriver()
-        self.name = algorithm
-        self.learner = Learner(
-            model,
-            optimizer,
-            self.driver.rank,
-            self.driver.size,
-            self.driver.per_node,
-        )
-        self.algorithm = build(algorithm, options, self.learner)
-        self._gossiping = False
-        self._own: Tensor | None = None
+        super().__init__(model, optimizer, algorithm, driver, options)
         self._stop_requested = False
         self._stop_at: int | None = None
-        self._epoch_start = 0
-        if self.algorithm.wants_gradients and self.learner.size > 1:
-            self.learner.watch_backward(self._after_backward)
-        self._model = model
-        self._run(share_untrained(model, self.learner))
-        self._run(self.algorithm.start(self.learner))
 
     def __enter__(self) -> Self:
         return self
@@ -83,22 +71,13 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None and self._gossiping:
+            if error is None and self._gossiping and not self._closed:
                 self.finish()
         except BaseException as failure:
             error = failure
             raise
         finally:
-            self.driver.leave(error)
-
-    def _run(self, program: Generator[Effect, Any, Any]) -> Any:
-        return self.driver.run(program)
-
-    def _train(self, program: Program) -> None:
-        self.driver.run(program, in_epoch=True)
-
-    def _after_backward(self) -> None:
-        self._train(self.algorithm.after_backward(self.learner))
+            self.close(error)
 
     def weigh(self, samples: float) -> None:
         """At the start of each batch: how many samples it has (see `allreduce`).
@@ -106,13 +85,23 @@ class Session:
         At the start of an epoch the gossip begins here, if this is called, so that a
         slow learner's neighbours need not wait for its first step; else with that step.
         """
+        self._check()
         self.learner.samples = float(samples)
         if self.algorithm.wants_gossip:
             self._start_gossip()
 
     def step(self) -> None:
-        """Once after each attempted step, also one whose update was skipped."""
+        """Once after each attempted step, also one whose update was skipped.
+
+        Raises:
+            InputError: what is trained was changed or moved, or a state was loaded.
+        """
+        self._check()
+        self.learner.check_storage()
+        self._changes.check_trained(self.algorithm.may_freeze)
+        self._changes.count_update()
         self._train(self._step())
+        self._changes.remember()
         if self.algorithm.wants_gossip:
             self._start_gossip()
             self.driver.published()
@@ -132,10 +121,12 @@ class Session:
         Returns False where another learner has stopped within the epoch meanwhile: this
         one has paused with it, and is to do as after `pause`.
         """
+        self._check()
         paused = self.algorithm.wants_gossip and self._end_gossip()
         algorithm, learner = self.algorithm, self.learner
         self._train(algorithm.pause(learner) if paused else algorithm.finish(learner))
         self.learner.check_storage()
+        self._changes.remember()
         if not paused:
             self._epoch_start = self.learner.steps
         return not paused
@@ -178,12 +169,14 @@ class Session:
             self._end_gossip(pausing=True)
         self._train(self.algorithm.pause(self.learner))
         self.learner.check_storage()
+        self._changes.remember()
 
     def enter_consensus(self) -> float:
         """After `finish`: set the consensus model aside the learner's parameters.
 
         Returns the consensus distance ||x_i - xbar|| / ||xbar||, averaged over them.
         """
+        self._check()
         params = self.learner.params
         own = params.clone()
         self._run(average_statistics(self._model))
@@ -203,8 +196,9 @@ class Session:
         if self._own is not None:
             self.learner.params.copy_(self._own)
             self._own = None
+            self._changes.remember()
 
-    @contextmanager
+    @contextlib.contextmanager
     def consensus(self) -> Generator[float, None, None]:
         """End the epoch; inside, the model's parameters are the consensus model.
 
@@ -254,6 +248,7 @@ class Session:
         self.learner.load_state_dict(state["learner"])
         self._epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
+        self._changes.forget_load()
 
 
 def _one(effect: Effect) -> Generator[Effect, Any, Any]:

@@ -3,14 +3,41 @@
 from torch import Tensor, nn
 
 from espnet_distopt.effects import AllReduceMean, Broadcast, Program
+from espnet_distopt.errors import InputError
 from espnet_distopt.learner import Learner
+from espnet_distopt.memory import distinct, is_dense, overlaps_itself
+
+
+def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
+    """Return buffers and frozen parameters by name; each element once.
+
+    Raises:
+        InputError: one cannot be sent, as it is sparse, or one element is another.
+    """
+    trained = {id(parameter) for parameter in learner.parameters}
+    named = dict(model.named_buffers())
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in trained:
+            named[name] = parameter.detach()
+    for name, tensor in named.items():
+        if not is_dense(tensor):
+            kind = "quantized" if tensor.is_quantized else str(tensor.layout)
+            raise InputError(
+                f"'{name}', which is not trained, is {kind} and cannot be sent to the "
+                "other learners: keep it outside of the model, or make it dense"
+            )
+        named[name] = distinct(tensor)
+        if overlaps_itself(named[name]):
+            raise InputError(
+                f"elements of '{name}', which is not trained, share memory "
+                "(as_strided?): make it of its own elements (tensor.clone())"
+            )
+    return named
 
 
 def not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
     """Return buffers and frozen parameters, which must begin equal everywhere, too."""
-    trained = {id(parameter) for parameter in learner.parameters}
-    frozen = [p.detach() for p in model.parameters() if id(p) not in trained]
-    return [*model.buffers(), *frozen]
+    return list(named_untrained(model, learner).values())
 
 
 def share_untrained(model: nn.Module, learner: Learner) -> Program:

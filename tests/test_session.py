@@ -1,6 +1,7 @@
 """A session of one learner: the loop's point of view."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -122,12 +123,13 @@ def test_wrong_options_are_refused(
         Session(model, Adam(model.parameters()), name, **options)
 
 
-def test_moved_parameters_are_noticed_at_the_end_of_the_epoch() -> None:
+@pytest.mark.parametrize("go_on", [Session.step, Session.finish])
+def test_moved_parameters_are_noticed(go_on: Callable[[Session], Any]) -> None:
     model, optimizer, session = block()
     train(model, optimizer, session, 1)
     model.double()
-    with pytest.raises(RuntimeError, match="left the flat buffer"):
-        session.finish()
+    with pytest.raises(InputError, match=r"step 1: .*'0\.weight' .* left the flat"):
+        go_on(session)
 
 
 def test_metrics_start_again_after_each_call() -> None:

@@ -75,6 +75,7 @@ class Adasum(Algorithm):
     def __init__(self, config: AdasumConfig, learner: Learner) -> None:
         self.config = config
         self.wants_gradients = config.combine == "gradients"
+        self.equal_steps = self.may_freeze = self.wants_gradients
         if self.wants_gradients:
             _check_plain_sgd(learner.optimizer)
             self.shared = learner.params.new_empty(0)

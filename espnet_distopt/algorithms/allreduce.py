@@ -4,7 +4,7 @@
 
 w_i is the number of samples in learner i's batch, so that uneven batches give the
 gradient of the whole batch. All replicas stay equal, bit for bit. Cost: 2n(N-1)/N bytes
-a step for n bytes of parameters. Memory: P elements (the flat gradient).
+a step for n bytes of parameters. Memory: P elements, the message.
 """
 
 from collections.abc import Generator
@@ -28,6 +28,8 @@ class AllReduce(Algorithm):
     """Synchronous SGD with an all-reduce of gradients, the baseline of all others."""
 
     wants_gradients = True
+    equal_steps = True
+    may_freeze = True
 
     def __init__(self, config: AllReduceConfig, learner: Learner) -> None:
         self.config = config

@@ -39,10 +39,15 @@ class Algorithm:
     Attributes:
         wants_gradients: call `after_backward` at the end of each backward pass.
         wants_gossip: run `gossip` beside the training loop.
+        equal_steps: learners of one `lockstep` talk in every step, and unequal numbers
+            of steps are an error.
+        may_freeze: a parameter may be frozen on the way; nothing remembers it.
     """
 
     wants_gradients = False
     wants_gossip = False
+    equal_steps = False
+    may_freeze = False
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:

@@ -8,7 +8,8 @@ are constant inside a block of tau steps, a moment m with decay b is carried alo
 
 where m_0 was the moment at the start of the block; and the optimizer's step count, by
 which Adam corrects the bias of its moments, advances by k. Momentum of SGD is the same
-kind of recursion and is carried along in the same way.
+kind of recursion and is carried along in the same way. A schedule may change the decay:
+what counts for a block is the one in force when it ends.
 """
 
 import math
@@ -50,6 +51,9 @@ class BlockMoments:
 
     Attributes:
         averaged: learners send their moments to each other.
+        loaded: the user has loaded this learner's since its last block ended. Where one
+            learner has, nobody knows where all of them began: the block is then to end
+            with k = 0, which makes them equal again.
 
     Args:
         fate: what becomes of the moments at the end of a block.
@@ -65,10 +69,21 @@ class BlockMoments:
         self._tensors = len(learner.slots)
         self._params = learner.params
         self._moments = Moments(learner)
+        self.loaded = False
+        self._begin(bool(learner.optimizer.state))
+        learner.optimizer_loaded.append(self._begin_with_loaded)
+
+    def _begin(self, kept: bool) -> None:
+        """Begin a block with the moments as they are; without `kept`, they are none."""
         self._steps = self._moments.steps()
         self._init: dict[str, Tensor] = {}
-        if fate == "extrapolate" and learner.optimizer.state:
+        if self._fate == "extrapolate" and kept:
             self._init = {name: flat.clone() for name, flat in self.flats().items()}
+
+    def _begin_with_loaded(self) -> None:
+        """Go on from moments that the user has loaded into the optimizer."""
+        self.loaded = True
+        self._begin(kept=True)
 
     def steps(self) -> list[float]:
         """Return each parameter's step count, for the learners to average."""
@@ -93,6 +108,12 @@ class BlockMoments:
                 yield AllReduceMean(flat)
         self._moments.set_steps(self._carry(flats, steps, tau, k))
         self._steps = self._moments.steps()
+        self.loaded = False
+
+    def begin_late(self) -> dict[str, Tensor]:
+        """Return the moments whose average begins."""
+        self.loaded = False
+        return self.flats()
 
     def end_late(
         self,
@@ -105,6 +126,8 @@ class BlockMoments:
     ) -> None:
         """End a block whose average comes late, see `block_late`.
 
+        Moments that were loaded since stay as they are, until the next one.
+
         Args:
             late: the average.
             then: this learner's step counts when it began.
@@ -113,6 +136,8 @@ class BlockMoments:
             k: see `end_block`.
             updates: that its optimizer has made since.
         """
+        if self.loaded:
+            return
         flats = self.flats()
         if self.averaged:
             averages = dict(zip(flats, late.averages[2:], strict=True))
@@ -122,12 +147,13 @@ class BlockMoments:
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
         runs = self._moments.runs(since or [updates] * self._tensors)
         for name, flat in flats.items():
-            new, old, decays = averages[name], late.moments[name], self._moments.decays
+            new, old = averages[name], late.moments[name]
+            decays = self._moments.decays[name]
             for part, group, j in runs:
                 if j == 0:
                     flat[part] = new[part]
                     continue
-                share, positive = decays[name][group] ** j, name == SQUARES
+                share, positive = decays[group] ** j, name == SQUARES
                 _replace(flat[part], new[part], old[part], share, positive)
         self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
         counts = zip(self._moments.steps(), since, strict=True)
@@ -159,8 +185,9 @@ class BlockMoments:
         for name, flat in flats.items():
             if name not in self._init:  # the optimizer's first block starts from zeros
                 self._init[name] = torch.zeros_like(flat)
+            decays = self._moments.decays[name]
             for part, group, tau in self._moments.runs(taus):
-                decay = self._moments.decays[name][group]
+                decay = decays[group]
                 k = ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
                 floor = decay ** (tau + k) if name == SQUARES else None
@@ -169,7 +196,12 @@ class BlockMoments:
     def state_dict(self) -> dict[str, Any]:
         """Return what must be remembered inside a block."""
         init = {name: tensor.clone() for name, tensor in self._init.items()}
-        return {"fate": self._fate, "steps": list(self._steps), "init": init}
+        return {
+            "fate": self._fate,
+            "steps": list(self._steps),
+            "init": init,
+            "loaded": self.loaded,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Write back what `state_dict` returned.
@@ -183,7 +215,9 @@ class BlockMoments:
                 "the state was saved with other `moments` or another optimizer; resume "
                 "with the same, or remove the experiment's distopt/ folder to reset it"
             )
+        self.loaded = False
         self._steps = list(state["steps"])
+        self.loaded = state.get("loaded", False)  # not so by what resumes the optimizer
         init = state["init"].items()
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
 

@@ -24,7 +24,8 @@ class LearningRates:
 
     def current(self) -> list[float]:
         """Return each group's learning rate, for the learners to average."""
-        return [float(group["lr"]) for group in self._optimizer.param_groups]
+        groups = self._optimizer.param_groups[: len(self._parts)]  # later: all frozen
+        return [float(group["lr"]) for group in groups]
 
     def follow(self, rates: list[float], update: Tensor) -> list[tuple[slice, Tensor]]:
         """Multiply each group's part of `update` (P,) by its rate / its last rate.

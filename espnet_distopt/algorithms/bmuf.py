@@ -109,7 +109,7 @@ class Bmuf(Algorithm):
         # one learner alone has nothing to wait for
         self._delay = config.delay if learner.size > 1 else 0
         self._block_steps = 0
-        self._some_ended = False
+        self._some_ended = self._some_loaded = False
         self._updates = learner.updates
         self._size = learner.size
         self._moments = (
@@ -175,8 +175,8 @@ class Bmuf(Algorithm):
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin to synchronise."""
-        flats = self._moments.flats() if self._moments else {}
         message = self._message(learner, ended)
+        flats = self._moments.begin_late() if self._moments else {}
         yield from self._late.begin(message, learner.params, flats, learner.updates)
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
@@ -189,9 +189,9 @@ class Bmuf(Algorithm):
             k = self._filter(start, tau, rates)
             late.replace(learner.params, start)
             if self._moments:
-                then = late.message[2 + len(rates) :].tolist()
-                updates = learner.updates - late.updates
-                self._moments.end_late(late, then, steps, tau, k, updates)
+                then = late.message[len(late.message) - len(steps) :].tolist()
+                since = learner.updates - late.updates
+                self._moments.end_late(late, then, steps, tau, k, since)
         late.taken()
         return everybody_ended
 
@@ -199,18 +199,17 @@ class Bmuf(Algorithm):
         """Return what learners average beside their parameters, and begin a block."""
         steps = self._moments.steps() if self._moments else []
         rates = self._rates.current() if self._rates else []
+        loaded = float(bool(self._moments and self._moments.loaded))
         updates = float(learner.updates - self._updates)
         self._block_steps = 0
         self._updates = learner.updates
-        return torch.tensor(
-            [float(ended), updates, *rates, *steps],
-            dtype=torch.float64,
-            device=learner.params.device,
-        )
+        message = [float(ended), updates, loaded, *rates, *steps]
+        return torch.tensor(message, dtype=torch.float64, device=learner.params.device)
 
     def _read(self, mean: Tensor) -> tuple[bool, float, list[float], list[float]]:
         """Return whether all have ended, mean updates, rates and step counts."""
-        share_ended, tau, *others = mean.tolist()
+        share_ended, tau, share_loaded, *others = mean.tolist()
+        self._some_loaded = share_loaded > 0
         self._some_ended = 0 < share_ended < 1
         rates = len(self._rates.last) if self._rates else 0
         return share_ended == 1.0, tau, others[:rates], others[rates:]
@@ -218,7 +217,8 @@ class Bmuf(Algorithm):
     def _filter(self, mean: Tensor, tau: float, rates: list[float]) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
-        Returns k, the equivalent minibatches from the mean to the next start point.
+        Returns k, the equivalent minibatches from the mean to the next start point; 0
+        where moments were loaded.
         """
         rule, previous_rho = self.rule, self.rho
         warm = self.blocks * self._period < rule.warmup
@@ -238,7 +238,7 @@ class Bmuf(Algorithm):
             torch.add(theta, delta, alpha=self.lookahead, out=m)
         for part, kept in held:
             self.delta[part] = kept
-        return max(0.0, eta * ahead + (zeta - 1) * tau)
+        return 0.0 if self._some_loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
     def _take(self, mean: Tensor) -> None:
         """Take `mean` (P,) as it is: init + (mean - init) is not the same bits."""

@@ -13,8 +13,8 @@ stable on a curvature of h for lr h < 1 (plain SGD: 2). One learner alone has no
 hide, and trains as without them.
 
 Cost: 2n(N-1)/N bytes a step for n bytes of parameters, beside the computation, and the
-same once more at an epoch's end. Memory of `d1d_grad`: 3P elements (the gradient, its
-message in flight, and the message once more, for a run that is resumed).
+same once more at an epoch's end. Memory of `d1d_grad`: 3P elements (the message, once
+more in flight, and once more for a run that is resumed).
 """
 
 from collections.abc import Generator
@@ -63,6 +63,7 @@ class D1dGrad(Algorithm):
     """
 
     wants_gradients = True
+    equal_steps = True
 
     def __init__(self, config: D1dGradConfig, learner: Learner) -> None:
         self.config = config

@@ -72,6 +72,8 @@ class Dpsgd(Algorithm):
             flight sends, and whether the learner has come to the end of its epoch.
     """
 
+    equal_steps = True
+
     def __init__(self, config: DpsgdConfig, learner: Learner) -> None:
         self.config = config
         self.mixings = 0

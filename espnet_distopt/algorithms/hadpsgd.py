@@ -69,7 +69,7 @@ class Hadpsgd(Adpsgd):
         per_node = _per_node(config, learner)
         self.node = node_ranks(learner.rank, per_node)
         self.leads = learner.rank == self.node[0]
-        self.wants_gradients = per_node > 1
+        self.wants_gradients = self.equal_steps = per_node > 1
         self._leaders = tuple(range(0, learner.size, per_node))
         super().__init__(config, learner)
         follows = len(self._leaders) > 1 and not self.leads

@@ -52,7 +52,8 @@ class Rounded:
         if self._size == 0:
             return
         self.reference.copy_(reference)
-        bits = torch.int64 if self.reference.dtype == torch.float64 else torch.int32
+        width = self.reference.element_size()
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
         digest = int(self.reference.view(bits).sum(dtype=torch.int64)) % 2**32
         self._sent[self._size :] = self._sent.new_tensor(list(digest.to_bytes(CHECKED)))
 

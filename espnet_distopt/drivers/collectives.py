@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -186,20 +185,49 @@ def _begin_in_group(
     tensor, size = effect.tensor, group.size()
     match effect:
         case AllReduceMean():
-            work = group.allreduce([tensor])
-            finish = partial(tensor.div_, size)
-            return InFlight(what, [work], finish, on_gpu=tensor.is_cuda)
+            sent = _contiguous(tensor)
+            work = group.allreduce([sent])
+            return InFlight(
+                what,
+                [work],
+                lambda: _back(sent.div_(size), tensor),
+                on_gpu=tensor.is_cuda,
+            )
         case Broadcast():
-            work = group.broadcast(tensor, 0)
-            return InFlight(what, [work], lambda: tensor, on_gpu=tensor.is_cuda)
+            sent = _contiguous(tensor)
+            # as bytes: no backend knows every type
+            flat = sent.as_strided((sent.numel(),), (1,)).view(torch.uint8)
+            work = group.broadcast(flat, 0)
+            return InFlight(
+                what, [work], lambda: _back(sent, tensor), on_gpu=tensor.is_cuda
+            )
         case AllToAll(into=into, arrived=arrived):
+            tensor = _with_whole_rows(tensor)
             received = torch.empty_like(tensor) if into is None else into
             messages.all_to_all(group, tensor, received, arrived, complete)
         case AllGather(into=into, prepare=prepare):
+            if prepare is None:  # which writes to this very tensor
+                tensor = _with_whole_rows(tensor)
             shape = (size, *tensor.shape)
             received = tensor.new_empty(shape) if into is None else into
             messages.all_gather(group, tensor, received, prepare, complete)
     return InFlight(what, [], lambda: received)
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """Return `tensor`, or a copy of it that a backend can read and write as a whole."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def _back(result: Tensor, tensor: Tensor) -> Tensor:
+    """Return `tensor` with `result` in it, which may be the same."""
+    return tensor if result is tensor else tensor.copy_(result)
+
+
+def _with_whole_rows(tensor: Tensor) -> Tensor:
+    """Return `tensor` with the elements of its last dimension side by side."""
+    whole = tensor.shape[-1] < 2 or tensor.stride(-1) == 1
+    return tensor if whole else tensor.contiguous()
 
 
 def _send_to_neighbours(

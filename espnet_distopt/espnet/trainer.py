@@ -333,7 +333,7 @@ def _leave(options: DistoptOptions, error: BaseException | None) -> None:
     assert options.progress is not None
     options.progress.leave(error)
     if options.session is not None:
-        options.session.driver.leave(error)
+        options.session.close(error)
 
 
 def _length(iterator: Iterable[Batch]) -> int | None:

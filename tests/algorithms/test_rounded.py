@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from lockstep import Gossip, Point, Replica, end, run
 from torch import Tensor
 from torch.optim import SGD
@@ -15,6 +16,8 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.rounded import CHECKED, Rounded
 from espnet_distopt.drivers.simulation import Compute, Simulation
 from espnet_distopt.errors import InputError
+from espnet_distopt.session import Session
+from tests.processes import launch
 
 ELEMENTS = 200
 
@@ -157,3 +160,24 @@ def test_who_exchanges_nothing_keeps_nothing() -> None:
 def test_the_option_is_of_all_that_gossip() -> None:
     found = {n for n, (_, c) in ALGORITHMS.items() if hasattr(c, "exchange")}
     assert found == {n for n, (a, _) in ALGORITHMS.items() if a.wants_gossip}
+
+
+def half_as_wide() -> list[float]:
+    """An odd number of parameters that are bfloat16 themselves."""
+    model = Point([1.0, 2.0, 3.0], torch.bfloat16)
+    optimizer = SGD(model.parameters(), lr=0.25)
+    rank = dist.get_rank()
+    with Session(model, optimizer, "adpsgd", exchange="bfloat16") as session:
+        for _ in range(4):
+            optimizer.zero_grad()
+            (model.x * (1.0 + rank)).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            session.step()
+        with session.consensus():
+            values: list[float] = model.x.tolist()
+    return values
+
+
+def test_parameters_may_be_bfloat16_themselves() -> None:
+    first, second = launch(2, half_as_wide)
+    assert first == second == [-0.5, 0.5, 1.5]  # all of these are exact

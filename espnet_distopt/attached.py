@@ -1,0 +1,143 @@
+"""How a session takes hold of a model and an optimizer, and lets go of them."""
+
+import contextlib
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from espnet_distopt.agreement import agree, items
+from espnet_distopt.algorithms import build
+from espnet_distopt.changes import Changes
+from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.effects import Effect, Program
+from espnet_distopt.errors import InputError
+from espnet_distopt.learner import Learner
+from espnet_distopt.refusals import (
+    check_algorithm,
+    check_model,
+    check_process_group,
+)
+from espnet_distopt.untrained import share_untrained
+
+
+class Attached:
+    """A learner and its algorithm, tied to a model and an optimizer until `close`.
+
+    Args:
+        model, optimizer, algorithm, driver, options: see `session.Session`.
+
+    Raises:
+        InputError: see there. Nothing stays with the model and the optimizer then.
+    """
+
+    learner: Learner
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        algorithm: str,
+        driver: ProcessGroupDriver | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        if driver is None:
+            check_process_group()
+        check_model(model, optimizer)
+        self.driver = driver or ProcessGroupDriver()
+        self.name = algorithm
+        self._options = options
+        self._model = model
+        self._gossiping = False
+        self._own: Tensor | None = None
+        self._epoch_start = 0
+        self._closed = False
+        self._hold = contextlib.ExitStack()
+        try:
+            self._take_hold(optimizer)
+        except BaseException as error:
+            self.close(error)
+            raise
+
+    def _take_hold(self, optimizer: Optimizer) -> None:
+        model, driver = self._model, self.driver
+        self.learner = learner = Learner(
+            model, optimizer, driver.rank, driver.size, driver.per_node
+        )
+        self._hold.callback(learner.release)
+        self.algorithm = build(self.name, self._options, learner)
+        check_algorithm(self.name, self.algorithm, learner, model)
+        found = items(model, learner, self.name, self._options)
+        if learner.size > 1:
+            self._run(agree(found, learner))
+            if self.algorithm.wants_gradients:
+                learner.watch_backward(self._after_backward)
+        self._start()
+        self._changes = Changes(learner, model)
+        self._hold.callback(self._changes.close)
+
+    def _start(self) -> None:
+        """Let every learner begin at learner 0's model."""
+        self._run(share_untrained(self._model, self.learner))
+        self._run(self.algorithm.start(self.learner))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave, as the end of `with` does: nothing stays with model and optimizer.
+
+        Args:
+            error: that ends the training; the other learners are told.
+        """
+        self._closed = True
+        try:
+            self.driver.leave(error)
+        finally:
+            self._hold.close()
+
+    def restart_from_model(self) -> None:
+        """Between epochs: begin anew at learner 0's model, which may have been loaded.
+
+        All learners take part. What the algorithm remembers is that of a new run; what
+        the optimizer remembers stays.
+
+        Raises:
+            InputError: within an epoch, or inside the consensus.
+        """
+        learner = self.learner
+        self._check_open()
+        if self._gossiping or learner.steps != self._epoch_start:
+            raise InputError(
+                f"{learner.where}: restart_from_model is for between epochs: call it "
+                "after finish() or consensus(), or before the first step"
+            )
+        if self._own is not None:
+            raise InputError(
+                f"{learner.where}: the model holds the consensus: leave it before a "
+                "state is loaded and restart_from_model is called"
+            )
+        self._changes.check_same_parameters()
+        learner.check_storage()
+        learner.optimizer_loaded.clear()
+        self.algorithm = build(self.name, self._options, learner)
+        self._start()
+        self._changes.forget_load()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(
+                f"{self.learner.where}: the session was left: begin a new one"
+            )
+
+    def _check(self) -> None:
+        """Raise InputError if the session was left, or the model loaded."""
+        self._check_open()
+        self._changes.check_not_loaded()
+
+    def _run(self, program: Generator[Effect, Any, Any]) -> Any:
+        return self.driver.run(program)
+
+    def _train(self, program: Program) -> None:
+        self.driver.run(program, in_epoch=True)
+
+    def _after_backward(self) -> None:
+        self._train(self.algorithm.after_backward(self.learner))

@@ -1,0 +1,94 @@
+"""Which tensors share memory, and which lie in memory that is not theirs alone.
+
+All answers are exact. The common case, dense tensors that lie apart, costs a comparison
+of bounds; only where bounds overlap is each element looked at.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+
+def share_memory(
+    these: Mapping[str, Tensor], others: Mapping[str, Tensor]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of tensors, one of `these` with any other, that share elements.
+
+    A tensor shares nothing with itself, even if it goes by several names.
+    """
+    rows = [
+        (str(tensor.device), *_bounds(tensor), name, tensor)
+        for name, tensor in {**others, **these}.items()
+        if tensor.numel() > 0
+    ]
+    open_rows: list[tuple[str, int, int, str, Tensor]] = []
+    for row in sorted(rows, key=lambda r: r[:3]):
+        device, start, _, name, tensor = row
+        open_rows = [r for r in open_rows if r[0] == device and r[2] > start]
+        for *_, earlier, first in open_rows:
+            named = earlier in these or name in these
+            if named and first is not tensor and _common(first, tensor):
+                yield earlier, name
+        open_rows.append(row)
+
+
+def overlaps_itself(tensor: Tensor) -> bool:
+    """Return whether two elements of `tensor` lie in one place, as after `expand`."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                break
+            reach += stride * (size - 1)
+    else:
+        return False
+    return tensor.numel() > 0 and len(set(_places(tensor).tolist())) < tensor.numel()
+
+
+def distinct(tensor: Tensor) -> Tensor:
+    """Return the view of `tensor` with each expanded dimension (stride 0) once."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    first = tuple(slice(1 if s == 0 and n > 1 else None) for n, s in sizes)
+    return tensor[first]
+
+
+def on_its_own(tensor: Tensor) -> bool:
+    """Return whether `tensor` has all of its storage to itself."""
+    return tensor.untyped_storage().nbytes() <= tensor.nbytes
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether `tensor` is an ordinary one, whose elements all lie in memory."""
+    special = tensor.is_nested or tensor.is_quantized
+    return tensor.layout == torch.strided and not special
+
+
+def own_storage(tensors: Iterable[Tensor]) -> None:
+    """Give each of `tensors` that is a part of a larger storage one of its own."""
+    for tensor in tensors:
+        if is_dense(tensor) and not on_its_own(tensor):
+            tensor.data = tensor.data.clone()
+
+
+def _bounds(tensor: Tensor) -> tuple[int, int]:
+    """Return the addresses of the first byte, and behind the last one."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in sizes)
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def _common(one: Tensor, other: Tensor) -> bool:
+    """Return whether tensors whose bounds overlap have an element in common."""
+    if one.element_size() != other.element_size():
+        return True
+    return bool(torch.isin(_places(one), _places(other)).any())
+
+
+def _places(tensor: Tensor) -> Tensor:
+    """Return the address of each element."""
+    places = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        places = places[..., None] + torch.arange(size) * stride
+    return places.flatten() * tensor.element_size() + tensor.data_ptr()

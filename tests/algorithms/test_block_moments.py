@@ -1,0 +1,157 @@
+"""Moments that a user loads, schedules that change their decay, skipped updates."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lockstep import Replica, run
+from torch import nn
+from torch.optim import SGD, Adam
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.session import Session
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def descend(replica: Replica, seed: int, steps: int = 4) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        gradient = torch.randn(replica.learner.params.shape, generator=generator)
+        yield from replica.step(gradient.tolist())
+
+
+def replicas(make: Any, **options: Any) -> list[Replica]:
+    options = {"period": 4, "momentum": 0.5, **options}
+    return [Replica.of("bmuf_adam", net(), make, r, 2, **options) for r in (0, 1)]
+
+
+def epoch(found: list[Replica], seed: int, steps: int = 4) -> None:
+    run(*(descend(r, seed + r.learner.rank, steps) for r in found))
+
+
+def trained(make: Any) -> dict[str, Any]:
+    """The state of an optimizer that has made 50 steps."""
+    replica = Replica.of("local_sgd", net(), make, period=100)
+    run(descend(replica, 7, 50))
+    return copy.deepcopy(replica.optimizer.state_dict())
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize(
+    "make", [partial(Adam, lr=0.01), partial(SGD, lr=0.01, momentum=0.9)]
+)
+def test_loaded_moments_are_those_of_a_run_that_begins_with_them(
+    make: Any, delay: int
+) -> None:
+    state = trained(make)
+
+    def begin(parameters: Any) -> Any:
+        optimizer = make(parameters)
+        optimizer.load_state_dict(copy.deepcopy(state))
+        return optimizer
+
+    before, after = replicas(begin, delay=delay), replicas(make, delay=delay)
+    for replica in after:
+        replica.optimizer.load_state_dict(copy.deepcopy(state))
+    for seed in (1, 2):
+        for found in (before, after):
+            epoch(found, seed)
+        for old, new in zip(before, after, strict=True):
+            assert torch.equal(old.learner.params, new.learner.params)
+            for a, b in zip(
+                old.learner.parameters, new.learner.parameters, strict=True
+            ):
+                for key, value in old.optimizer.state[a].items():
+                    assert torch.equal(new.optimizer.state[b][key], value)
+
+
+def test_moments_that_are_loaded_beside_a_late_average_stay() -> None:
+    make = partial(Adam, lr=0.01)
+    state = trained(make)
+    found = replicas(make, delay=2)
+    epoch(found, 1, 5)  # an average is under way
+    for replica in found:
+        replica.optimizer.load_state_dict(copy.deepcopy(state))
+    alone = net()
+    other = make(alone.parameters())
+    other.load_state_dict(copy.deepcopy(state))
+    epoch(found, 2, 1)  # and is taken
+    for replica in found:
+        parameter = replica.learner.parameters[0]
+        steps = replica.optimizer.state[parameter]["step"]
+        assert steps.item() == 51
+        moment = replica.optimizer.state[parameter]["exp_avg_sq"]
+        loaded = other.state[next(alone.parameters())]["exp_avg_sq"]
+        generator = torch.Generator().manual_seed(2 + replica.learner.rank)
+        slot, like = replica.learner.slots[0], replica.learner.params
+        gradient = slot.of(torch.randn(like.shape, generator=generator))
+        torch.testing.assert_close(moment, 0.999 * loaded + 0.001 * gradient.square())
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_the_decays_in_force_when_a_block_ends_count(delay: int) -> None:
+    early = replicas(partial(Adam, lr=0.01, betas=(0.5, 0.9)), delay=delay)
+    late = replicas(partial(Adam, lr=0.01), delay=delay)
+    for replica in late:
+        replica.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
+    for found in (early, late):
+        epoch(found, 1, 12)
+    assert torch.equal(early[0].learner.params, late[0].learner.params)
+
+
+def test_momentum_may_cycle_through_zero() -> None:
+    found = replicas(partial(SGD, lr=0.01, momentum=0.0))
+    for momentum in (0.0, 0.9, 0.0, 0.5):
+        for replica in found:
+            replica.optimizer.param_groups[0]["momentum"] = momentum
+        epoch(found, 1)
+    assert torch.equal(found[0].learner.params, found[1].learner.params)
+    moments = [
+        r.optimizer.state[r.learner.parameters[0]]["momentum_buffer"] for r in found
+    ]
+    assert torch.equal(*moments)
+
+
+def test_a_fused_update_that_was_skipped_is_none() -> None:
+    model = net()
+    optimizer = Adam(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    session = Session(model, optimizer, "bmuf_adam", period=4, momentum=0.5)
+    for step in range(8):
+        optimizer.zero_grad()
+        x = torch.full((2, 3), float("inf") if step == 3 else 1.0)
+        scaler.scale(model[0](x).sum()).backward()  # type: ignore[index, operator]
+        scaler.step(optimizer)
+        scaler.update()
+        session.step()
+    assert session.learner.updates == 7
+    algorithm: Any = session.algorithm
+    assert algorithm.rho == 0.5 * 3 + 4
+
+
+def test_a_sparse_momentum_becomes_a_dense_one() -> None:
+    model = nn.Embedding(4, 2, sparse=True)
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
+    plain = nn.Embedding(4, 2)
+    plain.load_state_dict(model.state_dict())
+    other = SGD(plain.parameters(), lr=0.1, momentum=0.5)
+    session = Session(model, optimizer, "bmuf", period=2, momentum=0.0)
+    for row in (0, 1, 2, 3, 1):
+        for net_, owner in ((model, optimizer), (plain, other)):
+            owner.zero_grad()
+            net_(torch.tensor([row])).sum().backward()
+            owner.step()
+        session.step()
+    torch.testing.assert_close(model.weight, plain.weight)
+
+
+def test_moments_that_are_unknown_are_still_refused() -> None:
+    model = net()
+    with pytest.raises(InputError, match="AMSGrad"):
+        Session(model, Adam(model.parameters(), amsgrad=True), "bmuf_adam")

@@ -1,0 +1,1 @@
+"""What users do with a model, an optimizer and a loop, and which algorithms take it."""

@@ -1,0 +1,59 @@
+"""The columns of the table: the algorithms, each with what a session is given."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.uses.use import GRADIENTS
+
+
+@dataclass(frozen=True)
+class Column:
+    """An algorithm, as two learners run it in the test.
+
+    Attributes:
+        algorithm: its name.
+        options: short blocks, so that a run has several.
+        momentum, block_lr, nesterov: of the block filter, for its oracle.
+        from_start: the consensus is where the next block starts.
+        steps_alone: one learner alone is not the plain loop.
+    """
+
+    algorithm: str
+    options: dict[str, Any] = field(default_factory=dict)
+    momentum: float = 0.0
+    block_lr: float = 1.0
+    nesterov: bool = False
+    from_start: bool = False
+    steps_alone: bool = False
+
+    @property
+    def gradients(self) -> bool:
+        return self.algorithm in GRADIENTS
+
+    def given(self, size: int) -> dict[str, Any]:
+        """Return the options for `size` learners: one alone fills no node of two."""
+        nodes = {"per_node": 1} if "per_node" in self.options and size == 1 else {}
+        return self.options | nodes
+
+    @property
+    def period(self) -> int:
+        period: int = self.options.get("period", 0)
+        return period
+
+
+BLOCK = {"period": 3}
+
+ALL = [
+    Column("allreduce"),
+    Column("hadpsgd", {"per_node": 2}),
+    Column("d1d_grad"),
+    Column("adpsgd"),
+    Column("dpsgd"),
+    Column("d1d_model"),
+    Column("local_sgd", BLOCK),
+    Column("bmuf", BLOCK, momentum=0.5, nesterov=True),
+    Column("bmuf_adam", BLOCK, momentum=0.5, nesterov=True),
+    Column("slowmo", BLOCK, momentum=0.5, steps_alone=True),
+    Column("diloco", BLOCK, 0.9, 0.7, True, from_start=True, steps_alone=True),
+    Column("adasum"),
+]

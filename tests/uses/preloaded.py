@@ -1,0 +1,9 @@
+"""What the fork server imports for the rows; the first compilation takes seconds."""
+
+import torch
+
+from tests.uses import table
+
+__all__ = ["table"]
+
+torch.compile(torch.nn.Linear(1, 1), backend="eager")(torch.ones(1, 1))

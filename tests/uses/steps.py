@@ -1,0 +1,243 @@
+"""Rows about what happens in a step."""
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from tests.uses.use import GRADIENTS, ONE_PASS, Turn, Use, refused
+
+
+class Accumulation(Use):
+    title = "several backward passes an update (gradient accumulation)"
+    note = "`d1d_grad` takes one; `d1d_model` any number."
+    refused = ONE_PASS
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        for number in range(3):
+            turn.backward(self.loss(turn, number) / 3)
+        self.optimizer.step()
+        turn.stepped()
+
+
+class ZerosKept(Use):
+    title = "`zero_grad(set_to_none=False)`"
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad(set_to_none=False)
+        turn.backward(self.loss(turn))
+        self.optimizer.step()
+        turn.stepped()
+
+
+class Autocast(Use):
+    title = "AMP: autocast to bfloat16"
+    rounding = 1e-3
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().loss(turn, number)
+
+
+class Scaler(Use):
+    title = "AMP: `GradScaler`, and a step that one learner skips"
+    note = "Where gradients are averaged, all learners skip it."
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        loss = self.loss(turn)
+        if turn.k == 4 + turn.rank:
+            loss = loss * float("inf")
+        turn.backward(self.scaler.scale(loss))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        turn.stepped()
+
+    def skipped(self, column: str) -> int:
+        return 2 if column in GRADIENTS else 1
+
+
+class FusedScaler(Scaler):
+    title = "`GradScaler` with a fused optimizer, which skips by itself"
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return Adam(model.parameters(), lr=0.01, fused=True)
+
+
+class Clipping(Use):
+    title = "clipping of gradients by norm and by value"
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn))
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.3)
+        nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        turn.stepped()
+
+
+class Sam(Use):
+    title = "SAM, whose base optimizer the session has"
+    note = "Its two backward passes are no matter but to `d1d_grad`."
+    refused = ONE_PASS
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn))
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            norm = torch.stack([p.grad.norm() for p in parameters]).norm()
+            climbs = [0.05 * p.grad / norm for p in parameters]
+            for p, climb in zip(parameters, climbs, strict=True):
+                p.add_(climb)
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn))
+        with torch.no_grad():
+            for p, climb in zip(parameters, climbs, strict=True):
+                p.sub_(climb)
+        self.optimizer.step()
+        turn.stepped()
+
+
+class Surgery(Use):
+    title = "gradients kept across backward passes (gradient surgery)"
+    note = "`.grad` is the user's own until the next backward pass, and after it."
+    refused = ONE_PASS
+
+    def step(self, turn: Turn) -> None:
+        parameters = list(self.model.parameters())
+        kept = []
+        for task in range(2):
+            self.optimizer.zero_grad()
+            turn.backward(self.loss(turn, task))
+            kept.append([p.grad for p in parameters])
+            if task == 0:
+                copies = [p.grad.clone() for p in parameters]
+        for grad, copy in zip(kept[0], copies, strict=True):
+            assert torch.equal(grad, copy), "a kept gradient has changed"
+        for p, a, b in zip(parameters, *kept, strict=True):
+            dot = (a * b).sum()
+            p.grad = a + b - (dot / a.square().sum() * a if dot < 0 else 0)
+        self.optimizer.step()
+        turn.stepped()
+
+
+class Penalty(Use):
+    title = "a second derivative in the loss (gradient penalty)"
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        x, y = turn.batch(number)
+        x.requires_grad_(True)
+        output = self.model(x)
+        (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+        return (output - y).square().mean() + slope.square().mean()
+
+
+class ByData(Use):
+    title = "updates by hand: `p.data -= lr * p.grad`"
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return SGD(model.parameters(), lr=0.05)
+
+    def step(self, turn: Turn) -> None:
+        self.model.zero_grad()
+        turn.backward(self.loss(turn))
+        for p in self.model.parameters():
+            self.update(p)
+        turn.stepped()
+
+    def update(self, p: nn.Parameter) -> None:
+        p.data -= 0.05 * p.grad
+
+    def skipped(self, column: str) -> int:
+        """`d1d_grad` has no gradient at first: an update that leaves no trace."""
+        return int(column == "d1d_grad")
+
+
+class InPlace(ByData):
+    title = "updates by hand: `with torch.no_grad(): p.sub_(lr * p.grad)`"
+
+    def update(self, p: nn.Parameter) -> None:
+        with torch.no_grad():
+            p.sub_(0.05 * p.grad)
+
+    def skipped(self, column: str) -> int:
+        return 0
+
+
+class NewData(ByData):
+    title = "updates by hand: `p.data = p.data - lr * p.grad`"
+    note = "A session needs parameters to stay in their storage: update in place."
+    refused = refused("flat buffer")
+
+    def update(self, p: nn.Parameter) -> None:
+        p.data = p.data - 0.05 * p.grad
+
+
+class InBackward(Use):
+    title = "the optimizer's step in the backward pass (hooks that free `.grad`)"
+    note = "Where gradients are averaged there is then nothing to average."
+    refused = refused("(?i)backward", GRADIENTS)
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(self.update)
+        return SGD(model.parameters(), lr=0.05)
+
+    def update(self, p: Tensor) -> None:
+        with torch.no_grad():
+            p.sub_(0.05 * p.grad)
+        p.grad = None
+
+    def step(self, turn: Turn) -> None:
+        turn.backward(self.loss(turn))
+        turn.stepped()
+
+
+class Checkpointing(Use):
+    title = "activation checkpointing (`use_reentrant=False`)"
+    reentrant = False
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        x, y = turn.batch(number)
+        hidden = x.requires_grad_(True)
+        for layer in self.model.children():
+            hidden = checkpoint(layer, hidden, use_reentrant=self.reentrant)
+        return (hidden - y).square().mean()
+
+
+class Reentrant(Checkpointing):
+    title = "activation checkpointing (`use_reentrant=True`)"
+    note = "Each checkpoint has a backward pass of its own, and `d1d_grad` takes one."
+    refused = ONE_PASS
+    reentrant = True
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn), like=Use.loss(self, turn))
+        self.optimizer.step()
+        turn.stepped()
+
+
+ROWS: list[type[Use]] = [
+    Accumulation,
+    ZerosKept,
+    Autocast,
+    Scaler,
+    FusedScaler,
+    Clipping,
+    Sam,
+    Surgery,
+    Penalty,
+    ByData,
+    InPlace,
+    NewData,
+    InBackward,
+    Checkpointing,
+    Reentrant,
+]

@@ -1,0 +1,57 @@
+"""The table: which rows are right and which are refused; prints the page of it.
+
+python -m tests.uses.table > docs/what_works.md
+"""
+
+from tests.uses import models, optimizers, parameters, schedules, steps
+from tests.uses.use import COLUMNS, Use
+
+SECTIONS: dict[str, list[type[Use]]] = {
+    "Parameters and buffers": parameters.ROWS,
+    "The step": steps.ROWS,
+    "Optimizers": optimizers.ROWS,
+    "Schedulers": schedules.ROWS,
+    "Models and sessions": models.ROWS,
+}
+
+ROWS = [row for rows in SECTIONS.values() for row in rows]
+
+HEAD = """\
+# What works with a session
+
+Things that users do with a model, an optimizer and a loop, and what each algorithm
+makes of them in a [loop of your own](../README.md#in-a-loop-of-your-own):
+
+- **yes**: it works as it does without a session. Two learners have trained so, as two
+  processes; what each of them did, and what became of it, agrees with the algorithm's
+  equations: no update is lost, none is counted twice, and gradients are the mean of all
+  samples. One learner alone gets the bits of the plain loop.
+- **no**: the session refuses it with an `InputError` that says what to do instead. It
+  does not train something else.
+
+`tests/uses` runs each cell; this page is written by
+`python -m tests.uses.table > docs/what_works.md`. `hadpsgd` is here with one node of
+several learners; with one learner a node it is `adpsgd`. `bmuf` and `slowmo` have the
+options that they have by default (`moments: average` and `reset`), and `adasum`
+combines updates, not gradients.
+"""
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    parts = [HEAD]
+    for title, rows in SECTIONS.items():
+        names = " | ".join(f"`{name}`" for name in COLUMNS)
+        head = f"| | {names} | |\n|{'---|' * (len(COLUMNS) + 2)}"
+        lines = "\n".join(map(_line, rows))
+        parts.append(f"## {title}\n\n{head}\n{lines}\n")
+    return "\n".join(parts)
+
+
+def _line(row: type[Use]) -> str:
+    cells = ["no" if name in row.refused else "yes" for name in COLUMNS]
+    return f"| {row.title} | {' | '.join(cells)} | {row.note} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,132 @@
+"""What a row of the table is: a user's training loop, which learners run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from espnet_distopt.session import Session
+
+STEPS = 11
+"""Of a run: three blocks of three steps, and a shorter one."""
+
+GRADIENTS = ("allreduce", "hadpsgd", "d1d_grad")
+MOMENTS = ("bmuf", "bmuf_adam", "slowmo")
+COLUMNS = (
+    *GRADIENTS,
+    "adpsgd",
+    "dpsgd",
+    "d1d_model",
+    "local_sgd",
+    *MOMENTS,
+    "diloco",
+    "adasum",
+)
+
+
+class Turn(Protocol):
+    """What a user's step sees of the run that it is part of.
+
+    Attributes:
+        k: number of the step.
+        rank: of this learner.
+        session: of the first model; None where there is none, in the plain loop.
+    """
+
+    k: int
+    rank: int
+    session: Session | None
+
+    def batch(self, number: int = 0) -> tuple[Tensor, Tensor]:
+        """Return inputs (n, 3) and targets (n, 2) of this learner and this step."""
+
+    def backward(self, loss: Tensor, like: Tensor | None = None) -> None:
+        """Call `loss.backward()`; `like`, or else `loss`, gives what is expected."""
+
+    def stepped(self, pair: int = 0) -> None:
+        """Call the step of a session."""
+
+    def began_anew(self) -> None:
+        """Forget what has been so far: the session has begun anew."""
+
+    def reopen(self) -> None:
+        """End the session, and begin another one."""
+
+
+def refused(text: str, columns: Iterable[str] = COLUMNS) -> dict[str, str]:
+    """Return, for each of `columns`, the pattern of the error's text."""
+    return dict.fromkeys(columns, text)
+
+
+def others(*columns: str) -> Sequence[str]:
+    """Return all columns but `columns`."""
+    return [column for column in COLUMNS if column not in columns]
+
+
+ONE_PASS = refused("one backward pass a step", ["d1d_grad"])
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+class Use:
+    """A row: what a user does. Each run has an instance of its own.
+
+    The models of the learners start from different parameters.
+
+    Attributes:
+        title: of the row.
+        note: what the reader of the page should know.
+        refused: column -> pattern of the error's text. Other columns are right.
+        still: parameters of these names stay where they are.
+        everybody: where it is refused, each learner is told so, and none only hears
+            that another has ended.
+        exact_alone: one learner alone gives the bits of the plain loop.
+        rounding: of parameters of size 1, and over a run; an update is 0.01 or more.
+        pairs: the models, each with its optimizer; each has a session.
+    """
+
+    title: ClassVar[str] = ""
+    note: ClassVar[str] = ""
+    refused: ClassVar[Mapping[str, str]] = {}
+    still: ClassVar[tuple[str, ...]] = ()
+    everybody: ClassVar[bool] = False
+    exact_alone: ClassVar[bool] = True
+    rounding: ClassVar[float] = 2e-5
+
+    def __init__(self, rank: int) -> None:
+        torch.manual_seed(rank)
+        self.rank = rank
+        self.model, self.optimizer = self.build()
+        self.pairs: list[tuple[nn.Module, Optimizer]] = [(self.model, self.optimizer)]
+
+    def build(self) -> tuple[nn.Module, Optimizer]:
+        """Return the model and its optimizer."""
+        model = self.net()
+        return model, self.optimize(model)
+
+    def net(self) -> nn.Module:
+        return net()
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return Adam(model.parameters(), lr=0.01)
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        """Return the loss of the step's batch `number`."""
+        x, y = turn.batch(number)
+        output: Any = self.model(x)
+        return (output - y).square().mean()
+
+    def step(self, turn: Turn) -> None:
+        """Make one step of the loop."""
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn))
+        self.optimizer.step()
+        turn.stepped()
+
+    def skipped(self, column: str) -> int:
+        """Return the updates that a learner's optimizer skips."""
+        return 0
