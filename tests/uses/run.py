@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.drivers import process_group
-from espnet_distopt.drivers.liveness import PeerLostError
 from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.untrained import running_statistics
 from tests.uses.columns import Column
