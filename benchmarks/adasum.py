@@ -10,8 +10,8 @@ between: the sum of orthogonal updates, the mean of parallel ones.
 
 from dataclasses import replace
 
-from experiments.across_learners import Size, compare
-from experiments.training import SINGLES, Training
+from convergence.across_learners import Size, compare
+from convergence.training import SINGLES, Training
 
 BATCH = 4
 FULL = Size(

@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from machines.learners import Place, launch
+from emulated.learners import Place, launch
 from report import write_report
 from torch import Tensor, nn
 
-from espnet_distopt.algorithms.adasum import Adasum, AdasumConfig
-from espnet_distopt.algorithms.adasum_exchange import AdasumExchange
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import AllGather, AllReduceMean, AllToAll, Effect
-from espnet_distopt.learner import Learner
+from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
+from espnet_distopt.algorithms.adasum.exchange import AdasumExchange
+from espnet_distopt.core.effects import AllGather, AllReduceMean, AllToAll, Effect
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
 
 SIZES = (4, 2)
 SEED = 0

@@ -12,10 +12,10 @@ seeds.
 
 from dataclasses import dataclass, replace
 
-from experiments import digits
-from experiments.experiment import Best, best_rates, get_parser, plot, start
-from experiments.sweep import Sweep
-from experiments.training import ABOUT, Training, train
+from convergence import digits
+from convergence.experiment import Best, best_rates, get_parser, plot, start
+from convergence.sweep import Sweep
+from convergence.training import ABOUT, Training, train
 from report import write_report
 
 METHODS = ("allreduce", "adpsgd")

@@ -20,7 +20,7 @@ from espnet2.asr.encoder.rnn_encoder import RNNEncoder
 from report import write_report
 from torch import Tensor
 
-from espnet_distopt.models.padded_rnn import PaddedRNNEncoder
+from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 
 BATCH, FEATURES, BOTTLENECK = 32, 40, 256
 TOLERANCE = 1e-5

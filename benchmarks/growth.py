@@ -17,14 +17,14 @@ from report import write_report
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.simulation import (
+from espnet_distopt.simulation import (
     Compute,
     Link,
     Network,
     Simulation,
     VirtualLearner,
 )
-from espnet_distopt.trials.quadratic import Quadratic
+from espnet_distopt.simulation.study.quadratic import Quadratic
 
 LEARNERS = (2, 4, 8, 16, 32, 64)
 STEPS = 32

@@ -21,7 +21,7 @@ from typing import Any
 import torch.distributed as dist
 from report import write_report
 
-from espnet_distopt.drivers.liveness import BEAT, Liveness
+from espnet_distopt.distributed.liveness import BEAT, Liveness
 
 PROCESSES = 8
 SECONDS = 10.0

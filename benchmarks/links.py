@@ -20,11 +20,11 @@ from statistics import fmean, median
 
 import torch
 import torch.distributed as dist
-from machines.emulated import Emulated
-from machines.learners import LearnersFailedError, Place, launch
-from machines.link_cases import FULL, LEARNERS, QUICK, Case, Size
-from machines.methods import Method, begin
-from machines.namespaces import network
+from emulated.emulated import Emulated
+from emulated.learners import LearnersFailedError, Place, launch
+from emulated.link_cases import FULL, LEARNERS, QUICK, Case, Size
+from emulated.methods import Method, begin
+from emulated.namespaces import network
 from report import write_report
 
 from espnet_distopt.errors import one_line_errors

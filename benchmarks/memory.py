@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from machines.learners import Place, launch
+from emulated.learners import Place, launch
 from report import write_report
 from torch import Tensor, nn
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.session import Session
+from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 
 SEED = 0
 STEPS = 12

@@ -10,8 +10,8 @@ plain averages: block momentum amplifies the wild first steps of a random model.
 
 from dataclasses import replace
 
-from experiments.across_learners import Size, compare
-from experiments.training import SINGLES, Training
+from convergence.across_learners import Size, compare
+from convergence.training import SINGLES, Training
 
 BATCH = 4
 PERIOD = 2

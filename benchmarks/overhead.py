@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.models.padded_rnn import PaddedRNNEncoder
+from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 from espnet_distopt.session import Session
 
 GOAL = 1.02

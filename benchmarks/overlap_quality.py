@@ -10,9 +10,9 @@ samples, and each chooses its rate.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments import single_digits
-from experiments.experiment import Best, best_rates, get_parser, start
-from experiments.training import ABOUT, SINGLES, Training, train
+from convergence import single_digits
+from convergence.experiment import Best, best_rates, get_parser, start
+from convergence.training import ABOUT, SINGLES, Training, train
 from report import write_report
 
 LEARNERS, BATCH, PERIOD = 8, 4, 8

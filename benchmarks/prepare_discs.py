@@ -19,11 +19,11 @@ from pathlib import Path
 
 from report import ROOT, write_report
 
-from espnet_distopt.data.hub5.pem import Span, write_pem
-from espnet_distopt.data.hub5.stm import Reference, write_stm
-from espnet_distopt.data.ldc.conv_tab import write_conv_tab
-from espnet_distopt.data.ldc.ms98 import Segment, write_transcript
-from espnet_distopt.data.mini_swbd.hub5 import STM_HEADER, glm_text
+from espnet_distopt.corpora.hub5.pem import Span, write_pem
+from espnet_distopt.corpora.hub5.stm import Reference, write_stm
+from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
+from espnet_distopt.corpora.ldc.ms98 import Segment, write_transcript
+from espnet_distopt.corpora.mini_swbd.hub5 import STM_HEADER, glm_text
 
 RATE = 8000
 SECONDS = 300

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from report import ROOT, write_report
 
-from espnet_distopt.data.audio.g711 import encode_ulaw
-from espnet_distopt.data.audio.shorten import decode
+from espnet_distopt.corpora.audio.g711 import encode_ulaw
+from espnet_distopt.corpora.audio.shorten import decode
 
 sys.path.insert(0, str(ROOT))
-from tests.data.audio.shorten_encoder import (
+from tests.corpora.audio.shorten_encoder import (
     DIFF1,
     DIFF2,
     LINEAR_LITTLE,
@@ -49,7 +49,7 @@ FORMS = {
 FIRST = """
 import sys, time
 began = time.perf_counter()
-from espnet_distopt.data.audio.shorten import decode
+from espnet_distopt.corpora.audio.shorten import decode
 content = open(sys.argv[1], "rb").read()
 decode(content, "x", coding="pcm", channels=2, samples=int(sys.argv[2]))
 print(time.perf_counter() - began)

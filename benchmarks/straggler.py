@@ -23,10 +23,10 @@ from pathlib import Path
 from statistics import fmean, median
 
 import torch.distributed as dist
-from machines.emulated import Emulated
-from machines.learners import LearnersFailedError, Place, launch
-from machines.methods import Training, begin
-from machines.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
+from emulated.emulated import Emulated
+from emulated.learners import LearnersFailedError, Place, launch
+from emulated.methods import Training, begin
+from emulated.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
 from report import write_report
 
 from espnet_distopt import WorkQueue

@@ -19,14 +19,14 @@ from report import write_report
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.simulation import (
+from espnet_distopt.simulation import (
     Compute,
     Link,
     Network,
     Simulation,
     VirtualLearner,
 )
-from espnet_distopt.trials.quadratic import Quadratic
+from espnet_distopt.simulation.study.quadratic import Quadratic
 
 LEARNERS = 16
 SLOWDOWNS = (1, 2, 10, 100)

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from machines.learners import Place, launch
+from emulated.learners import Place, launch
 from report import write_report
 
 from espnet_distopt import Session, WorkQueue

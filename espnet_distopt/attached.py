@@ -7,19 +7,19 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.agreement import agree, items
 from espnet_distopt.algorithms import build
-from espnet_distopt.changes import Changes
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import Effect, Program
-from espnet_distopt.errors import InputError
-from espnet_distopt.learner import Learner
-from espnet_distopt.refusals import (
+from espnet_distopt.core.agreement import agree, items
+from espnet_distopt.core.changes import Changes
+from espnet_distopt.core.effects import Effect, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.model_buffers import share_untrained
+from espnet_distopt.core.refusals import (
     check_algorithm,
     check_model,
     check_process_group,
 )
-from espnet_distopt.untrained import share_untrained
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import InputError
 
 
 class Attached:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.attached import Attached
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import AllReduceMean, Effect, Program
+from espnet_distopt.core.effects import AllReduceMean, Effect, Program
+from espnet_distopt.core.model_buffers import average_statistics
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
-from espnet_distopt.untrained import average_statistics
 
 
 class Session(Attached):

@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from espnet_distopt.drivers.liveness import Store
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
-from espnet_distopt.effects import Broadcast, Program
+from espnet_distopt.core.effects import Broadcast, Program
+from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.queue_keys import QueueKeys
+from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
 from espnet_distopt.errors import InputError
-from espnet_distopt.queue_keys import QueueKeys
 from espnet_distopt.session import Session
-from espnet_distopt.shares import MOST_ITEMS, Shares
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms import Algorithm, build
-from espnet_distopt.effects import (
+from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.core.effects import (
     AllReduceMean,
     Aside,
     AwaitGossip,
@@ -29,8 +30,7 @@ from espnet_distopt.effects import (
     Retire,
     Wait,
 )
-from espnet_distopt.learner import Learner
-from espnet_distopt.published import Published
+from espnet_distopt.core.learner import Learner
 
 
 class DeadlockError(AssertionError):

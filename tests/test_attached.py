@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
+from espnet_distopt.core.memory import on_its_own
 from espnet_distopt.errors import InputError
-from espnet_distopt.memory import on_its_own
 from espnet_distopt.session import Session
 from tests.processes import launch
 

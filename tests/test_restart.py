@@ -8,8 +8,8 @@ from torch.optim import SGD
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
+from tests.core.test_changes import Net, Open, flat
 from tests.processes import launch
-from tests.test_changes import Net, Open, flat
 
 
 def test_a_restart_is_for_between_epochs() -> None:

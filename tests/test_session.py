@@ -12,7 +12,7 @@ from torch.optim import Adam
 from virtual import STEPS_ALONE
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from tests.processes import launch

@@ -17,7 +17,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import SGD
 
 from espnet_distopt import Session, WorkQueue
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 
 

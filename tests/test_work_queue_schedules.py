@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from virtual_threads import Meeting, VirtualThreads
 
-from espnet_distopt.effects import Broadcast, Program
+from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.work_queue import WorkQueue
 
 MOST = 256

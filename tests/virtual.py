@@ -9,9 +9,9 @@ from torch import nn
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import Algorithm
-from espnet_distopt.drivers.simulation import Simulation, VirtualLearner
-from espnet_distopt.effects import Program
-from espnet_distopt.learner import Learner
+from espnet_distopt.core.effects import Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.simulation import Simulation, VirtualLearner
 
 NEEDED: dict[str, dict[str, Any]] = {"hadpsgd": {"per_node": 2}}
 """Options without which an algorithm does not run on several learners."""

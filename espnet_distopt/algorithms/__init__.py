@@ -3,25 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from espnet_distopt.algorithms.adasum import Adasum, AdasumConfig
-from espnet_distopt.algorithms.adpsgd import Adpsgd, AdpsgdConfig
-from espnet_distopt.algorithms.allreduce import AllReduce, AllReduceConfig
+from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.bmuf import Bmuf, BmufAdamConfig, BmufConfig
-from espnet_distopt.algorithms.d1d import (
+from espnet_distopt.algorithms.block.bmuf import Bmuf, BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.block.diloco import DilocoConfig
+from espnet_distopt.algorithms.block.local_sgd import LocalSgdConfig
+from espnet_distopt.algorithms.block.slowmo import SlowMoConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
+from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
+from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.synchronous.allreduce import AllReduce, AllReduceConfig
+from espnet_distopt.algorithms.synchronous.d1d import (
     D1dGrad,
     D1dGradConfig,
     D1dModel,
     D1dModelConfig,
 )
-from espnet_distopt.algorithms.diloco import DilocoConfig
-from espnet_distopt.algorithms.dpsgd import Dpsgd, DpsgdConfig
-from espnet_distopt.algorithms.hadpsgd import Hadpsgd, HadpsgdConfig
-from espnet_distopt.algorithms.local_sgd import LocalSgdConfig
-from espnet_distopt.algorithms.options import configure
-from espnet_distopt.algorithms.slowmo import SlowMoConfig
+from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-from espnet_distopt.learner import Learner
 
 __all__ = ["ALGORITHMS", "Algorithm", "build", "check", "lookup"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.effects import Broadcast, Effect, Program
-from espnet_distopt.learner import Learner
+from espnet_distopt.core.effects import Broadcast, Effect, Program
+from espnet_distopt.core.learner import Learner
 
 
 class UnequalStepsError(RuntimeError):
@@ -33,8 +33,9 @@ class UnequalStepsError(RuntimeError):
 class Algorithm:
     """Base of all algorithms; one instance serves one learner.
 
-    A program is a generator that yields effects (`espnet_distopt.effects`). Programs do
-    arithmetic on the learner's flat tensors and know nothing of processes or time.
+    A program is a generator that yields effects (`espnet_distopt.core.effects`).
+    Programs do arithmetic on the learner's flat tensors. They know nothing of processes
+    or of time.
 
     Attributes:
         wants_gradients: call `after_backward` at the end of each backward pass.

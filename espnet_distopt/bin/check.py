@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.algorithms import check
-from espnet_distopt.config import read_yaml
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.yaml import read_yaml
 
 
 def get_parser() -> argparse.ArgumentParser:

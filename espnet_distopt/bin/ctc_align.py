@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.data.kaldi.places import read_places
-from espnet_distopt.data.kaldi.tables import read_table
-from espnet_distopt.data.kaldi.tokens import SPACE
+from espnet_distopt.corpora.kaldi.places import read_places
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
 
 
@@ -59,9 +59,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
             raise InputError(f"{needed}: no such file")
 
     # Late: ESPnet is slow to import.
-    from espnet_distopt.data.hub5.ctm import write_ctm
-    from espnet_distopt.espnet.alignment import align
-    from espnet_distopt.espnet.ctc_model import CTCModel
+    from espnet_distopt.corpora.hub5.ctm import write_ctm
+    from espnet_distopt.espnet.alignment.alignment import align
+    from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
     model = CTCModel(args.exp / "config.yaml", args.exp / args.model)
     if args.tokens:

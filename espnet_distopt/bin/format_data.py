@@ -39,9 +39,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Format the directory and print what was kept and dropped."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.audio.cutting import Limits
-    from espnet_distopt.data.audio.formatting import format_data
-    from espnet_distopt.data.audio.speed import parse_factors
+    from espnet_distopt.corpora.audio.cutting import Limits
+    from espnet_distopt.corpora.audio.formatting import format_data
+    from espnet_distopt.corpora.audio.speed import parse_factors
 
     started = time.monotonic()
     limits = Limits(min_seconds=args.min_seconds, max_seconds=args.max_seconds)

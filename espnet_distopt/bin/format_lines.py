@@ -36,7 +36,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Format the directory and print what was kept and what was unfit."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.data.lines.formatting import format_lines
+    from espnet_distopt.corpora.lines.formatting import format_lines
 
     started = time.monotonic()
     formatted = format_lines(

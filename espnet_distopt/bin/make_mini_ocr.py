@@ -42,10 +42,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Make the corpus and print a summary."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.data.lines.sets import summarize
-    from espnet_distopt.data.mini_ocr.corpus import Sizes, make_corpus
-    from espnet_distopt.data.mini_ocr.fonts import added_fonts
-    from espnet_distopt.data.mini_ocr.texts import ALPHABET
+    from espnet_distopt.corpora.lines.sets import summarize
+    from espnet_distopt.corpora.mini_ocr.corpus import Sizes, make_corpus
+    from espnet_distopt.corpora.mini_ocr.fonts import added_fonts
+    from espnet_distopt.corpora.mini_ocr.texts import ALPHABET
 
     started = time.monotonic()
     fonts, lacking = added_fonts(args.fonts, ALPHABET)

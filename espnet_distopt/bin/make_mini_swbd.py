@@ -27,9 +27,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Make the corpus and print a summary."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.data.kaldi.speech_set import summarize
-    from espnet_distopt.data.mini_swbd.corpus import as_sets, make_corpus
-    from espnet_distopt.data.mini_swbd.plan import Sizes
+    from espnet_distopt.corpora.kaldi.speech_set import summarize
+    from espnet_distopt.corpora.mini_swbd.corpus import as_sets, make_corpus
+    from espnet_distopt.corpora.mini_swbd.plan import Sizes
 
     started = time.monotonic()
     progress = Progress("conversations", every=10)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.data.kaldi.tokens import TYPES, make_tokens
+from espnet_distopt.corpora.kaldi.tokens import TYPES, make_tokens
 from espnet_distopt.errors import one_line_errors
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.config import read_yaml
-from espnet_distopt.data.kaldi.tables import read_table, write_table
+from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.yaml import read_yaml
 
 _PROGRESS_SECONDS = 10.0
 
@@ -65,8 +65,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     # Late: torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
-    from espnet_distopt.espnet.ocr_inference import LineRecognizer
-    from espnet_distopt.espnet.ocr_inference_search import Decoding
+    from espnet_distopt.espnet.ocr.inference import LineRecognizer
+    from espnet_distopt.espnet.ocr.search import Decoding
 
     conf = read_yaml(args.config) if args.config else {}
     decoding = configure(Decoding, conf, str(args.config))

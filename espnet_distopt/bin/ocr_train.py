@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
-from espnet_distopt.cluster import environment
+from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 
 # What ESPnet prints while it is imported is no progress of the training.
 with redirect_stdout(sys.stderr):
-    from espnet_distopt.espnet.ocr_task import DistoptOCRTask
+    from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 
 
 def get_parser() -> argparse.ArgumentParser:

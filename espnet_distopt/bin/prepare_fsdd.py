@@ -35,7 +35,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Make the sets and print a table of them."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.fsdd import URL, prepare
+    from espnet_distopt.corpora.fsdd import URL, prepare
 
     if args.fsdd is None:
         raise InputError(

@@ -37,9 +37,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Write the directories and print a summary."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.lines.iam import read_iam
-    from espnet_distopt.data.lines.iam_split import own_lists, read_split
-    from espnet_distopt.data.lines.sets import summarize
+    from espnet_distopt.corpora.lines.iam import read_iam
+    from espnet_distopt.corpora.lines.iam_split import own_lists, read_split
+    from espnet_distopt.corpora.lines.sets import summarize
 
     given = {"train": args.train_ids, "dev": args.dev_ids, "test": args.test_ids}
     if any(given.values()) and not all(given.values()):

@@ -44,8 +44,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if (args.images and args.pages) or (args.writer and args.table):
         raise InputError("--images goes with --table, --writer with --pages")
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.lines.own import read_table_of_lines, write_pages
-    from espnet_distopt.data.lines.sets import summarize
+    from espnet_distopt.corpora.lines.own import read_table_of_lines, write_pages
+    from espnet_distopt.corpora.lines.sets import summarize
 
     if args.table:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)

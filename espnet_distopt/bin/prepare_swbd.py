@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from espnet_distopt.errors import InputError, one_line_errors
 
 if TYPE_CHECKING:
-    from espnet_distopt.data.kaldi.speech_set import SpeechSet
-    from espnet_distopt.data.ldc.evaluation import Evaluation
+    from espnet_distopt.corpora.kaldi.speech_set import SpeechSet
+    from espnet_distopt.corpora.ldc.evaluation import Evaluation
 
 _PUBLISHED = (
     "for comparison, Kaldi and ESPnet have of the full discs: train_nodup 286 h, "
@@ -72,7 +72,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     _check(args)
     # Late, so that --help doesn't wait for numpy.
-    from espnet_distopt.data.kaldi.speech_set import summarize
+    from espnet_distopt.corpora.kaldi.speech_set import summarize
 
     training = _training_sets(args)
     evaluations = _evaluations(args)
@@ -93,9 +93,9 @@ def _check(args: argparse.Namespace) -> None:
 
 def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
     """train_nodup and train_dev, and with Fisher train_fisher and train_all."""
-    from espnet_distopt.data.ldc.conv_tab import read_conv_tab
-    from espnet_distopt.data.ldc.fisher import read_fisher
-    from espnet_distopt.data.ldc.swbd import cap_duplicates, read_swb1, split_dev
+    from espnet_distopt.corpora.ldc.conv_tab import read_conv_tab
+    from espnet_distopt.corpora.ldc.fisher import read_fisher
+    from espnet_distopt.corpora.ldc.swbd import cap_duplicates, read_swb1, split_dev
 
     # First: it is small, and a mistake in it shows before minutes of reading.
     speakers = None if args.conv_tab is None else read_conv_tab(args.conv_tab)
@@ -122,8 +122,8 @@ def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
 
 
 def _evaluations(args: argparse.Namespace) -> list["Evaluation"]:
-    from espnet_distopt.data.ldc.eval2000 import read_eval2000
-    from espnet_distopt.data.ldc.rt03 import read_rt03
+    from espnet_distopt.corpora.ldc.eval2000 import read_eval2000
+    from espnet_distopt.corpora.ldc.rt03 import read_rt03
 
     _say(f"reading {args.eval2000_speech} and {args.eval2000_text}")
     discs = args.eval2000_speech, args.eval2000_text
@@ -138,8 +138,8 @@ def _write(
     out: Path, training: Sequence["SpeechSet"], evaluations: Sequence["Evaluation"]
 ) -> None:
     """Write every set, or none if one of them can't be written."""
-    from espnet_distopt.data.files.whole_directory import whole_directory
-    from espnet_distopt.data.kaldi.speech_set import to_data_dir
+    from espnet_distopt.corpora.kaldi.speech_set import to_data_dir
+    from espnet_distopt.files.whole_directory import whole_directory
 
     with ExitStack() as whole:
 

@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.data.hub5.ctm import read_ctm
-from espnet_distopt.data.hub5.glm import check_glm
+from espnet_distopt.corpora.hub5.ctm import read_ctm
+from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.scoring.halves import parse_halves
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr

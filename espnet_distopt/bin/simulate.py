@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from espnet_distopt.errors import InputError, one_line_errors
 
 if TYPE_CHECKING:
-    from espnet_distopt.trials.outcome import Method, Outcome, Point
-    from espnet_distopt.trials.trial import Trial
+    from espnet_distopt.simulation.study.outcome import Method, Outcome, Point
+    from espnet_distopt.simulation.study.trial import Trial
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -149,8 +149,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command."""
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for torch.
-    from espnet_distopt.trials.arguments import methods_of, trial_of
-    from espnet_distopt.trials.report import report
+    from espnet_distopt.bin.simulate_arguments import methods_of, trial_of
+    from espnet_distopt.simulation.study.report import report
 
     methods, trial = methods_of(args), trial_of(args)
     sizes = dict.fromkeys(args.learners)
@@ -185,7 +185,7 @@ def _new_results(out: Path | None) -> AbstractContextManager[Path | None]:
     """Give the directory that becomes `out` if all goes well."""
     if out is None:
         return nullcontext()
-    from espnet_distopt.data.files.whole_directory import whole_directory
+    from espnet_distopt.files.whole_directory import whole_directory
 
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError("--out needs matplotlib: pip install matplotlib")
@@ -197,7 +197,7 @@ def _write(
 ) -> None:
     import torch
 
-    from espnet_distopt.trials.plots import plot
+    from espnet_distopt.simulation.study.plots import plot
 
     results = {
         "simulated": True,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.watching.experiment import Experiment
-from espnet_distopt.watching.report import report
-from espnet_distopt.watching.table import table
+from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.monitoring.report import report
+from espnet_distopt.monitoring.table import table
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -93,7 +93,7 @@ def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bo
 
 def _plot(experiments: Sequence[Experiment], picture: Path) -> None:
     try:
-        from espnet_distopt.watching.plots import plot
+        from espnet_distopt.monitoring.plots import plot
     except ModuleNotFoundError as error:
         raise InputError(f"--plot needs {error.name}: pip install matplotlib") from None
     try:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_distopt.data.kaldi.matrix_arks import read_matrix
-from espnet_distopt.data.kaldi.tables import read_table
-from espnet_distopt.data.lines.images import Gray, read_image
+from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.lines.images import Gray, read_image
 from espnet_distopt.errors import InputError
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from espnet_distopt.data.lines.images import Gray
-from espnet_distopt.data.mini_ocr.fonts import known_fonts
+from espnet_distopt.corpora.lines.images import Gray
+from espnet_distopt.corpora.mini_ocr.fonts import known_fonts
 from espnet_distopt.scoring.error_sheet import Column, Sheet, WrongLine
 
 WIDTH = 1000

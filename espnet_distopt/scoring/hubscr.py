@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_distopt.data.hub5.ctm import write_ctm
+from espnet_distopt.corpora.hub5.ctm import write_ctm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_distopt.data.hub5.ctm import Word, write_ctm
+from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.normalized import label
 from espnet_distopt.scoring.result import Result

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_distopt.data.hub5.ctm import Word
-from espnet_distopt.data.hub5.marks import IGNORED
-from espnet_distopt.data.hub5.stm import Reference, read_stm
+from espnet_distopt.corpora.hub5.ctm import Word
+from espnet_distopt.corpora.hub5.marks import IGNORED
+from espnet_distopt.corpora.hub5.stm import Reference, read_stm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.spoken_words import is_scored, with_periods
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from espnet_distopt.algorithms.adpsgd import AdpsgdConfig
-from espnet_distopt.algorithms.allreduce import AllReduceConfig
-from espnet_distopt.algorithms.bmuf import BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.block.bmuf import BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.gossip.adpsgd import AdpsgdConfig
 from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.synchronous.allreduce import AllReduceConfig
 from espnet_distopt.errors import InputError
 
 WRONG: list[tuple[type, dict[str, Any], str]] = [

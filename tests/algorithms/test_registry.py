@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS, build, check
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-from espnet_distopt.learner import Learner
 
 WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("bmuff", {}, 2, "unknown algorithm 'bmuff'; there are: adasum, adpsgd, allreduce"),

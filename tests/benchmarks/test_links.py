@@ -2,9 +2,9 @@
 
 import links
 import pytest
-from machines.learners import Place, launch
-from machines.link_cases import FULL, LEARNERS, Case, Size
-from machines.methods import PEERS, Method
+from emulated.learners import Place, launch
+from emulated.link_cases import FULL, LEARNERS, Case, Size
+from emulated.methods import PEERS, Method
 
 from espnet_distopt.algorithms import check
 

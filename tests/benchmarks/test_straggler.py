@@ -2,9 +2,9 @@
 
 import pytest
 import straggler
-from machines.learners import LearnersFailedError, Place, launch
-from machines.methods import Method
-from machines.straggler_runs import LEARNERS, Run, runs
+from emulated.learners import LearnersFailedError, Place, launch
+from emulated.methods import Method
+from emulated.straggler_runs import LEARNERS, Run, runs
 
 
 def test_a_queue_deals_out_every_step_once() -> None:

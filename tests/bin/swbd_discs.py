@@ -5,17 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_distopt.data.audio.sphere import write_sphere
-from espnet_distopt.data.hub5.pem import Span, write_pem
-from espnet_distopt.data.hub5.stm import Reference, write_stm
-from espnet_distopt.data.ldc.conv_tab import write_conv_tab
-from espnet_distopt.data.ldc.ms98 import (
+from espnet_distopt.corpora.audio.sphere import write_sphere
+from espnet_distopt.corpora.hub5.pem import Span, write_pem
+from espnet_distopt.corpora.hub5.stm import Reference, write_stm
+from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
+from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
     Segment,
     write_dictionary,
     write_transcript,
 )
-from espnet_distopt.data.mini_swbd.hub5 import STM_HEADER, glm_text
+from espnet_distopt.corpora.mini_swbd.hub5 import STM_HEADER, glm_text
 
 SECONDS = 10
 TEXTS = ["hello this is IBM", "uh-huh [laughter]", "[noise]", "th[at]- that's right"]

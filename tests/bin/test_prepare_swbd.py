@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import prepare_swbd
-from espnet_distopt.data.kaldi.directory import DataDir
+from espnet_distopt.corpora.kaldi.directory import DataDir
 from tests.bin.swbd_discs import FE, FSH, audio, write_discs
 from tests.refusal import error_of
 

@@ -14,9 +14,9 @@ from espnet2.tasks.lm import LMTask
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.bin import check
 from espnet_distopt.cluster.settings import read_settings
-from espnet_distopt.espnet.ocr_inference_search import Decoding
-from espnet_distopt.espnet.ocr_task import DistoptOCRTask
-from espnet_distopt.espnet.tasks import DistoptASRTask
+from espnet_distopt.espnet.ocr.search import Decoding
+from espnet_distopt.espnet.ocr.task import DistoptOCRTask
+from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(

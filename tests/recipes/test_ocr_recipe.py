@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from espnet_distopt.data.kaldi.tables import read_table
-from espnet_distopt.data.lines.iam import image_of
-from tests.data.lines.line_files import save
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.lines.iam import image_of
+from tests.corpora.lines.line_files import save
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 MINI, IAM = (ROOT / "egs" / name / "ocr1" for name in ("mini_ocr", "iam"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from espnet_distopt.data.kaldi.matrix_arks import MatrixArkWriter
-from espnet_distopt.data.kaldi.tables import write_table
+from espnet_distopt.corpora.kaldi.matrix_arks import MatrixArkWriter
+from espnet_distopt.corpora.kaldi.tables import write_table
 
 REF = {
     "ann-known-1": "the quick brown fox",

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from espnet_distopt.bin.error_sheet import main
-from espnet_distopt.data.kaldi.tables import write_table
+from espnet_distopt.corpora.kaldi.tables import write_table
 from espnet_distopt.scoring.error_sheet import align, worst_lines
 from espnet_distopt.scoring.error_sheet_picture import WIDTH, fit
 from tests.scoring.line_sets import HYP, REF, dump

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from espnet_distopt.bin.score_lines import main
 from espnet_distopt.bin.wer_report import main as report
-from espnet_distopt.data.kaldi.tables import write_table
+from espnet_distopt.corpora.kaldi.tables import write_table
 from espnet_distopt.scoring.characters import JiwerCharacters, score_lines
 from espnet_distopt.scoring.result import Result
 from tests.scoring.line_sets import HYP, REF

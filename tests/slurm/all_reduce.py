@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from espnet_distopt.cluster import environment
+from espnet_distopt.distributed import slurm_step as environment
 
 environment.apply()
 total = None

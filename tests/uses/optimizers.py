@@ -18,7 +18,7 @@ from torch.optim import (
     Rprop,
 )
 
-from espnet_distopt.lamb import Lamb
+from espnet_distopt.optimizers.lamb import Lamb
 from tests.uses.use import GRADIENTS, MOMENTS, ONE_PASS, Turn, Use, refused
 
 LOCAL = "`moments: local` (`bmuf`, `slowmo`) leaves its state alone."
@@ -109,7 +109,7 @@ class TheRMSprop(Use):
 
 
 class TheLamb(Use):
-    title = "LAMB (`espnet_distopt.lamb`)"
+    title = "LAMB (`espnet_distopt.optimizers.lamb`)"
     note = LOCAL
     refused = unknown("Lamb")
 

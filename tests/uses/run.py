@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.drivers import process_group
-from espnet_distopt.drivers.process_group import ProcessGroupDriver
+from espnet_distopt.core.model_buffers import running_statistics
+from espnet_distopt.distributed import process_group
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
-from espnet_distopt.untrained import running_statistics
 from tests.uses.columns import Column
 from tests.uses.use import STEPS, Turn, Use
 

@@ -1,0 +1,138 @@
+"""One training of virtual learners: a cell of the experiments."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from convergence import digits, single_digits
+from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.simulation.study.problem import Problem
+
+WARM_UP = 0.2
+DROP = (0.6, 0.1)
+CLIP = 5.0
+ABOUT = (
+    f"Gradients clipped to norm {CLIP:g} before each optimizer's step; learning rate: "
+    f"linear warm-up over {WARM_UP:.0%} of the steps, {DROP[1]:g} of it after "
+    f"{DROP[0]:.0%}"
+)
+_RULES = f"{WARM_UP} {DROP} {CLIP}"
+PAIRS = f"{digits.KIND} {digits.MODEL} {_RULES}"
+SINGLES = f"{single_digits.KEY} {_RULES}"
+_PROBLEMS: dict[str, Callable[[int], Problem]] = {
+    PAIRS: digits.problem,
+    SINGLES: single_digits.problem,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training to run: `samples` by `learners`, `batch` of each in a step.
+
+    Attributes:
+        options: of the algorithm, name and value.
+        optim: sgd (momentum 0.9) or adam.
+        problem: PAIRS or SINGLES; all that results depend on besides, so that a change
+            makes another cell.
+    """
+
+    algorithm: str
+    learners: int
+    batch: int
+    samples: int
+    lr: float
+    seed: int
+    optim: str = "sgd"
+    options: tuple[tuple[str, Any], ...] = ()
+    problem: str = PAIRS
+
+    def __str__(self) -> str:
+        options = "".join(f", {name} {value}" for name, value in self.options)
+        return (
+            f"{self.algorithm}{options}, {self.learners} x {self.batch}, "
+            f"{self.optim} {self.lr:.3g}, seed {self.seed}"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Steps of a learner."""
+        return self.samples // (self.learners * self.batch)
+
+
+def train(cell: Training) -> dict[str, float | None]:
+    """Return the held-out loss at the end, None where the training diverged.
+
+    Also the loss in training over the last tenth of the steps, the consensus distance
+    ||x_i - mean|| / ||mean|| over the learners at the end, and seconds on a core.
+    """
+    began = time.process_time()
+    problem = _PROBLEMS[cell.problem](cell.seed)
+    problem.batch_size = cell.batch
+    learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
+    compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
+    simulation = Simulation(learners, compute, seed=cell.seed)
+    held_out = trained = distance = None
+    try:
+        simulation.start()
+        simulation.epoch(cell.steps)
+        model, _ = problem.replica(0, 1)
+        mean = simulation.consensus()
+        distance = sum(float((v.learner.params - mean).norm()) for v in learners)
+        distance /= cell.learners * float(mean.norm())
+        nn.utils.vector_to_parameters(mean, model.parameters())
+        held_out = _finite(problem.held_out_loss(model))
+        last = [s.loss for s in simulation.record if s.step > 0.9 * cell.steps]
+        trained = sum(last) / len(last)
+    except FloatingPointError:
+        pass
+    return {
+        "held_out": held_out,
+        "trained": trained,
+        "distance": distance,
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
+    model, gradient = problem.replica(rank, cell.learners)
+    parameters = list(model.parameters())
+    optimizer: Optimizer = (
+        SGD(parameters, cell.lr, momentum=0.9)
+        if cell.optim == "sgd"
+        else Adam(parameters, cell.lr)
+    )
+    optimizer.register_step_pre_hook(lambda *_: _clip(parameters))
+    schedule = LambdaLR(optimizer, lambda step: _factor(step / cell.steps))
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return VirtualLearner(
+        model,
+        optimizer,
+        lambda step: _finite(gradient(step)),
+        cell.algorithm,
+        rank,
+        cell.learners,
+        **dict(cell.options),
+    )
+
+
+def _clip(parameters: list[nn.Parameter]) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+
+
+def _factor(done: float) -> float:
+    """Return the factor of the learning rate when this share of the steps is done."""
+    after, drop = DROP
+    return min(1.0, (done + 0.01) / WARM_UP) * (drop if done >= after else 1.0)
+
+
+def _finite(loss: float) -> float:
+    if not math.isfinite(loss):
+        raise FloatingPointError
+    return loss

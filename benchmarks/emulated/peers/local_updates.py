@@ -1,0 +1,63 @@
+"""hivemind's Optimizer with local updates: states averaged in the background.
+
+It averages when all learners together have made `period` steps for each of them,
+however many each has made: so a slow learner slows nobody. Learners find each other
+through a distributed hash table.
+"""
+
+import multiprocessing
+import socket
+from typing import Any
+
+import hivemind
+import torch.distributed as dist
+
+from emulated.emulated import Emulated
+from emulated.methods import Method, Training, plain
+
+
+def begin(method: Method, model: Emulated) -> Training:
+    """Learner 0 is whom the others meet first."""
+    multiprocessing.set_start_method("fork", force=True)  # it can do no other
+    rank, size = dist.get_rank(), dist.get_world_size()
+    meeting: list[Any] = [None]
+    if rank == 0:
+        table = _table([])
+        meeting = [[str(address) for address in table.get_visible_maddrs()]]
+    dist.broadcast_object_list(meeting)
+    if rank != 0:
+        table = _table(meeting[0])
+    optimizer = hivemind.Optimizer(
+        dht=table,
+        run_id="benchmark",
+        params=list(model.parameters()),
+        optimizer=method.optimizer,
+        batch_size_per_step=1,
+        target_batch_size=method.options["period"] * size,
+        use_local_updates=True,
+        matchmaking_time=3.0,  # what its documentation says for small local runs
+        averaging_timeout=120.0,
+    )
+    dist.barrier()
+
+    def finish() -> None:
+        dist.barrier()
+        optimizer.shutdown()
+        table.shutdown()
+
+    step = plain(model, optimizer)
+    return Training(step, finish, lambda: float(optimizer.local_epoch))
+
+
+def _table(others: list[str]) -> Any:
+    address = f"/ip4/{_own_address()}/tcp/0"
+    return hivemind.DHT(host_maddrs=[address], initial_peers=others, start=True)
+
+
+def _own_address() -> str:
+    """Return this learner's address on the network of the rendezvous store."""
+    store = dist.distributed_c10d._get_default_store().underlying_store
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((store.host, 9))
+        address: str = probe.getsockname()[0]
+        return address

@@ -1,0 +1,1 @@
+"""Adasum: updates are added where they are orthogonal and averaged where parallel."""

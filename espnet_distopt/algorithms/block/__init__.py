@@ -1,0 +1,1 @@
+"""Algorithms whose learners take blocks of local steps between two averages."""

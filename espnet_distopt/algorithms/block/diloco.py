@@ -1,0 +1,45 @@
+"""DiLoCo: an outer optimizer over many local steps (Douillard et al. 2023, 2311.08105).
+
+The outer gradient is theta_init - mean_i theta_i, the outer optimizer is SGD with
+Nesterov momentum as PyTorch has it. That is the filter of `bmuf` (NBM): what the outer
+optimizer holds, what blocks start from and what is evaluated is one model, the
+look-ahead theta_init. Learners keep their own moments.
+
+    paper              here
+    H                  `period`
+    outer momentum     `momentum`
+    outer lr           `block_lr`
+"""
+
+from dataclasses import dataclass
+
+from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class DilocoConfig(BlockConfig):
+    """Options of `diloco`.
+
+    Attributes:
+        period: steps in a block.
+        delay: steps of the next block that hide the average, see `block_late`.
+        momentum: of the outer optimizer.
+        block_lr: learning rate of the outer optimizer.
+        warmup: steps before the outer optimizer sets in; until then blocks are plain
+            averages, see `bmuf`.
+    """
+
+    period: int = 500
+    momentum: float = 0.9
+    block_lr: float = 0.7
+    warmup: int = 0
+
+    def rule(self, size: int) -> BlockRule:
+        """Nesterov block momentum, evaluated at the look-ahead."""
+        return BlockRule(
+            momentum=self.momentum,
+            block_lr=self.block_lr,
+            nesterov=True,
+            warmup=self.warmup,
+            evaluates_start=True,
+        )

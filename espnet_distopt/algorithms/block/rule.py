@@ -1,0 +1,81 @@
+"""What happens at the end of a block of local steps: the numbers that tell apart
+BMUF, Local SGD, SlowMo and DiLoCo, which are one algorithm (see `bmuf`).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from espnet_distopt.algorithms.block.moments import Fate
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRule:
+    """How the mean of a block becomes the start of the next one.
+
+    Attributes:
+        momentum: block momentum (eta).
+        block_lr: block learning rate (zeta).
+        nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
+        warmup: steps until which blocks are plain averages.
+        follows_lr: the filtered update grows and shrinks with the learning rate; not
+            with nesterov.
+        evaluates_start: the model to evaluate is the start of the next block.
+        moments: what becomes of the optimizer's moments.
+
+    Raises:
+        InputError: a number out of range.
+    """
+
+    momentum: float
+    block_lr: float = 1.0
+    nesterov: bool = False
+    warmup: int = 0
+    follows_lr: bool = False
+    evaluates_start: bool = False
+    moments: Literal[Fate, "local"] = "local"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be in [0, 1), not {self.momentum}")
+        if self.warmup < 0:
+            raise InputError(f"warmup must be >= 0, not {self.warmup}")
+        if not 0 < self.block_lr < math.inf:
+            raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
+
+    @property
+    def filters(self) -> bool:
+        """Whether the next block ever starts elsewhere than at the mean of this one."""
+        return self.momentum > 0 or self.block_lr != 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig:
+    """Options of every algorithm of the family.
+
+    Attributes:
+        period: steps in a block (tau).
+        delay: steps of the next block that the average of a block may take, see
+            `block_late`; 0: learners wait for it.
+
+    Raises:
+        InputError: a number out of range.
+    """
+
+    period: int = 8
+    delay: int = 0
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise InputError(f"period must be >= 1, not {self.period}")
+        if not 0 <= self.delay < self.period:
+            raise InputError(
+                f"delay must be in [0, period), that is at most {self.period - 1}, not "
+                f"{self.delay}"
+            )
+        self.rule(size=1)  # checks its own numbers
+
+    def rule(self, size: int) -> BlockRule:
+        """Return the rule for `size` learners."""
+        raise NotImplementedError

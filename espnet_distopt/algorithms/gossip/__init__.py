@@ -1,0 +1,1 @@
+"""Algorithms whose learners average in pairs, beside the training."""

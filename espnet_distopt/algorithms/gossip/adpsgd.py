@@ -1,0 +1,247 @@
+"""Asynchronous decentralised SGD (AD-PSGD; Lian et al. 2018, arXiv 1710.06952).
+
+Each learner trains on its own replica; beside the training loop, pairs of neighbours
+average their replicas, each pair on its own, with no barrier anywhere:
+
+    X_{k+1} = X_k W_k - lr g_i(X_{k-tau_k}) e_i^T        (section 3, eq. 2 and 3)
+
+    paper                 here
+    X (columns x^i)       `learner.params`, one a learner
+    W_k (1/2, 1/2)        one `Exchange` between an active and a passive learner
+    tau_k                 staleness, `Published.staleness`
+    active / passive      even / odd ranks: actives initiate, passives only answer, so
+                          no cycle of waits can form
+
+The pair average is applied in delta form, x_a += (s_p - s_a) / 2, where s are the sent
+copies: optimizer steps taken during an exchange are never lost, and the mean over all
+learners is conserved. Optimizers keep their own moments; only parameters are averaged.
+
+Neighbours are those on a ring, or, with `topology: random`, all learners of the other
+colour (randomized mixing, as in Zhang et al. 2020, arXiv 2002.01119): a ring mixes the
+slower the longer it is, random pairs hardly so. An odd ring is left open between its
+two ends, as both are active. Any number of learners will do.
+
+A learner whose steps have gone on during an exchange waits for the end of the next one
+before it exchanges again, so that what it sends is new.
+
+Cost: n bytes a step at most, beside the computation, for n bytes of parameters (half of
+that with `exchange: bfloat16`, see `rounded`); an epoch's end takes one message a
+learner. Of the training thread's time, the snapshot and the mix: two passes over the
+parameters a step, and fewer while an exchange takes several steps. Memory: 2P elements,
+3P where a learner is asked twice before its step ends.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
+from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.core.effects import (
+    AllReduceMean,
+    AwaitGossip,
+    AwaitInvitation,
+    AwaitStep,
+    Effect,
+    Exchange,
+    Invite,
+    Program,
+    Retire,
+)
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.topology import is_active, other_colour, two_coloured_ring
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdpsgdConfig:
+    """Options of `adpsgd`.
+
+    Attributes:
+        topology: whom an active learner may ask: its neighbours on a `ring`, or any
+            passive learner (`random`); each time it picks one of them uniformly.
+        exchange: float32 sends parameters as they are; bfloat16 what has changed in
+            them, in half the bytes, see `rounded`.
+        max_staleness: training waits for an exchange that has been in flight for this
+            many own steps, so that no correction is older (the bound T of the paper).
+        from_consensus: begin each epoch at the consensus model, not at the learner's
+            own parameters.
+        seed: of the choice of neighbours.
+    """
+
+    topology: Literal["ring", "random"] = "ring"
+    exchange: Literal["float32", "bfloat16"] = "float32"
+    max_staleness: int = 16
+    from_consensus: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_staleness < 1:
+            raise InputError(f"max_staleness must be >= 1, not {self.max_staleness}")
+
+
+class Adpsgd(Algorithm):
+    """Pairwise asynchronous averaging.
+
+    Attributes:
+        active: this learner invites others; a passive one answers.
+        neighbours: ranks that it may exchange with.
+        published: what they see.
+    """
+
+    wants_gossip = True
+
+    def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
+        self.config = config
+        self.active, self.neighbours = self._place(learner)
+        self._actives, self._passives = colours(self._gossipers(learner))
+        self.published = Published(learner, shared=bool(self.neighbours))
+        self._rounded: Rounded | None = None
+        if config.exchange == "bfloat16":
+            shown = learner.params if self.neighbours else learner.params[:0]
+            self._rounded = Rounded(shown)
+        self._choice = random.Random(f"{config.seed} {learner.rank}")
+        self._exchanges = 0
+        self._reported: Counter[int] = Counter()
+
+    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
+        """Return whether the learner is active, and its neighbours."""
+        return place(self.config, learner.rank, learner.size)
+
+    def _gossipers(self, learner: Learner) -> Sequence[int]:
+        """Return all who exchange, in the order in which they are placed."""
+        return range(learner.size)
+
+    def start(self, learner: Learner) -> Program:
+        """Begin at learner 0's parameters, and publish them."""
+        yield from super().start(learner)
+        self.published.publish()
+        if self._rounded:
+            self._rounded.refer_to(learner.params)
+
+    def after_step(self, learner: Learner) -> Program:
+        """Apply what the gossip brought and publish; wait only beyond the bound."""
+        while self.published.age() >= self.config.max_staleness:
+            yield AwaitGossip()
+        yield from self._correct(learner)
+
+    def _correct(self, learner: Learner) -> Program:
+        """Apply the pending corrections and publish."""
+        yield from ()
+        self.published.publish()
+
+    def gossip(self, learner: Learner) -> Program:
+        """Exchange with one neighbour after another."""
+        if not self.neighbours:
+            return
+        if self.active:
+            while (yield AwaitStep()):
+                if self.published.outdated:
+                    continue
+                peer = self._choice.choice(self.neighbours)
+                yield Invite(peer)
+                yield from self._average_with(peer)
+            yield Retire(self._actives, self._passives)
+        else:
+            while (peer := (yield AwaitInvitation(self.neighbours))) is not None:
+                yield from self._average_with(peer)
+                while self.published.outdated and (yield AwaitStep()):
+                    pass
+
+    def _average_with(self, peer: int) -> Program:
+        copy = self.published.lend()
+        if self._rounded:
+            received, sent = yield from self._rounded.swap(peer, copy)
+            yield from self.published.correct(received, sent)
+        else:
+            received = yield Exchange(peer, copy, self.published.spare())
+            yield from self.published.correct(received)
+        self._exchanges += 1
+
+    def finish(self, learner: Learner) -> Program:
+        """Apply the last corrections."""
+        yield from self._correct(learner)
+
+    def pause(self, learner: Learner) -> Program:
+        """Apply the last corrections: what is saved would lack them."""
+        yield from self._correct(learner)
+
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """Every learner steps for itself."""
+        return (learner.rank,)
+
+    def next_stop(self, learner: Learner) -> int:
+        """Stop at once."""
+        return learner.steps
+
+    def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
+        """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
+        mean = yield from self._mean(learner.params.detach().clone())
+        if self.config.from_consensus:
+            learner.params.copy_(mean)
+            self.published.publish()
+        if self._rounded:
+            self._rounded.refer_to(mean)
+        return mean
+
+    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Replace `tensor` by its mean over the learners; returns it."""
+        yield AllReduceMean(tensor)
+        return tensor
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures since the last call.
+
+        exchanges: how often this learner has averaged with another. staleness, its
+        mean, and staleness_max, if there was any: own steps between a sent copy and
+        the application of its correction. All of them since construction are counted
+        in `published.staleness`, which this does not change.
+        """
+        staleness = self.published.staleness - self._reported
+        self._reported = self.published.staleness.copy()
+        figures = {"exchanges": float(self._exchanges)}
+        self._exchanges = 0
+        if staleness:
+            total = sum(steps * times for steps, times in staleness.items())
+            figures["staleness"] = total / staleness.total()
+            figures["staleness_max"] = float(max(staleness))
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the sequence of neighbours, and the reference."""
+        version, internal, gauss = self._choice.getstate()
+        reference = self._rounded.reference.clone() if self._rounded else None
+        return {"choice": [version, list(internal), gauss], "reference": reference}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the sequence of neighbours, and publish the restored parameters."""
+        version, internal, gauss = state["choice"]
+        self._choice.setstate((version, tuple(internal), gauss))
+        self.published.publish()
+        if self._rounded is None:
+            return
+        if state.get("reference") is None:
+            raise InputError(
+                "the state was saved with exchange: float32; resume with the same, or "
+                "remove the experiment's distopt/ folder to begin from the consensus"
+            )
+        self._rounded.refer_to(state["reference"])
+
+
+def place(
+    config: AdpsgdConfig, number: int, count: int
+) -> tuple[bool, tuple[int, ...]]:
+    """Return whether number `number` of `count` is active, and its neighbours."""
+    neighbours = two_coloured_ring if config.topology == "ring" else other_colour
+    return is_active(number), neighbours(number, count)
+
+
+def colours(ranks: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """Return how many of `ranks` are active, and those that are passive."""
+    passives = tuple(rank for n, rank in enumerate(ranks) if not is_active(n))
+    return len(ranks) - len(passives), passives

@@ -1,0 +1,165 @@
+"""Hierarchical AD-PSGD (H-ADPSGD; Zhang et al., Interspeech 2019, arXiv 1907.05701).
+
+The learners of a node step together, on the mean of their gradients: they are one super
+learner. Super learners average their replicas pairwise, as in `adpsgd`:
+
+    g_s = sum_j w_j g_{s,j}(x_s) / sum_j w_j      over the learners j of node s
+    X_{k+1} = X_k W_k - lr g_s(X_{k-tau_k}) e_s^T
+
+    paper                 here
+    super learner s       a node: `per_node` ranks in a row
+    its all-reduce        `gradient_mean` among the node's ranks, in every step
+    W_k                   an `Exchange` between the leaders (first ranks) of two nodes
+
+A leader's gossip brings corrections when it may; at the end of a step the leader tells
+its node whether there is one now, and passes it on. So all replicas of a node stay
+equal, bit for bit. One node is `allreduce`; one learner a node is `adpsgd`.
+
+Cost a step, for n bytes of parameters and m learners a node: 2n(m-1)/m inside the node,
+and n more when a correction has come; between nodes n at most, beside the computation.
+Memory: 2P elements (gradient and correction); for a leader 1P and as in `adpsgd`.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig, place
+from espnet_distopt.algorithms.gossip.snapshot import HALF
+from espnet_distopt.algorithms.synchronous.gradient_mean import average
+from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.topology import node_ranks
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class HadpsgdConfig(AdpsgdConfig):
+    """Options of `hadpsgd`: those of `adpsgd`, between nodes, and one more.
+
+    Attributes:
+        per_node: learners on each node; ranks are numbered node by node. None: as many
+            as the launcher says.
+    """
+
+    per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per_node is not None and self.per_node < 1:
+            raise InputError(f"per_node must be >= 1, not {self.per_node}")
+
+
+class Hadpsgd(Adpsgd):
+    """AD-PSGD between nodes, synchronous SGD inside each.
+
+    Attributes:
+        node: ranks of this learner's node.
+        leads: this learner is the one of its node that talks to other nodes.
+
+    Raises:
+        InputError: nobody says how many learners a node has, or the nodes would have
+            unequal numbers of them.
+    """
+
+    def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
+        per_node = _per_node(config, learner)
+        self.node = node_ranks(learner.rank, per_node)
+        self.leads = learner.rank == self.node[0]
+        self.wants_gradients = self.equal_steps = per_node > 1
+        self._leaders = tuple(range(0, learner.size, per_node))
+        super().__init__(config, learner)
+        follows = len(self._leaders) > 1 and not self.leads
+        self._correction = learner.params.new_empty(
+            learner.params.numel() if follows else 0
+        )
+
+    @classmethod
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if the nodes would have unequal numbers of learners."""
+        per_node = config.per_node
+        if per_node is not None and size % per_node:
+            raise InputError(
+                f"{size} learners do not make nodes of per_node = {per_node} each"
+            )
+
+    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
+        """Leaders are placed by the numbers of their nodes; others talk to nobody."""
+        number, count = self._leaders.index(self.node[0]), len(self._leaders)
+        active, nodes = place(self.config, number, count)
+        return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
+
+    def _gossipers(self, learner: Learner) -> Sequence[int]:
+        """The leaders."""
+        return self._leaders
+
+    def after_backward(self, learner: Learner) -> Program:
+        """Average the gradients of the node, weighted by samples.
+
+        Raises:
+            UnequalStepsError: another learner of the node has come to the end of its
+                epoch.
+        """
+        yield from average(learner, self.node)
+
+    def end_steps(self, learner: Learner) -> Program:
+        """Check that the whole node has come to the end of its epoch.
+
+        Raises:
+            UnequalStepsError: another learner of the node has not.
+        """
+        if self.wants_gradients:
+            yield from average(learner, self.node, ended=True)
+
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """The learners of a node step together."""
+        return self.node
+
+    def next_stop(self, learner: Learner) -> int:
+        """Another learner of the node may have begun the next step."""
+        return learner.steps + (len(self.node) > 1)
+
+    def _correct(self, learner: Learner) -> Program:
+        """Publish; apply, in the whole node, what its leader's gossip has brought."""
+        if len(self._leaders) == 1:
+            return
+        difference = self.published.take() if self.leads else None
+        # on the CPU: no step waits for a GPU to read it
+        taken = torch.tensor([float(difference is not None)])
+        if (yield from self._from_leader(taken)).item():
+            message = self._correction if difference is None else difference
+            yield from self._from_leader(message)
+            learner.params.add_(message, alpha=HALF)
+        if difference is not None:
+            self.published.recycle(difference)
+
+    def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Overwrite `tensor` by the leader's; returns it."""
+        if len(self.node) > 1:
+            yield Broadcast(tensor, self.node)
+        return tensor
+
+    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+        """Replace `tensor` by its mean over the nodes, whose replicas are equal."""
+        if self.leads:
+            yield AllReduceMean(tensor, self._leaders)
+        return (yield from self._from_leader(tensor))
+
+
+def _per_node(config: HadpsgdConfig, learner: Learner) -> int:
+    """Return the learners of a node: as configured, or as the launcher says."""
+    per_node = config.per_node or learner.per_node
+    if per_node is None and learner.size > 1:
+        raise InputError(
+            "hadpsgd must know how many learners a node has, and the launcher does not "
+            "say so: set per_node in distopt_conf"
+        )
+    if per_node is not None and learner.size % per_node:
+        raise InputError(
+            f"{learner.size} learners do not make nodes of {per_node} each, as the "
+            "launcher says: set per_node in distopt_conf"
+        )
+    return per_node or 1

@@ -1,0 +1,1 @@
+"""Algorithms whose learners communicate in every step."""

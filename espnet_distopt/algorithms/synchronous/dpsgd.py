@@ -1,0 +1,203 @@
+"""Synchronous decentralised SGD (D-PSGD, SD-PSGD; Lian et al. 2017, arXiv 1705.09056).
+
+Each learner trains on its own replica; in every step it averages it with those of its
+neighbours, while it computes the gradient of its own (algorithm 1, order "awc"):
+
+    x_{k+1}^i = sum_j W_ij x_k^j - u_i(x_k^i)
+
+    paper                 here
+    x_k^i                 `learner.params` at the end of a step
+    u_i                   what learner i's optimizer does in the step; lr g_i for SGD
+    W                     `topology.mixing_weights`: a ring with weights of 1/3, such a
+                          ring in an order drawn anew for each step, or 1/N for all
+
+The mixing of x_k begins as soon as x_k is there and is applied at the end of the next
+step, in delta form, x += sum_j W_ij s_j - s_i with the sent copies s: no optimizer step
+is lost, and the mean over the learners is conserved. A constant learning rate has a
+price that one all-reduce a step has not: where the learners' losses are curved
+unequally, the mean converges to a point beside the optimum, by O(lr). Stable on a
+curvature of h for lr h < 2/3 (ring of an even number), lr h < 1 (complete).
+
+Every learner must make as many steps an epoch as its neighbours. A message ends with
+whether its learner has come to the end of the epoch, and an epoch with one mixing that
+is not applied: so that neighbours learn of unequal numbers, and raise an error; the
+driver then tells the others.
+
+Cost for n bytes of parameters: 2n a step on a ring, 2n(N-1)/N if complete, beside the
+computation, and the same once more at an epoch's end. Memory: 2P elements on a ring, 3P
+if complete, and what was received, 2P on a ring.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
+from espnet_distopt.core.effects import (
+    AllReduceMean,
+    Begin,
+    Broadcast,
+    Effect,
+    NeighbourAllGather,
+    Program,
+    Wait,
+)
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.topology import Topology, mixing_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpsgdConfig:
+    """Options of `dpsgd`.
+
+    Attributes:
+        topology: who averages with whom: ring, randomized_ring (each step another order
+            of the learners; mixes many learners much faster) or complete (everybody).
+        seed: of the orders of the randomized ring.
+    """
+
+    topology: Topology = "ring"
+    seed: int = 0
+
+
+class Dpsgd(Algorithm):
+    """Averaging with neighbours in every step, beside the gradient.
+
+    Attributes:
+        mixings: how many have been applied; the number k of the one of `sent`.
+        sent: (P + 1,) the parameters at the end of the last step, which the mixing in
+            flight sends, and whether the learner has come to the end of its epoch.
+    """
+
+    equal_steps = True
+
+    def __init__(self, config: DpsgdConfig, learner: Learner) -> None:
+        self.config = config
+        self.mixings = 0
+        self._params = learner.params
+        self._rank, self._size = learner.rank, learner.size
+        self.sent = learner.params.new_zeros(learner.params.numel() + 1)
+        self._weights: list[float] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        """Have nothing in flight, nor anything to apply: only `sent`, to be mixed."""
+        self.sent[:-1].copy_(self._params)
+        self._handle: Any = None
+        self._correction: Tensor | None = None
+
+    def start(self, learner: Learner) -> Program:
+        """Begin at learner 0's parameters."""
+        yield from super().start(learner)
+        self._forget()
+
+    def after_step(self, learner: Learner) -> Program:
+        """Apply the mixing of the last step, and begin that of this one.
+
+        Raises:
+            UnequalStepsError: a neighbour has come to the end of its epoch.
+        """
+        if learner.size == 1:
+            return
+        correction = yield from self._complete(learner)
+        learner.params.add_(correction)
+        self._correction = None
+        self.mixings += 1
+        self.sent[:-1].copy_(learner.params)
+        yield from self._begin(self.mixings)
+
+    def finish(self, learner: Learner) -> Program:
+        """Wait for the mixing in flight, which the next epoch's first step applies.
+
+        Raises:
+            UnequalStepsError: a neighbour has not come to the end of its epoch.
+        """
+        if learner.size == 1:
+            return
+        yield from self._complete(learner)
+        self.sent[-1] = 1.0
+        yield from self._begin(self.mixings + 1)
+        check_equal_steps(learner, (yield from self._receive()), ended=True)
+        self.sent[-1] = 0.0
+
+    def next_stop(self, learner: Learner) -> int:
+        """Another learner may be a step ahead of its neighbours, and they of theirs."""
+        complete = self.config.topology == "complete"
+        return learner.steps + 2 + (0 if complete else learner.size // 2)
+
+    def pause(self, learner: Learner) -> Program:
+        """Wait for the mixing in flight, which will begin anew."""
+        if learner.size > 1:
+            yield from self._complete(learner)
+
+    def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
+        """Return the correction (P,) that the mixing of `sent` brings."""
+        if self._correction is None:
+            if self._handle is None:
+                # A run begins, or goes on from a saved state, which not all may have.
+                count = self.sent.new_tensor([self.mixings], dtype=torch.float64)
+                self.mixings = int((yield Broadcast(count)).item())
+                yield from self._begin(self.mixings)
+            received = yield from self._receive()
+            check_equal_steps(learner, received, ended=False)
+            weights = received.new_tensor(self._weights)
+            difference = received[:, :-1] - self.sent[:-1]
+            self._correction = difference.mul_(weights[:, None]).sum(0)
+        return self._correction
+
+    def _begin(self, k: int) -> Program:
+        """Begin mixing k of `sent`."""
+        collective: AllReduceMean | NeighbourAllGather
+        if self.config.topology == "complete":
+            self._weights = [1.0]
+            collective = AllReduceMean(self.sent.clone())
+        else:
+            row = self.row(k)
+            del row[self._rank]
+            self._weights = list(row.values())
+            collective = NeighbourAllGather(self.sent, tuple(row))
+        self._handle = yield Begin(collective)
+
+    def row(self, k: int) -> dict[int, float]:
+        """Return this learner's row of the mixing matrix W_k: learner -> weight."""
+        return mixing_weights(
+            self.config.topology, self._rank, self._size, k, self.config.seed
+        )
+
+    def _receive(self) -> Generator[Effect, Any, Tensor]:
+        """Return what the mixing in flight brings, one row for each weight."""
+        received: Tensor = yield Wait(self._handle)
+        self._handle = None
+        return received.view(-1, self.sent.numel())
+
+    def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
+        """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
+        mean: Tensor = yield AllReduceMean(learner.params.detach().clone())
+        return mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state at the end of any step: what is sent are the parameters."""
+        return {"mixings": self.mixings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it, after the parameters. Their mixing will begin anew."""
+        self.mixings = state["mixings"]
+        self._forget()
+
+
+def check_equal_steps(learner: Learner, received: Tensor, ended: bool) -> None:
+    """Check that who has sent `received` is where `learner` is in its epoch.
+
+    Args:
+        learner: who has received.
+        received: (senders, S); its last column says who has ended (1) or not (0).
+        ended: `learner` had ended when it sent its own.
+
+    Raises:
+        UnequalStepsError: somebody is elsewhere.
+    """
+    if received[:, -1].ne(float(ended)).any():
+        raise UnequalStepsError(learner, ended)

@@ -1,0 +1,186 @@
+"""From the arguments of `bin.simulate` to its methods and its trial."""
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer
+
+from espnet_distopt.algorithms import lookup
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.study.outcome import Method
+from espnet_distopt.simulation.study.problem import Problem
+from espnet_distopt.simulation.study.quadratic import Quadratic
+from espnet_distopt.simulation.study.trial import Trial
+
+DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
+
+
+def methods_of(args: argparse.Namespace) -> list[Method]:
+    """Return the methods to compare, each under a name of its own.
+
+    Raises:
+        InputError: an algorithm or an option that does not exist, or a name twice.
+    """
+    algorithms = args.algorithm or ([] if args.distopt_config else DEFAULT_ALGORITHMS)
+    options = dict(_key_value(option) for option in args.option)
+    known = {name: _known_options(name) for name in algorithms}
+    all_known = {key for keys in known.values() for key in keys}
+    for key in options.keys() - all_known:
+        raise InputError(
+            f"--option {key}: none of --algorithm knows it; they know: "
+            f"{', '.join(sorted(all_known)) or 'none'}"
+        )
+    methods = [_method_of(path) for path in args.distopt_config]
+    for name, keys in known.items():
+        chosen = {key: value for key, value in options.items() if key in keys}
+        methods.append(Method(name=name, algorithm=name, options=chosen))
+    names = [method.name for method in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two methods are called '{name}': rename a file")
+    return methods
+
+
+def _key_value(option: str) -> tuple[str, Any]:
+    key, equals, value = option.partition("=")
+    try:
+        if key and equals:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise InputError(f"--option {option}: expected KEY=VALUE, as period=8")
+
+
+def _known_options(name: str) -> list[str]:
+    return [option.name for option in dataclasses.fields(lookup(name)[1])]
+
+
+def _method_of(path: Path) -> Method:
+    config = read_yaml(path)
+    if "distopt" not in config:
+        raise InputError(f"{path}: has no `distopt: ALGORITHM`")
+    options = config.get("distopt_conf") or {}
+    if not isinstance(options, dict):
+        raise InputError(f"{path}: distopt_conf must be `option: value` lines")
+    algorithm = str(config["distopt"])
+    lookup(algorithm)
+    return Method(name=path.stem, algorithm=algorithm, options=options)
+
+
+def trial_of(args: argparse.Namespace) -> Trial:
+    """Return what all methods have in common.
+
+    Raises:
+        InputError: something in it is impossible, or cannot be read.
+    """
+    if args.seed < 0:
+        raise InputError(f"--seed must be >= 0, not {args.seed}")
+    optimizer = _optimizer(args)
+    compute, network = _compute(args), _network(args)
+    problem = _problem(args)
+    return Trial(
+        problem=problem,
+        optimizer=optimizer,
+        batch_size=args.batch_size,
+        samples=problem.samples if args.samples is None else args.samples,
+        epochs=args.epochs,
+        compute=compute,
+        compute_learners=max(args.learners),
+        network=network,
+        model_bytes=args.model_bytes,
+        crashes=_by_rank("crash", args.crash),
+        seed=args.seed,
+    )
+
+
+def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
+    if not args.lr > 0:
+        raise InputError(f"--lr must be > 0, not {args.lr}")
+    if not 0 <= args.momentum < 1:
+        raise InputError(f"--momentum must be in [0, 1), not {args.momentum}")
+    if args.optim == "adam":
+        if args.momentum:
+            raise InputError("--momentum belongs to --optim sgd")
+        return lambda model: Adam(model.parameters(), lr=args.lr)
+    return lambda model: SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    if args.config is not None:
+        read_yaml(args.config)  # ESPnet's own parser would end in a traceback
+        try:
+            further = shlex.split(args.train_args or "")
+        except ValueError as error:
+            raise InputError(f"--train_args: {error}: {args.train_args}") from None
+        from espnet_distopt.espnet.training.simulated import EspnetProblem
+
+        arguments = ["--config", str(args.config), *further]
+        return EspnetProblem(arguments, seed=args.seed)
+    if args.train_args is not None:
+        raise InputError("--train_args belongs to --config")
+    return Quadratic(
+        dimension=args.dimension,
+        condition=args.condition,
+        noise=args.noise,
+        seed=args.seed,
+    )
+
+
+def _compute(args: argparse.Namespace) -> Compute:
+    return Compute(
+        seconds=args.step_seconds,
+        spread=args.spread,
+        trace=_trace(args.trace) if args.trace else (),
+        slowdown=_by_rank("straggler", args.straggler),
+        seed=args.seed,
+    )
+
+
+def _trace(path: Path) -> list[float]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    seconds = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            seconds.append(float(line))
+        except ValueError:
+            raise InputError(f"{path}:{number}: expected seconds: {line!r}") from None
+    if not seconds:
+        raise InputError(f"{path}: expected seconds of steps, one a line; it is empty")
+    return seconds
+
+
+def _by_rank(name: str, pairs: Sequence[str]) -> dict[int, float]:
+    values: dict[int, float] = {}
+    for pair in pairs:
+        rank, _, value = pair.partition(":")
+        try:
+            key, number = int(rank), float(value)
+        except ValueError:
+            key, number = -1, -1.0
+        if key < 0 or not number >= 0:
+            raise InputError(f"--{name} {pair}: expected RANK:NUMBER, as 3:10")
+        if key in values:
+            raise InputError(f"--{name}: learner {key} is given twice")
+        values[key] = number
+    return values
+
+
+def _network(args: argparse.Namespace) -> Network:
+    return Network(
+        inside=Link(latency=args.inside_latency, bandwidth=args.inside_bandwidth),
+        between=Link(latency=args.latency, bandwidth=args.bandwidth),
+        per_node=args.per_node,
+        loss=args.loss,
+        seed=args.seed,
+    )

@@ -1,0 +1,1 @@
+"""The vocabulary of algorithms: effects, learners, topologies, what a model holds."""

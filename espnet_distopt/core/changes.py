@@ -1,0 +1,169 @@
+"""What a user does to the model and the optimizer while a session is open.
+
+Looked at once a step, in a few microseconds: parameters that were frozen, unfrozen or
+added; a state that was loaded into the model; and updates that no optimizer has made.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.errors import InputError
+
+SAMPLE = 1024
+"""Parameters that are looked at, at most, for updates that leave no other trace."""
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class LoadHook:
+    """Calls `note` when a state was loaded into a module; copies of it call nothing."""
+
+    def __init__(self, note: Callable[[], None] | None) -> None:
+        self._note = note
+
+    def __call__(self, module: nn.Module, incompatible_keys: Any) -> None:
+        """Is called by `nn.Module.load_state_dict`."""
+        if self._note is not None:
+            self._note()
+
+    def __reduce__(self) -> tuple[type["LoadHook"], tuple[None]]:
+        """Copy and pickle with the module, but note nothing of what a copy does."""
+        return LoadHook, (None,)
+
+
+class Changes:
+    """Notices what was changed since the session's last step.
+
+    A module in which nothing is trained may be loaded at any time, as a target network
+    or a teacher is.
+
+    Attributes:
+        loaded: a state was loaded into the model, which the algorithm does not know.
+
+    Args:
+        learner: whose parameters.
+        model: that it trains.
+    """
+
+    def __init__(self, learner: Learner, model: nn.Module) -> None:
+        self.loaded = False
+        self._learner = learner
+        self._model = model
+        self._trained = {id(p) for p in learner.parameters}
+        self._ids = [id(p) for p in learner.parameters]
+        self._stride = max(1, -(-learner.params.numel() // SAMPLE))
+        self._handles = [
+            module.register_load_state_dict_post_hook(LoadHook(self._note_load))  # type: ignore[no-untyped-call]
+            for module in model.modules()
+            if any(id(p) in self._trained for p in module.parameters())
+        ]
+        self.remember()
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _note_load(self) -> None:
+        self.loaded = True
+
+    # Loading
+
+    def check_not_loaded(self) -> None:
+        """Raise InputError if a state was loaded into the model."""
+        if self.loaded:
+            raise InputError(
+                f"{self._learner.where}: model.load_state_dict was called while the "
+                "session is open, and the algorithm still goes by the parameters that "
+                "were there before: between epochs, call session.restart_from_model() "
+                "on all learners after it"
+            )
+
+    def check_same_parameters(self) -> None:
+        """Raise InputError if the model no longer has the parameters that are trained.
+
+        `load_state_dict(assign=True)` puts others in their place.
+        """
+        here = {name: id(p) for name, p in self._model.named_parameters()}
+        for name, parameter in zip(
+            self._learner.names, self._learner.parameters, strict=True
+        ):
+            if name in here and here[name] != id(parameter):
+                raise InputError(
+                    f"{self._learner.where}: parameter '{name}' of the model is not "
+                    "the one that the optimizer trains (load_state_dict with "
+                    "assign=True?): leave the session and begin a new one, with a new "
+                    "optimizer"
+                )
+
+    # Freezing
+
+    def check_trained(self, may_freeze: bool) -> None:
+        """Raise InputError if other parameters are trained than when it all began.
+
+        Args:
+            may_freeze: fewer of them are right, too.
+        """
+        groups = self._learner.optimizer.param_groups
+        found = [id(p) for g in groups for p in g["params"] if p.requires_grad]
+        if found == self._ids:
+            return
+        if new := set(found) - self._trained:
+            self._refuse(min(found.index(i) for i in new), found)
+        if not may_freeze and (missing := self._trained - set(found)):
+            name = self._learner.names[min(self._ids.index(i) for i in missing)]
+            raise InputError(
+                f"{self._learner.where}: parameter '{name}' was frozen, or taken out "
+                "of the optimizer, while the session is open: leave the session and "
+                "begin a new one"
+            )
+
+    def _refuse(self, place: int, found: list[int]) -> None:
+        names = {id(p): name for name, p in self._model.named_parameters()}
+        name = names.get(found[place], f"number {place} of the optimizer")
+        raise InputError(
+            f"{self._learner.where}: parameter '{name}' was unfrozen, or added to the "
+            "optimizer, while the session is open, and no learner would learn of its "
+            "updates: leave the session and begin a new one"
+        )
+
+    def forget_load(self) -> None:
+        """Go on: the algorithm knows what is in the model now."""
+        self.loaded = False
+        self.remember()
+
+    # Updates
+
+    def count_update(self) -> None:
+        """Count an update that the optimizer's `step` has not made, if there was one.
+
+        A step of the optimizer's that it skipped itself was none.
+        """
+        learner = self._learner
+        if not learner.stepped and self._updated():
+            learner.updates += 1
+        learner.stepped = False
+
+    def remember(self) -> None:
+        """Take the parameters, as they are, for those that nobody has updated."""
+        self._versions = [p._version for p in self._learner.parameters]
+        self._sample = self._look()
+
+    def _updated(self) -> bool:
+        """Return whether parameters have changed since `remember`.
+
+        What the algorithm writes to the flat buffer leaves their versions alone. What a
+        user writes to their `.data` does so, too: then a sample of them tells.
+        """
+        if self._versions != [p._version for p in self._learner.parameters]:
+            return True
+        return not torch.equal(self._look(), self._sample)
+
+    def _look(self) -> Tensor:
+        """Return the bits of a sample: what is not a number equals itself, too."""
+        flat = self._learner.params.detach()
+        return flat[:: self._stride].clone().view(_BITS[flat.element_size()])

@@ -1,0 +1,86 @@
+"""Where an optimizer's trainable parameters lie in one flat buffer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from espnet_distopt.core.memory import is_dense, overlaps_itself, share_memory
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter lies in a flat buffer: elements [start, stop)."""
+
+    start: int
+    stop: int
+    shape: torch.Size
+    group: int
+    """Index of the optimizer's parameter group."""
+
+    def of(self, flat: Tensor) -> Tensor:
+        """Return the view of `flat` (P,) that has the parameter's shape."""
+        return flat[self.start : self.stop].view(self.shape)
+
+
+def lay_out(
+    model: nn.Module, optimizer: Optimizer
+) -> tuple[dict[str, nn.Parameter], list[Slot]]:
+    """Return the trainable parameters of `optimizer` by name, and their slots.
+
+    The order is the optimizer's: group by group. A parameter that is not the model's
+    goes by its number in the optimizer.
+
+    Raises:
+        InputError: there is none, or there are several dtypes or devices; one stands in
+            the optimizer twice; or one shares its memory with another tensor.
+    """
+    names = {id(p): name for name, p in model.named_parameters()}
+    parameters: dict[str, nn.Parameter] = {}
+    slots: list[Slot] = []
+    start = 0
+    for index, group in enumerate(optimizer.param_groups):
+        for number, parameter in enumerate(group["params"]):
+            if not parameter.requires_grad:
+                continue
+            name = names.get(id(parameter), f"number {number} of group {index}")
+            if name in parameters:
+                raise InputError(f"the optimizer has parameter '{name}' more than once")
+            parameters[name] = parameter
+            stop = start + parameter.numel()
+            slots.append(Slot(start, stop, parameter.shape, index))
+            start = stop
+    _check_kinds(parameters)
+    _check_memory(model, parameters)
+    return parameters, slots
+
+
+def _check_kinds(parameters: Mapping[str, nn.Parameter]) -> None:
+    kinds = {(p.dtype, p.device) for p in parameters.values()}
+    if len(kinds) != 1:
+        found = ", ".join(f"{d} on {v}" for d, v in sorted(kinds, key=str))
+        raise InputError(
+            "the optimizer's parameters must be trainable and share one dtype "
+            f"and device; found: {found or 'no trainable parameter'}"
+        )
+
+
+def _check_memory(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Check that no parameter shares memory: a flat buffer would untie it, unseen."""
+    for name, parameter in parameters.items():
+        if overlaps_itself(parameter):
+            raise InputError(
+                f"elements of parameter '{name}' share memory (it was expanded?): "
+                "make it of its own elements (parameter.data.clone())"
+            )
+    trained = {id(p) for p in parameters.values()}
+    others = [*model.named_parameters(), *model.named_buffers()]
+    dense = {n: t for n, t in others if id(t) not in trained and is_dense(t)}
+    for first, second in share_memory(parameters, dense):
+        raise InputError(
+            f"'{first}' and '{second}' share memory and are not the same parameter: "
+            "tie the modules' attribute instead (b.weight = a.weight), or clone one"
+        )

@@ -1,0 +1,197 @@
+"""A learner: one replica of the model in one flat buffer, and its step counts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from espnet_distopt.core.gradients import BackwardWatch, give
+from espnet_distopt.core.layout import Slot, lay_out
+from espnet_distopt.core.memory import own_storage
+from espnet_distopt.errors import InputError
+
+__all__ = ["Learner", "Slot"]
+
+
+class Learner:
+    """A replica whose trainable parameters are views into one flat buffer.
+
+    The order is the optimizer's: group by group, so that each parameter group is one
+    contiguous slice. Parameters keep their identity (optimizer state, names and
+    checkpoints are unaffected); only their storage moves.
+
+    Attributes:
+        names: of the trainable parameters, in the model.
+        params: (P,) all trainable parameters, P elements.
+        grads: (P,) their gradients after a backward pass; None unless `watch_backward`
+            was called.
+        gradient_message: `grads` with room behind, see `algorithms.gradient_mean`.
+        used: for each parameter, whether the last backward pass reached it.
+        samples: samples in the current batch, for weighting; set by the training loop.
+        steps: attempted steps. A step skipped because of a non-finite gradient is still
+            an attempted one, so that learners never disagree on when a block ends.
+        updates: steps that the optimizer really took, and updates that a session has
+            found made by others.
+        stepped: the optimizer has taken or skipped a step, for the session to clear.
+        optimizer_loaded: are called when a state was loaded into the optimizer.
+
+    Args:
+        model: the module that is trained.
+        optimizer: any `torch.optim` optimizer over parameters of `model`.
+        rank: this learner's number, 0 <= rank < size.
+        size: number of learners, N.
+        per_node: learners on each machine, as the launcher says; None: it does not.
+
+    Raises:
+        InputError: no trainable parameter, or more than one dtype or device; or one
+            shares its memory with another tensor.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        rank: int = 0,
+        size: int = 1,
+        per_node: int | None = None,
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.per_node = per_node
+        self.optimizer = optimizer
+        named, self.slots = lay_out(model, optimizer)
+        self.names, self.parameters = list(named), list(named.values())
+        self.params = self._pack()
+        self._addresses = [p.data_ptr() for p in self.parameters]
+        self.grads: Tensor | None = None
+        self.gradient_message = self.params.new_empty(0)
+        self.used = [False] * len(self.parameters)
+        self.samples = 1.0
+        self.steps = 0
+        self.updates = 0
+        self.stepped = False
+        self.optimizer_loaded: list[Callable[[], None]] = []
+        self._watch: BackwardWatch | None = None
+        self._handles = [
+            optimizer.register_step_post_hook(self._count_update),
+            optimizer.register_load_state_dict_post_hook(self._after_load),
+        ]
+        self._recurrent = _keep_storage(model)
+
+    @property
+    def where(self) -> str:
+        """The learner and its step, for messages."""
+        return f"learner {self.rank}, step {self.steps}"
+
+    def _pack(self) -> Tensor:
+        first = self.parameters[0]
+        flat = torch.empty(self.slots[-1].stop, dtype=first.dtype, device=first.device)
+        for parameter, slot in zip(self.parameters, self.slots, strict=True):
+            view = slot.of(flat)
+            view.copy_(parameter.detach())
+            parameter.data = view
+        return flat
+
+    def _count_update(self, optimizer: Optimizer, *_: Any) -> None:
+        """Count a step, unless a fused optimizer has found its gradients infinite."""
+        self.stepped = True
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is None or not float(found_inf):
+            self.updates += 1
+
+    def _after_load(self, _: Optimizer) -> None:
+        for call in self.optimizer_loaded:
+            call()
+
+    def release(self) -> None:
+        """End: leave no hook behind, and give each parameter storage of its own.
+
+        With its gradient and the optimizer's state, which may be views as well.
+        """
+        if self._watch is not None:
+            self._watch.remove()
+        for handle in self._handles:
+            handle.remove()
+        for module in self._recurrent:
+            module.__dict__.pop("flatten_parameters", None)
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
+            if parameter.grad is not None:
+                own_storage([parameter.grad])
+            state = self.optimizer.state.get(parameter, {})
+            own_storage(v for v in state.values() if isinstance(v, Tensor))
+
+    def check_storage(self) -> None:
+        """Raise InputError if something moved a parameter out of the flat buffer."""
+        if [p.data_ptr() for p in self.parameters] == self._addresses:
+            return
+        for index, parameter in enumerate(self.parameters):
+            slot = self.slots[index]
+            moved = parameter.data_ptr() != self._addresses[index]
+            if moved and slot.stop > slot.start:
+                raise InputError(
+                    f"{self.where}: parameter '{self.names[index]}' of shape "
+                    f"{tuple(slot.shape)} has left the flat buffer (model.to(), or an "
+                    "assignment to .data while the session is open?): leave the "
+                    "session and begin a new one after it"
+                )
+
+    def watch_backward(self, done: Callable[[], None]) -> None:
+        """Gather gradients into `grads` and call `done` when a backward pass ends.
+
+        A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
+        reaches clipping and the optimizer by `use_gradients`.
+        """
+        tail = 2 + len(self.parameters)
+        self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
+        self.grads = self.gradient_message[: self.params.numel()]
+        self._watch = BackwardWatch(self, done)
+
+    def use_gradients(self, used: list[bool]) -> None:
+        """Write `grads` into each `.grad`; every parameter in `used` then has one."""
+        assert self.grads is not None
+        views = [slot.of(self.grads) for slot in self.slots]
+        give(views, self.parameters, used)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return parameters and counts: tensors and numbers only."""
+        return {
+            "params": self.params.detach().clone(),
+            "steps": self.steps,
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned, in place.
+
+        Raises:
+            InputError: the state belongs to a model of another size.
+        """
+        saved = state["params"].numel()
+        if saved != self.params.numel():
+            raise InputError(
+                f"the saved learner has {saved} parameters, this model has "
+                f"{self.params.numel()}; resume with the configuration it was saved by"
+            )
+        self.params.copy_(state["params"])
+        self.steps = state["steps"]
+        self.updates = state["updates"]
+
+
+def _keep_storage(model: nn.Module) -> list[nn.Module]:
+    """Stop recurrent modules from moving their weights into a buffer of cuDNN's.
+
+    Returns those that are stopped.
+    """
+    stopped: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters = _do_nothing  # type: ignore[method-assign]
+            stopped.append(module)
+    return stopped
+
+
+def _do_nothing() -> None:
+    """Stand-in for `RNNBase.flatten_parameters`; a function, so that models pickle."""

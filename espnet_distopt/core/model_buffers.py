@@ -1,0 +1,64 @@
+"""What a model holds besides the parameters that an optimizer trains."""
+
+from torch import Tensor, nn
+
+from espnet_distopt.core.effects import AllReduceMean, Broadcast, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.memory import distinct, is_dense, overlaps_itself
+from espnet_distopt.errors import InputError
+
+
+def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
+    """Return buffers and frozen parameters by name; each element once.
+
+    Raises:
+        InputError: one cannot be sent, as it is sparse, or one element is another.
+    """
+    trained = {id(parameter) for parameter in learner.parameters}
+    named = dict(model.named_buffers())
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in trained:
+            named[name] = parameter.detach()
+    for name, tensor in named.items():
+        if not is_dense(tensor):
+            kind = "quantized" if tensor.is_quantized else str(tensor.layout)
+            raise InputError(
+                f"'{name}', which is not trained, is {kind} and cannot be sent to the "
+                "other learners: keep it outside of the model, or make it dense"
+            )
+        named[name] = distinct(tensor)
+        if overlaps_itself(named[name]):
+            raise InputError(
+                f"elements of '{name}', which is not trained, share memory "
+                "(as_strided?): make it of its own elements (tensor.clone())"
+            )
+    return named
+
+
+def not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
+    """Return buffers and frozen parameters, which must begin equal everywhere, too."""
+    return list(named_untrained(model, learner).values())
+
+
+def share_untrained(model: nn.Module, learner: Learner) -> Program:
+    """Overwrite what is not trained by learner 0's."""
+    for tensor in not_trained(model, learner):
+        yield Broadcast(tensor)
+
+
+def average_statistics(model: nn.Module) -> Program:
+    """Average what BatchNorm has learnt over all learners."""
+    for statistics in running_statistics(model):
+        yield AllReduceMean(statistics)
+
+
+def running_statistics(model: nn.Module) -> list[Tensor]:
+    """Return what BatchNorm has learnt of the data, which no derivation covers.
+
+    The consensus model, and each learner after it, gets their mean.
+    """
+    norms = [
+        m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)
+    ]
+    named = [s for m in norms for s in (m.running_mean, m.running_var)]
+    return [statistics for statistics in named if statistics is not None]

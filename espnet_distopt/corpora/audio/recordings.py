@@ -1,0 +1,152 @@
+"""Recordings of any kind: SPHERE files, what libsndfile reads, and wavs in arks."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from espnet_distopt.corpora.audio.sphere import SphereFile
+from espnet_distopt.corpora.kaldi.arks import Samples, check_whole, is_in_ark, read_wav
+from espnet_distopt.corpora.kaldi.directory import CHANNELS
+from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One channel of speech.
+
+    Attributes:
+        length: in samples.
+        read: gives the samples from the first up to the second index, shape (time,).
+    """
+
+    length: int
+    read: Callable[[int, int], Samples]
+
+
+@dataclass(frozen=True)
+class AudioFile:
+    """An open audio file.
+
+    Attributes:
+        location: its path, or `path.ark:offset`.
+        channels: how many it has.
+        length: in samples a channel.
+        read: gives the samples from the first up to the second index, of the channel of
+            an index, shape (time,).
+    """
+
+    location: str
+    channels: int
+    length: int
+    read: Callable[[int, int, int], Samples]
+
+    def recording(self, channel: str | None) -> Recording:
+        """Pick a channel: `A`, `B`, or None for the only one.
+
+        Raises:
+            InputError: there is no such channel, or more than one.
+        """
+        if channel is None and self.channels != 1:
+            raise InputError(
+                f"{self.location}: has {self.channels} channels: list it in "
+                "reco2file_and_channel"
+            )
+        index = 0 if channel is None else CHANNELS.index(channel)
+        if index >= self.channels:
+            raise InputError(
+                f"{self.location}: has no channel {channel}, only {self.channels}"
+            )
+        return Recording(self.length, lambda start, stop: self.read(start, stop, index))
+
+
+@contextmanager
+def open_recording(
+    location: str, sample_rate: int, channel: str | None = None
+) -> Iterator[Recording]:
+    """Open one channel of an audio file, or a wav in an ark.
+
+    Args:
+        location: path, or `path.ark:offset`.
+        sample_rate: that it must have, in Hz.
+        channel: `A` or `B`; None: it must have one channel.
+
+    Raises:
+        InputError: it is missing or unreadable, or has another rate or no such channel.
+    """
+    with open_audio(location, sample_rate) as audio:
+        yield audio.recording(channel)
+
+
+@contextmanager
+def open_audio(location: str, sample_rate: int) -> Iterator[AudioFile]:
+    """Open an audio file, or a wav in an ark, with all its channels.
+
+    Raises:
+        InputError: it is missing or unreadable, or has another rate.
+    """
+    if is_in_ark(location):
+        rate, samples = read_wav(location)
+        _check_rate(location, rate, sample_rate)
+        yield AudioFile(
+            location, 1, len(samples), lambda start, stop, _: samples[start:stop]
+        )
+    elif _is_sphere(location):
+        with SphereFile(Path(location)) as sphere:
+            header = sphere.header
+            _check_rate(location, header.sample_rate, sample_rate)
+            yield AudioFile(location, header.channels, header.samples, sphere.read)
+    else:
+        with _open_sndfile(location) as file:
+            _check_rate(location, file.samplerate, sample_rate)
+            yield AudioFile(
+                location,
+                file.channels,
+                file.frames,
+                lambda start, stop, channel: _read(file, start, stop, channel),
+            )
+
+
+@contextmanager
+def _open_sndfile(location: str) -> Iterator[soundfile.SoundFile]:
+    try:
+        with soundfile.SoundFile(location) as file:
+            yield file
+    except soundfile.LibsndfileError as error:
+        raise InputError(
+            f"{location}: not readable audio: {error.error_string}"
+        ) from None
+
+
+def _read(file: soundfile.SoundFile, start: int, stop: int, channel: int) -> Samples:
+    file.seek(start)
+    if file.subtype not in ("FLOAT", "DOUBLE"):
+        samples = file.read(stop - start, dtype="int16", always_2d=True)
+    else:  # libsndfile does not scale floats to integers
+        values = file.read(stop - start, dtype="float64", always_2d=True)
+        samples = np.clip(np.rint(values * 32768), -32768, 32767).astype(np.int16)
+    if len(samples) < stop - start:
+        raise InputError(f"{file.name}: the file ends early: it is truncated")
+    return np.ascontiguousarray(samples[:, channel])
+
+
+def _check_rate(location: str, rate: int, sample_rate: int) -> None:
+    if rate != sample_rate:
+        raise InputError(f"{location}: expected {sample_rate} Hz, got {rate} Hz")
+
+
+def _is_sphere(location: str) -> bool:
+    """Whether a file is SPHERE; a truncated wav is refused here, as no reader does."""
+    if not Path(location).is_file():
+        raise InputError(f"{location}: no such audio file")
+    try:
+        with open(location, "rb") as file:
+            start = file.read(7)
+            if start.startswith(b"RIFF"):
+                check_whole(file, 0, location)
+    except OSError as error:
+        raise InputError(f"{location}: cannot be read: {error.strerror}") from None
+    return start == b"NIST_1A"

@@ -1,0 +1,54 @@
+"""Speed perturbation: copies of utterances, spoken faster or slower, pitch and all."""
+
+import numpy as np
+import soxr  # type: ignore[import-untyped]
+
+from espnet_distopt.corpora.kaldi.arks import Samples
+from espnet_distopt.errors import InputError
+
+_SLOWEST, _FASTEST = 0.5, 2.0  # beyond, it is a mistake, as 90 for 0.9
+
+
+def parse_factors(text: str) -> tuple[float, ...]:
+    """Read a list such as "0.9 1.0 1.1"; 1.0 stands for the original.
+
+    Raises:
+        InputError: not numbers from 0.5 to 2, none, or one that comes twice.
+    """
+    try:
+        factors = tuple(float(field) for field in text.split())
+    except ValueError:
+        factors = ()
+    if not factors or not all(_SLOWEST <= each <= _FASTEST for each in factors):
+        raise InputError(
+            f"expected speed factors from {_SLOWEST} to {_FASTEST} separated by "
+            f"blanks, as '0.9 1.0 1.1', got {text!r}"
+        )
+    if len({prefix(each) for each in factors}) < len(factors):
+        raise InputError(f"a speed factor comes twice in {text!r}")
+    return factors
+
+
+def prefix(factor: float) -> str:
+    """What ESPnet puts before ids of a copy's utterance and speaker: `sp0.9-`."""
+    return "" if factor == 1 else f"sp{factor:g}-"
+
+
+def change_speed(samples: Samples, factor: float) -> Samples:
+    """Play samples so many times as fast; the same in every run.
+
+    Args:
+        samples: shape (time,).
+        factor: divides the duration and multiplies the pitch.
+
+    Returns:
+        Shape (time / factor,), rounded.
+    """
+    if factor == 1:
+        return samples
+    # Through floats: libsoxr would add noise (dither) to 16-bit output.
+    played = soxr.resample(samples.astype(np.float32), factor, 1.0, quality="HQ")
+    length = round(len(samples) / factor)
+    played = np.pad(played[:length], (0, max(0, length - len(played))))
+    rounded: Samples = np.clip(np.rint(played), -32768, 32767).astype(np.int16)
+    return rounded

@@ -1,0 +1,113 @@
+"""CTM files: recognised words with their times, as NIST's scorers read them.
+
+A line a word: `file channel start duration word`, then optionally confidence, type and
+speaker. Lines that start with `;;` are comments. Times are in seconds.
+"""
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from espnet_distopt.corpora.kaldi.directory import CHANNELS
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import data_lines, read_text
+
+_FIELDS = "'file channel start duration word'"
+
+
+class Word(NamedTuple):
+    """A recognised word.
+
+    Attributes:
+        file: name of the recording.
+        channel: A or B.
+        start: seconds from the recording's start.
+        duration: seconds.
+        word: without blanks.
+    """
+
+    file: str
+    channel: str
+    start: float
+    duration: float
+    word: str
+
+
+def read_ctm(path: Path) -> list[Word]:
+    """Read a CTM.
+
+    Returns:
+        Its words sorted by file, channel and start; equal ones in the file's order.
+
+    Raises:
+        InputError: it can't be read, is not UTF-8 or has no words, or a line is not as
+            above; file and line are named.
+    """
+    words = [_word(line, where) for where, line in data_lines(read_text(path), path)]
+    if not words:
+        raise InputError(f"{path}: no words, only comments")
+    return sorted(words, key=_place)
+
+
+def write_ctm(path: Path, words: Iterable[Word]) -> None:
+    """Write a CTM, whole or not at all, in the order that `sclite` wants.
+
+    Args:
+        path: replaced if it is there.
+        words: in any order.
+
+    Raises:
+        InputError: a word or file name has blanks or is empty, a channel is not A or
+            B, or a time is impossible.
+    """
+    lines = [_format(word) for word in sorted(words, key=_place)]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text("".join(lines), encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _place(word: Word) -> tuple[str, str, float]:
+    return word.file, word.channel, word.start
+
+
+def _word(line: str, where: str) -> Word:
+    fields = line.split()
+    if not 5 <= len(fields) <= 8:
+        raise InputError(f"{where}: expected {_FIELDS}, got {line[:60]!r}")
+    file, channel, start, duration, text = fields[:5]
+    try:
+        word = Word(file, channel, float(start), float(duration), text)
+        confidence = float(fields[5]) if len(fields) > 5 else 1.0
+    except ValueError:
+        raise InputError(
+            f"{where}: expected numbers for start, duration and confidence, got "
+            f"{line[:60]!r}"
+        ) from None
+    _check(word, where)
+    if not 0 <= confidence <= 1:
+        raise InputError(f"{where}: expected a confidence from 0 to 1, got {fields[5]}")
+    return word
+
+
+def _format(word: Word) -> str:
+    if word.file.split() != [word.file] or word.word.split() != [word.word]:
+        raise InputError(f"CTM: expected names and words without blanks, got {word}")
+    _check(word, "CTM")
+    return (
+        f"{word.file} {word.channel} {word.start:.3f} {word.duration:.3f} {word.word}\n"
+    )
+
+
+def _check(word: Word, where: str) -> None:
+    if word.channel not in CHANNELS:
+        raise InputError(f"{where}: expected channel A or B, got {word.channel}")
+    if not (0 <= word.start < math.inf and 0 <= word.duration < math.inf):
+        raise InputError(
+            f"{where}: expected start and duration of at least 0 s, got {word.start} "
+            f"and {word.duration}"
+        )

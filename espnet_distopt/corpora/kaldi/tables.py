@@ -1,0 +1,100 @@
+"""Tables of Kaldi data directories: an id and its value on each line, sorted.
+
+The order is that of `LC_ALL=C sort`, the text UTF-8.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
+
+Table = Mapping[str, str]
+_Value = TypeVar("_Value")
+
+
+def read_table(path: Path, parse: Callable[[str], _Value]) -> dict[str, _Value]:
+    """Read a file of ids and values: sorted, with unique ids and no blank line.
+
+    Args:
+        path: the file.
+        parse: makes the value of a line from its text behind the id (`str` keeps the
+            text); raises ValueError(what was expected).
+
+    Raises:
+        InputError: the file cannot be read or is not of this form.
+    """
+    table: dict[str, _Value] = {}
+    above = ""
+    # Not splitlines, which also splits at characters that a text may contain.
+    lines = read_text(path).removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        key, *rest = line.split(maxsplit=1)[:2] or [""]
+        if not key:
+            raise InputError(f"{where}: blank line")
+        if key in table:
+            raise InputError(f"{where}: {key} comes twice")
+        if key < above:
+            raise InputError(
+                f"{where}: {key} must come before {above}: sort the file with "
+                "LC_ALL=C sort"
+            )
+        try:
+            table[key] = parse(rest[0].rstrip() if rest else "")
+        except ValueError as error:
+            raise InputError(f"{where}: expected {error}") from None
+        above = key
+    return table
+
+
+def write_table(path: Path, table: Mapping[str, object]) -> None:
+    """Write ids and values, sorted by id. Not atomic: see `whole_directory`.
+
+    Raises:
+        InputError: an id has a space, or a line a line break.
+    """
+    lines = []
+    for key in sorted(table):  # by code point: the order of the C locale over UTF-8
+        line = f"{key} {table[key]}".rstrip()
+        if key.split() != [key] or "\n" in line:
+            raise InputError(f"{path.name}: space in an id or line break: {line!r}")
+        lines.append(f"{line}\n")
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+
+
+def one_field(value: str) -> str:
+    """Check that a value has no blank in it (a `parse` of `read_table`)."""
+    if len(value.split()) != 1:
+        raise ValueError("'utterance speaker'")
+    return value
+
+
+def same_ids(
+    path: Path,
+    name: str,
+    table: Mapping[str, object],
+    other_name: str,
+    other: Mapping[str, object],
+) -> None:
+    """Check that two tables of the directory `path` have the same ids.
+
+    Raises:
+        InputError: they don't; the message names the line of an id that is missing.
+    """
+    for one, ones, two, twos in (
+        (name, table, other_name, other),
+        (other_name, other, name, table),
+    ):
+        for key in ones:
+            if key not in twos:
+                where = line_of(path, one, ones, key)
+                raise InputError(f"{where}: {key} is not in {path / two}")
+
+
+def line_of(path: Path, name: str, table: Mapping[str, object], key: str) -> str:
+    """Where the id `key` of a table of the directory `path` stands, as `file:line`."""
+    # The files are sorted and have one id a line, so the rank of an id is its line.
+    return f"{path / name}:{sorted(table).index(key) + 1}"

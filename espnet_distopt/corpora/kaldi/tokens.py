@@ -1,0 +1,114 @@
+"""Token lists in ESPnet's form: words, characters, or subwords by sentencepiece."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.whole_directory import whole_directory
+
+BLANK, UNKNOWN, SENTENCE = "<blank>", "<unk>", "<sos/eos>"
+SPACE = "<space>"
+TYPES = ("word", "char", "bpe")
+
+
+def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list[str]:
+    """Write `out/tokens.txt`, and for bpe `out/bpe.model`; return the tokens.
+
+    Args:
+        text: Kaldi `text` file.
+        out: directory; replaced whole or not at all.
+        token_type: `word`, `char` or `bpe`.
+        nbpe: length of the list for bpe.
+
+    Raises:
+        InputError: a bad text file, reserved words in it, or an impossible `nbpe`.
+    """
+    sentences = [" ".join(words.split()) for words in read_table(text, str).values()]
+    sentences = [sentence for sentence in sentences if sentence]
+    if not sentences:
+        raise InputError(f"{text}: no utterance has words")
+    _check_reserved(text, sentences)
+    model = b""
+    if token_type == "word":
+        tokens = by_count(word for line in sentences for word in line.split())
+    elif token_type == "char":
+        tokens = [
+            SPACE if char == " " else char
+            for char in by_count(char for line in sentences for char in line)
+        ]
+    elif token_type == "bpe":
+        model = train_bpe(sentences, nbpe)
+        tokens = pieces(model)
+    else:
+        raise InputError(f"token type {token_type}: expected one of {', '.join(TYPES)}")
+    tokens = [BLANK, UNKNOWN, *(t for t in tokens if t != UNKNOWN), SENTENCE]
+    with whole_directory(out, marker="tokens.txt") as new:
+        lines = "".join(f"{token}\n" for token in tokens)
+        (new / "tokens.txt").write_text(lines, encoding="utf-8")
+        if model:
+            (new / "bpe.model").write_bytes(model)
+    return tokens
+
+
+def by_count(tokens: Iterable[str]) -> list[str]:
+    """Return the different tokens, the most frequent first, ties in alphabet order."""
+    counts = Counter(tokens)
+    return sorted(counts, key=lambda token: (-counts[token], token))
+
+
+def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
+    """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized.
+
+    Raises:
+        InputError: the text allows no such number of pieces.
+    """
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=nbpe,
+            character_coverage=1.0,
+            # Longer lines would be left out without a word (bytes).
+            max_sentence_length=max(len(line.encode()) for line in sentences) + 1,
+            num_threads=1,  # the sums of the training depend on it
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise InputError(f"--nbpe {nbpe}: {_why(str(error))}") from None
+    return model.getvalue()
+
+
+def pieces(model: bytes) -> list[str]:
+    """Return the pieces of a sentencepiece model, without its control symbols."""
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [
+        processor.id_to_piece(index)
+        for index in range(processor.get_piece_size())
+        if not (processor.is_control(index) or processor.is_unknown(index))
+    ]
+
+
+def _check_reserved(text: Path, sentences: Sequence[str]) -> None:
+    words = {word for line in sentences for word in line.split()}
+    for reserved in (BLANK, SENTENCE):
+        if reserved in words:
+            raise InputError(f"{text}: contains {reserved}, which is a reserved token")
+
+
+def _why(message: str) -> str:
+    """Say in our words what sentencepiece says of a vocabulary size."""
+    if most := re.search(r"too high .*value <= (\d+)", message):
+        return f"the text has too few subwords, at most {most[1]} are possible"
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return f"the text has too many characters, at least {least[1]} are needed"
+    return message

@@ -1,0 +1,64 @@
+"""Acronyms of Switchboard: words that are spoken letter by letter.
+
+The transcripts write `IBM` and the Fisher corpus `i._b._m.`; the recipes of Kaldi and
+ESPnet bring both to `i b m`. An entry of the MS98 dictionary is an acronym if its
+pronunciation is that of its letters, one after another: `IBM` and `TV's` are, `NASA`
+and `it` are not, and `IT` may be.
+"""
+
+from pathlib import Path
+
+from espnet_distopt.corpora.ldc.ms98 import plain_word, read_dictionary
+
+# The letters' names, in the phones of the dictionary.
+_NAMES = {
+    name[0]: tuple(name[2:].split())
+    for name in (
+        *("a ey", "b b iy", "c s iy", "d d iy", "e iy", "f eh f", "g jh iy"),
+        *("h ey ch", "i ay", "j jh ey", "k k ey", "l eh l", "m eh m", "n eh n"),
+        *("o ow", "p p iy", "q k y uw", "r aa r", "s eh s", "t t iy", "u y uw"),
+        *("v v iy", "w d ah b ax l y uw", "x eh k s", "y w ay", "z z iy"),
+    )
+}
+
+
+def read_acronyms(dictionary: Path) -> dict[str, str]:
+    """Find the acronyms of the MS98 dictionary and how they are spelled out.
+
+    Case matters: `US` is one, `us` is not. An acronym can also be looked up in lower
+    case (`ibm`) where the dictionary has no word of that spelling.
+
+    Args:
+        dictionary: path of `sw-ms98-dict.text`.
+
+    Returns:
+        `IBM` -> `i b m`, `IBM's` -> `i b m's`, `VCRs` -> `v c rs`. Single letters are
+        not in it: they are their own spelling.
+
+    Raises:
+        InputError: the dictionary is missing or has a bad line.
+    """
+    entries = read_dictionary(dictionary)
+    words = [(plain_word(entry.word), entry.phones) for entry in entries]
+    acronyms = {
+        word: spelled for word, phones in words if (spelled := _spell(word, phones))
+    }
+    written = {word for word, _ in words}
+    lower = {word.lower(): spelled for word, spelled in acronyms.items()}
+    unused = {word: spelled for word, spelled in lower.items() if word not in written}
+    return acronyms | unused
+
+
+def _spell(word: str, phones: tuple[str, ...]) -> str:
+    """`IBM's` -> `i b m's` if that is how it is spoken, else nothing."""
+    letters, ending = word, ""
+    for suffix in ("'s", "s"):
+        if word.endswith(suffix) and phones[-1] in ("s", "z"):
+            letters, ending = word.removesuffix(suffix), suffix
+            phones = phones[:-1]
+            break
+    letters = letters.lower()
+    if len(letters) < 2 or not (letters.isascii() and letters.isalpha()):
+        return ""
+    named = tuple(phone for letter in letters for phone in _NAMES[letter])
+    return " ".join(letters) + ending if phones == named else ""

@@ -1,0 +1,64 @@
+"""conv.tab (conv_tab.csv), the table of Switchboard's documentation of who called whom.
+
+A line a conversation: number, whether it is active, the caller's and the callee's
+personal number (PIN), and more that is not used here:
+`2001, "Y", 1020, 1044, 303, 0, 910304, 1218, 1222, , `.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import data_lines, read_text
+
+
+def read_conv_tab(path: Path) -> dict[str, str]:
+    """Read who speaks on which side.
+
+    Returns:
+        The PIN of each conversation side: `sw02001-A` (the caller) -> `1020`.
+
+    Raises:
+        InputError: a line without conversation and two PINs, or a second one of the
+            same conversation; the message names file and line.
+    """
+    speakers: dict[str, str] = {}
+    for where, line in data_lines(read_text(path), path, comment="#"):
+        row = next(csv.reader([line], skipinitialspace=True))
+        conversation, *rest = (field.strip() for field in row)
+        if not speakers and conversation.startswith("conv"):
+            continue  # the names of the columns
+        if len(rest) < 3 or not all(
+            field.isdecimal() for field in (conversation, rest[1], rest[2])
+        ):
+            raise InputError(
+                f"{where}: expected 'conversation, active, PIN of side A, PIN of side "
+                f"B, ...' as in '2001, Y, 1020, 1044', got {line[:60]!r}"
+            )
+        name = f"sw{int(conversation):05d}"
+        if f"{name}-A" in speakers:
+            raise InputError(f"{where}: a second line of conversation {conversation}")
+        speakers |= {f"{name}-A": rest[1], f"{name}-B": rest[2]}
+    if not speakers:
+        raise InputError(f"{path}: no conversations in it")
+    return speakers
+
+
+def write_conv_tab(path: Path, speakers: Mapping[str, str]) -> None:
+    """Write a table of these columns, one line for the two sides of a conversation.
+
+    Args:
+        path: of the file.
+        speakers: as `read_conv_tab` returns them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f'{name[3:]}, "Y", {speakers[f"{name}-A"]}, {speakers[f"{name}-B"]}\n'
+        for name in _conversations(speakers)
+    ]
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def _conversations(sides: Iterable[str]) -> list[str]:
+    return sorted({side.rpartition("-")[0] for side in sides})

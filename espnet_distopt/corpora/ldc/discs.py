@@ -1,0 +1,74 @@
+"""Finds things on the LDC's discs, whichever way they were copied to disk."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from espnet_distopt.corpora.audio.sphere import read_header
+from espnet_distopt.errors import InputError
+
+
+def find_files(root: Path, pattern: str) -> list[Path]:
+    """All files below `root` (links are followed) whose name matches, sorted.
+
+    Args:
+        root: a disc, or a directory that holds several.
+        pattern: regular expression for the whole name; case doesn't matter.
+
+    Raises:
+        InputError: `root` is not a directory.
+    """
+    if not root.is_dir():
+        raise InputError(f"{root}: no such directory")
+    matches = re.compile(pattern, re.IGNORECASE).fullmatch
+    return sorted(
+        Path(directory, name)
+        for directory, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if matches(name)
+    )
+
+
+def find_file(root: Path, pattern: str, what: str) -> Path:
+    """The one file below `root` whose name matches.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    found = find_files(root, pattern)
+    if not found:
+        raise InputError(f"{root}: no {what} (a file named like {pattern}) below it")
+    if len(found) > 1:
+        raise InputError(f"{root}: two files are the {what}: {found[0]} and {found[1]}")
+    return found[0]
+
+
+def name_recordings(paths: Iterable[Path]) -> dict[str, Path]:
+    """Recordings by name (the file's, lower case, without its suffix).
+
+    Raises:
+        InputError: two files of one name.
+    """
+    recordings: dict[str, Path] = {}
+    for path in paths:
+        name = path.stem.lower()
+        if name in recordings:
+            raise InputError(f"{path}: a copy of it is at {recordings[name]}; keep one")
+        recordings[name] = path
+    return recordings
+
+
+def call_seconds(path: Path) -> float:
+    """Length of a telephone recording in seconds; only its header is read.
+
+    Raises:
+        InputError: not a SPHERE file, or not two channels of 8 kHz.
+    """
+    header = read_header(path)
+    if header.channels != 2 or header.sample_rate != 8000:
+        raise InputError(
+            f"{path}: expected 2 channels of 8000 Hz, got {header.channels} of "
+            f"{header.sample_rate} Hz"
+        )
+    return header.seconds

@@ -1,0 +1,251 @@
+"""Switchboard transcripts in the form of the MS98 release (Mississippi State, 1998).
+
+The release has, for one side of a conversation, a file of transcripts, a line a segment
+(`sw2001A-ms98-a-0002 0.977625 11.561375 hi um yeah i'd like to talk`), a file of words,
+a line a word of these segments (`sw2001A-ms98-a-0002 0.977625 1.256125 hi`), and for
+all conversations one dictionary (`IBM ay b iy eh m`). Times are in seconds.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import data_lines, read_text
+
+DICTIONARY = "sw-ms98-dict.text"
+
+_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-(?:trans|word)\.text")
+_TIME = r"(\d+\.?\d*)"
+_LINE = re.compile(rf"(sw\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)")
+
+# As Kaldi's swbd1_map_words.pl has them, in this order, each applied once.
+_WORD_RULES = [
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"^\[laughter-(.+)\](-?)$", r"\1\2"),  # [laughter-story]
+        (r"^\[(.+)/.+\](-?)$", r"\1\2"),  # [said/meant], even [sa[id]-/meant]
+        (r"^-?\[[^][]+\](.+)$", r"-\1"),  # -[an]y: its start was not said
+        (r"^(.+)\[[^][]+\]-?$", r"\1-"),  # ab[solute]-: its end was not said
+        (r"([^][]+)\[.+\]$", r"\1"),  # ex[specially]-/especially], a slip
+        (r"^\{(.+)\}$", r"\1"),  # {yuppiedom}, a coinage
+        (r"([a-z])\[[^][]+\]([a-z])", r"\1-\2"),  # ammu[n]it-: a gap inside
+        (r"_\d", ""),  # them_1, one of several pronunciations
+    )
+]
+_ASIDE = re.compile(r"<[be]_aside>", re.IGNORECASE)
+_MARK = re.compile(r"\[[^][]*\]")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of one channel.
+
+    Attributes:
+        start: seconds.
+        end: seconds.
+        text: words and marks.
+        where: file and line it was read from, for messages.
+    """
+
+    start: float
+    end: float
+    text: str
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word or a mark: number of its segment (from 1), start and end in seconds."""
+
+    segment: int
+    start: float
+    end: float
+    word: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A word of the dictionary, in its own case, and its phones."""
+
+    word: str
+    phones: tuple[str, ...]
+
+
+def transcript_path(conversation: str, side: str, kind: str = "trans") -> Path:
+    """Where the release keeps a transcript: `2001`, `A` -> `20/2001/sw2001A-...`.
+
+    Args:
+        conversation: four digits.
+        side: A or B.
+        kind: `trans`, or `word` for the file of words.
+    """
+    name = f"sw{conversation}{side}-ms98-a-{kind}.text"
+    return Path(conversation[:2], conversation, name)
+
+
+def write_transcript(
+    root: Path, conversation: str, side: str, segments: Iterable[Segment]
+) -> None:
+    """Write one side's transcript below `root`, at its place in the release."""
+    path = root / transcript_path(conversation, side)
+    numbered = enumerate(segments, start=1)
+    _write_lines(
+        path, (_line(path, number, each, each.text) for number, each in numbered)
+    )
+
+
+def write_words(
+    root: Path, conversation: str, side: str, words: Iterable[TimedWord]
+) -> None:
+    """Write one side's words below `root`, at their place in the release."""
+    path = root / transcript_path(conversation, side, "word")
+    _write_lines(path, (_line(path, each.segment, each, each.word) for each in words))
+
+
+def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
+    """Write the dictionary into `root`, after a comment as the release has it."""
+    lines = (f"{entry.word} {' '.join(entry.phones)}" for entry in entries)
+    _write_lines(root / DICTIONARY, ("# word, phones", "", *lines))
+
+
+def _line(path: Path, number: int, span: Segment | TimedWord, text: str) -> str:
+    side = path.name.partition("-")[0]
+    return f"{side}-ms98-a-{number:04d} {span.start:.6f} {span.end:.6f} {text}"
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_transcript(path: Path) -> list[Segment]:
+    """Read one side's transcript.
+
+    Raises:
+        InputError: a line that is not `id start end text`, belongs to another side, has
+            the number of a line above it, or times that go backwards; the message names
+            file and line.
+    """
+    segments: list[Segment] = []
+    numbers: set[int] = set()
+    for number, segment in _read_lines(path):
+        if number in numbers:
+            raise InputError(f"{segment.where}: a second segment {number:04d}")
+        numbers.add(number)
+        segments.append(segment)
+    return segments
+
+
+def read_words(path: Path) -> list[TimedWord]:
+    """Read one side's words.
+
+    Raises:
+        InputError: a line that is not `id start end word`, belongs to another side, or
+            whose time or segment goes backwards; the message names file and line.
+    """
+    words: list[TimedWord] = []
+    for number, line in _read_lines(path):
+        if len(line.text.split()) > 1:
+            raise InputError(f"{line.where}: expected one word, got {line.text[:60]!r}")
+        if words and number < words[-1].segment:
+            raise InputError(
+                f"{line.where}: a word of segment {number:04d} after one of segment "
+                f"{words[-1].segment:04d}"
+            )
+        words.append(TimedWord(number, line.start, line.end, line.text))
+    return words
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, Segment]]:
+    """Numbers and contents of the lines of one side, ordered by start."""
+    named = _FILE.fullmatch(path.name)
+    if named is None:
+        raise InputError(
+            f"{path}: not named like sw2001A-ms98-a-trans.text or -word.text"
+        )
+    start = 0.0
+    for where, line in data_lines(read_text(path), path, comment="#"):
+        number, segment = _parse_line(line.strip(), where, f"sw{named[1]}{named[2]}")
+        if segment.start < start:
+            raise InputError(f"{where}: starts before the line above it")
+        start = segment.start
+        yield number, segment
+
+
+def _parse_line(line: str, where: str, side: str) -> tuple[int, Segment]:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise InputError(
+            f"{where}: expected 'sw2001A-ms98-a-0001 start end text', got {line[:60]!r}"
+        )
+    if found[1] != side:
+        raise InputError(
+            f"{where}: expected a segment of {side}, got one of {found[1]}"
+        )
+    start, end = float(found[3]), float(found[4])
+    if end < start:
+        raise InputError(f"{where}: ends at {end} s, before its start at {start} s")
+    return int(found[2]), Segment(start, end, found[5], where)
+
+
+def read_dictionary(path: Path) -> list[Entry]:
+    """Read the dictionary; comments (`#`) and blank lines are skipped.
+
+    Raises:
+        InputError: a line that is not a word and its phones; the message names file and
+            line.
+    """
+    entries: list[Entry] = []
+    for where, line in data_lines(read_text(path), path, comment="#"):
+        word, *phones = line.split()
+        if not phones or not all(phone.isalpha() for phone in phones):
+            raise InputError(
+                f"{where}: expected a word and its phones, as in 'IBM ay b iy eh m', "
+                f"got {line[:60]!r}"
+            )
+        entries.append(Entry(word, tuple(phones)))
+    if not entries:
+        raise InputError(
+            f"{path}: only comments, expected a word and its phones a line"
+        )
+    return entries
+
+
+def plain_words(text: str, acronyms: Mapping[str, str] | None = None) -> list[str]:
+    """The words of a segment, in lower case and without marks.
+
+    The result is the training text of Kaldi's and ESPnet's recipes: [silence] and the
+    marks of asides are dropped (their words stay); a word spoken with a laugh, a
+    coinage and a variant are the word (`[laughter-story]`, `{alrighty}`, `them_1`); of
+    `[said/meant]` what was said; a partial word keeps what was said of it and a hyphen
+    (`th[at]-` is `th-`, `-[th]is` is `-is`); dots vanish.
+
+    Two things differ on purpose. [noise], [vocalized-noise] and [laughter] are dropped
+    too: this project's models transcribe words. And of a word with a gap,
+    `ammu[n]it-`, remains `ammu-it-`, as Kaldi's comment has it; its script makes
+    `ammn-t-`.
+
+    Args:
+        text: of a segment, with marks.
+        acronyms: words to spell out (`IBM` -> `i b m`), in the case of the text.
+    """
+    acronyms = acronyms or {}
+    words = (plain_word(token) for token in _ASIDE.sub(" ", text).split())
+    spelled = " ".join(
+        acronyms.get(word, word) for word in words if not _MARK.fullmatch(word)
+    )
+    return spelled.lower().replace("._", " ").replace(".", "").split()
+
+
+@cache
+def plain_word(token: str) -> str:
+    """A word without what MS98 notes around and inside it, in its own case."""
+    if token.isalpha():
+        return token
+    for pattern, replacement in _WORD_RULES:
+        token = pattern.sub(replacement, token, count=1)
+    return token

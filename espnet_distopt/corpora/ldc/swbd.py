@@ -1,0 +1,229 @@
+"""Switchboard-1 (LDC97S62) with its MS98 transcripts: reading and splitting."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from espnet_distopt.corpora.kaldi.speech_set import (
+    SpeechSet,
+    Utterance,
+    centiseconds,
+    utterance_id,
+)
+from espnet_distopt.corpora.ldc.acronyms import read_acronyms
+from espnet_distopt.corpora.ldc.discs import (
+    call_seconds,
+    find_file,
+    find_files,
+    name_recordings,
+)
+from espnet_distopt.corpora.ldc.ms98 import plain_words, read_transcript
+from espnet_distopt.errors import InputError
+
+# Transcribers' ends may pass the recording's by this much; the segment is then cut.
+_OVERSHOOT = 0.5
+_PRESSINGS = (2435, 2438)  # recordings of the whole corpus
+
+
+def read_swb1(
+    root: Path, transcripts: Path | None = None, log: Callable[[str], None] = print
+) -> SpeechSet:
+    """Read all utterances that have words.
+
+    As in Kaldi's recipe, recordings without transcripts and transcripts without
+    recording are left out; the log tells how many. Unlike there, a conversation of
+    which only one side has a transcript is an error.
+
+    Args:
+        root: holds the recordings `sw0NNNN.sph`, at any depth.
+        transcripts: holds `swNNNN{A,B}-ms98-a-trans.text` and `sw-ms98-dict.text`, at
+            any depth; by default `root`.
+        log: told what was found and what is missing.
+
+    Returns:
+        The whole corpus, sorted by utterance id.
+
+    Raises:
+        InputError: nothing found, a file twice, no dictionary, a bad line, words past
+            the end of their recording; the message names file and line.
+    """
+    audio = name_recordings(find_files(root, r"sw0\d{4}\.sph"))
+    if not audio:
+        raise InputError(f"{root}: no recordings (sw0NNNN.sph) below it")
+    conversations = _find_transcripts(transcripts or root)
+    dictionary = find_file(
+        transcripts or root, r"sw-ms98-dict\.text", "dictionary of the MS98 transcripts"
+    )
+    acronyms = read_acronyms(dictionary)
+    _log_counts(audio, conversations, log)
+    utterances: list[Utterance] = []
+    for recording, path in audio.items():
+        sides = conversations.get(recording, {})
+        seconds = call_seconds(path) if sides else 0.0
+        for channel, transcript in sides.items():
+            utterances += _read_side(transcript, recording, channel, seconds, acronyms)
+    if not utterances:
+        raise InputError(
+            f"{transcripts or root}: no words of any of the recordings below {root}"
+        )
+    log(f"{len(utterances)} utterances with words")
+    return SpeechSet("swb1", audio, tuple(sorted(utterances, key=lambda u: u.id)))
+
+
+def _find_transcripts(root: Path) -> dict[str, dict[str, Path]]:
+    """Transcripts of each conversation by side: `sw02001` -> A and B."""
+    conversations: dict[str, dict[str, Path]] = {}
+    for path in find_files(root, r"sw\d{4}[AB]-ms98-a-trans\.text"):
+        sides = conversations.setdefault(f"sw0{path.name[2:6]}", {})
+        side = path.name[6]
+        if side in sides:
+            raise InputError(f"{path}: a copy of it is at {sides[side]}; keep one")
+        sides[side] = path
+    if not conversations:
+        raise InputError(
+            f"{root}: no transcripts (swNNNNA-ms98-a-trans.text) below it; put "
+            "swb_ms98_transcriptions there"
+        )
+    for sides in conversations.values():
+        if len(sides) == 1:
+            [(side, path)] = sides.items()
+            other = path.name.replace(f"{side}-ms98", f"{'AB'[side == 'A']}-ms98")
+            raise InputError(f"{path}: its other side, {other}, is missing")
+    return conversations
+
+
+def _log_counts(
+    audio: Collection[str],
+    conversations: Collection[str],
+    log: Callable[[str], None],
+) -> None:
+    all_of_them = len(audio) in _PRESSINGS
+    expected = "" if all_of_them else " (the whole corpus has 2435 or 2438)"
+    log(f"{len(audio)} recordings{expected}")
+    for what, names in (
+        ("recordings without transcripts", set(audio) - set(conversations)),
+        (
+            "transcribed conversations without recording",
+            set(conversations) - set(audio),
+        ),
+    ):
+        if names:
+            log(f"warning: {len(names)} {what}, such as {min(names)}: left out")
+
+
+def _read_side(
+    transcript: Path,
+    recording: str,
+    channel: str,
+    seconds: float,
+    acronyms: Mapping[str, str],
+) -> list[Utterance]:
+    utterances = []
+    for segment in read_transcript(transcript):
+        words = plain_words(segment.text, acronyms)
+        if not words:
+            continue
+        if segment.end > seconds + _OVERSHOOT:
+            raise InputError(
+                f"{segment.where}: ends at {segment.end} s, but "
+                f"{recording} has only {seconds:.2f} s"
+            )
+        start = centiseconds(segment.start) / 100
+        end = min(centiseconds(segment.end), int(seconds * 100)) / 100
+        if end > start:
+            name = utterance_id(f"{recording}-{channel}", segment.start, segment.end)
+            utterances.append(
+                Utterance(name, recording, channel, start, end, " ".join(words))
+            )
+    return utterances
+
+
+def split_dev(
+    corpus: SpeechSet,
+    segments: int | None = None,
+    speakers: Mapping[str, str] | None = None,
+    log: Callable[[str], None] = print,
+) -> tuple[SpeechSet, SpeechSet]:
+    """Take whole conversations from the front until there are `segments` utterances.
+
+    No conversation, and so no conversation side, is in both parts. With `speakers`, no
+    speaker is in both either: every side of a speaker of `train_dev` is left out of
+    `train`. Kaldi and ESPnet take exactly the first 4000 segments, which may cut a
+    conversation, and let speakers be in both.
+
+    Args:
+        corpus: all utterances.
+        segments: by default Kaldi's 4000, or a tenth of a corpus of less than 40000.
+        speakers: PIN of conversation sides, see `read_conv_tab`; a side that is not in
+            it counts as a speaker of its own.
+        log: told what leaving out costs.
+
+    Returns:
+        The rest (`train`), and what was taken (`train_dev`).
+
+    Raises:
+        InputError: one of the parts would be empty.
+    """
+    if segments is None:
+        segments = min(4000, max(1, len(corpus.utterances) // 10))
+    taken: list[Utterance] = []
+    rest: list[Utterance] = []
+    for _, conversation in groupby(corpus.utterances, key=lambda u: u.recording):
+        (taken if len(taken) < segments else rest).extend(conversation)
+    if not rest or not taken:
+        raise InputError(
+            f"{len(corpus.utterances)} utterances can't be split into {segments} for "
+            "development and some for training: change --dev_segments"
+        )
+    if speakers is not None:
+        rest = _without_speakers_of(taken, rest, speakers, log)
+    return (
+        replace(corpus, name="train", utterances=tuple(rest)),
+        replace(corpus, name="train_dev", utterances=tuple(taken)),
+    )
+
+
+def _without_speakers_of(
+    taken: Sequence[Utterance],
+    rest: Sequence[Utterance],
+    speakers: Mapping[str, str],
+    log: Callable[[str], None],
+) -> list[Utterance]:
+    """The utterances of `rest` whose speaker is not in `taken`."""
+    unknown = {u.recording for u in (*taken, *rest) if u.side not in speakers}
+    if unknown:
+        log(
+            f"warning: {len(unknown)} conversations, such as {min(unknown)}, are not "
+            "in conv.tab: each of their sides counts as a speaker of its own"
+        )
+    heard = {speakers.get(u.side, u.side) for u in taken}
+    kept = [u for u in rest if speakers.get(u.side, u.side) not in heard]
+    if not kept:
+        raise InputError(
+            f"all speakers of the training set are among the {len(heard)} of the "
+            "development set: lower --dev_segments, or do without --conv_tab"
+        )
+    dropped = [u for u in rest if speakers.get(u.side, u.side) in heard]
+    sides = len({u.side for u in dropped})
+    hours = sum(u.end - u.start for u in dropped) / 3600
+    log(
+        f"train_dev has {len(heard)} speakers; their other {sides} conversation sides, "
+        f"{hours:.2f} h, are left out of training"
+    )
+    return kept
+
+
+def cap_duplicates(corpus: SpeechSet, most: int) -> SpeechSet:
+    """Keep the first `most` utterances of each text; the result is `train_nodup`.
+
+    Kaldi's `remove_dup_utts.sh` draws about as many, from the whole corpus.
+    """
+    seen: Counter[str] = Counter()
+    kept = []
+    for utterance in corpus.utterances:
+        seen[utterance.text] += 1
+        if seen[utterance.text] <= most:
+            kept.append(utterance)
+    return replace(corpus, name="train_nodup", utterances=tuple(kept))

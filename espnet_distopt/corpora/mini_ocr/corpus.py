@@ -1,0 +1,234 @@
+"""A corpus of text lines that needs no download: printed lines and handwritten digits.
+
+Test lines are in three parts, which their ids tell: `known` (printed, in the fonts of
+the training lines), `unseen` (printed, in other fonts) and `digits` (handwritten, by
+people who wrote no training line; see `digits`). No text is in two sets. Each line
+has a seed of its own: the corpus doesn't depend on the number of processes.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from espnet_distopt.corpora.lines.sets import LineDir, TextLine
+from espnet_distopt.corpora.mini_ocr.degradation import degrade
+from espnet_distopt.corpora.mini_ocr.digits import (
+    DEV_FORMS,
+    TEST_FORMS,
+    TRAIN_FORMS,
+    digits_of,
+    render_digits,
+)
+from espnet_distopt.corpora.mini_ocr.fonts import Font, known_fonts, unseen_fonts
+from espnet_distopt.corpora.mini_ocr.rendering import render_text
+from espnet_distopt.corpora.mini_ocr.texts import random_text
+from espnet_distopt.corpora.parallel import do_shares
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.whole_directory import whole_directory
+
+KNOWN, UNSEEN, DIGITS = "known", "unseen", "digits"
+MARKER = "mini_ocr.txt"
+_DIGITS_IN_A_LINE = (4, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many lines the corpus has.
+
+    Attributes:
+        train_printed: printed training lines.
+        train_digits: handwritten training lines.
+        dev_printed: printed development lines, in known fonts.
+        dev_digits: handwritten development lines.
+        test_printed: printed test lines in known fonts, and as many in unseen ones.
+        test_digits: handwritten test lines.
+    """
+
+    train_printed: int = 4000
+    train_digits: int = 8000
+    dev_printed: int = 300
+    dev_digits: int = 100
+    test_printed: int = 400
+    test_digits: int = 400
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A line to make.
+
+    Attributes:
+        set: `train`, `dev` or `test`.
+        id: writer or font, part, number.
+        text: of the line.
+        writer: writer or font.
+        font: its file; None for digits.
+        digits: indices of the images; empty for printed lines.
+        seed: of all that is drawn for the image.
+    """
+
+    set: str
+    id: str
+    text: str
+    writer: str
+    font: Path | None
+    digits: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """Lines that one process makes, and the directory of the corpus."""
+
+    plans: Sequence[Plan]
+    directory: Path
+
+
+def make_corpus(
+    out: Path,
+    sizes: Sizes,
+    seed: int,
+    nj: int = 1,
+    fonts: Sequence[Font] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, LineDir]:
+    """Write the images and the data directories train, dev and test, all or nothing.
+
+    Args:
+        out: replaced if an earlier run has made it.
+        sizes: numbers of lines.
+        seed: of everything; equal sizes, seeds and fonts give equal files, with the
+            same version of Pillow.
+        nj: number of processes.
+        fonts: more known fonts than matplotlib's.
+        progress: called with the number of lines done, and of all.
+
+    Returns:
+        The three sets.
+
+    Raises:
+        InputError: impossible sizes, two fonts of one name, no matplotlib or
+            scikit-learn, or `out` is a directory of somebody else's.
+    """
+    for name, value in {**vars(sizes), "nj": nj}.items():
+        if value < 1:
+            raise InputError(f"--{name} is {value}, expected at least 1")
+    plans = plan_corpus(sizes, seed, fonts)
+    with whole_directory(out, marker=MARKER) as new:
+        for name in ("train", "dev", "test"):
+            (new / "images" / name).mkdir(parents=True)
+        shares = [Share(plans[job::nj], new) for job in range(nj)]
+        do_shares(draw_share, shares, len(plans), progress)
+        sets = {name: _line_dir(plans, name, out) for name in ("train", "dev", "test")}
+        for name, lines in sets.items():
+            lines.write(new / name)
+        note = f"made by make_mini_ocr\nseed {seed}\n{sizes}\n"
+        note += "".join(f"font {font.path}\n" for font in fonts)
+        (new / MARKER).write_text(note, encoding="utf-8")
+    return sets
+
+
+def plan_corpus(sizes: Sizes, seed: int, fonts: Sequence[Font] = ()) -> list[Plan]:
+    """Decide what is written on each line, and by whom.
+
+    Raises:
+        InputError: two fonts of one name, or no matplotlib or scikit-learn.
+    """
+    known, unseen = [*known_fonts(), *fonts], unseen_fonts()
+    names = [font.name for font in (*known, *unseen)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two fonts are called {name}: leave one out")
+    rng = random.Random(f"lines {seed}")
+    planner = _Planner(rng)
+    # Test lines first, so that they are the same however large the training set is.
+    planner.printed("test", KNOWN, known, sizes.test_printed)
+    planner.printed("test", UNSEEN, unseen, sizes.test_printed)
+    planner.handwritten("test", TEST_FORMS, sizes.test_digits)
+    planner.printed("dev", KNOWN, known, sizes.dev_printed)
+    planner.handwritten("dev", DEV_FORMS, sizes.dev_digits)
+    planner.printed("train", KNOWN, known, sizes.train_printed)
+    planner.handwritten("train", TRAIN_FORMS, sizes.train_digits)
+    return planner.plans
+
+
+class _Planner:
+    """Plans lines, no text twice."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.plans: list[Plan] = []
+        self._rng = rng
+        self._texts: set[str] = set()
+
+    def printed(self, name: str, part: str, fonts: Sequence[Font], count: int) -> None:
+        """Plan `count` lines, in each of the fonts in turn."""
+        for number in range(count):
+            font = fonts[number % len(fonts)]
+            text = random_text(self._rng)
+            while text in self._texts:
+                text = random_text(self._rng)
+            self._add(name, part, text, font.name, font.path, ())
+
+    def handwritten(self, name: str, forms: range, count: int) -> None:
+        """Plan `count` lines, of each of the writers in turn."""
+        for number in range(count):
+            form = forms[number % len(forms)]
+            text, digits = self._string(form)
+            while text in self._texts:
+                text, digits = self._string(form)
+            self._add(name, DIGITS, text, f"writer{form:02}", None, digits)
+
+    def _string(self, form: int) -> tuple[str, tuple[int, ...]]:
+        where, labels = digits_of(form)
+        chosen = self._rng.sample(
+            range(len(where)), self._rng.randint(*_DIGITS_IN_A_LINE)
+        )
+        text = "".join(str(labels[index]) for index in chosen)
+        return text, tuple(where[index] for index in chosen)
+
+    def _add(
+        self,
+        name: str,
+        part: str,
+        text: str,
+        writer: str,
+        font: Path | None,
+        digits: tuple[int, ...],
+    ) -> None:
+        self._texts.add(text)
+        key = f"{writer}-{part}-{len(self.plans):06}"
+        seed = self._rng.getrandbits(63)
+        self.plans.append(Plan(name, key, text, writer, font, digits, seed))
+
+
+def draw_share(share: Share, progress: Callable[[int], None]) -> None:
+    """Write the images of a process's lines."""
+    for plan in share.plans:
+        image = Image.fromarray(draw_line(plan))
+        image.save(share.directory / _place(plan))
+        progress(1)
+
+
+def draw_line(plan: Plan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    """Draw a line: grey levels, shape (height, width)."""
+    rng = np.random.default_rng(plan.seed)
+    if plan.font is None:
+        return degrade(render_digits(plan.digits, rng), rng)
+    return degrade(render_text(plan.text, plan.font, rng), rng)
+
+
+def _place(plan: Plan) -> Path:
+    return Path("images", plan.set, f"{plan.id}.png")
+
+
+def _line_dir(plans: Sequence[Plan], name: str, out: Path) -> LineDir:
+    return LineDir.of(
+        [
+            TextLine(plan.id, str(out / _place(plan)), plan.text, plan.writer)
+            for plan in plans
+            if plan.set == name
+        ]
+    )

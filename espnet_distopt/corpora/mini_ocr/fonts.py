@@ -1,0 +1,110 @@
+"""The fonts of the printed lines: matplotlib's, and those that a user adds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import ImageFont
+
+from espnet_distopt.corpora.lines.sets import plain_id
+from espnet_distopt.errors import InputError
+
+# By the names that the ids of lines start with. Computer Modern lacks "<", ">" and, in
+# italics, the dollar sign: texts have none of these.
+_KNOWN = {
+    "CMBold": "cmb10",
+    "CMItalic": "cmti10",
+    "CMRoman": "cmr10",
+    "DejaVuSans": "DejaVuSans",
+    "DejaVuSansBold": "DejaVuSans-Bold",
+    "DejaVuSansMono": "DejaVuSansMono",
+    "DejaVuSansOblique": "DejaVuSans-Oblique",
+    "DejaVuSerif": "DejaVuSerif",
+    "DejaVuSerifItalic": "DejaVuSerif-Italic",
+    "STIX": "STIXGeneral",
+    "STIXBold": "STIXGeneralBol",
+    "STIXItalic": "STIXGeneralItalic",
+}
+# Two designs of which training has no style at all, and two styles of known designs.
+_UNSEEN = {
+    "CMSans": "cmss10",
+    "CMTypewriter": "cmtt10",
+    "DejaVuSerifBold": "DejaVuSerif-Bold",
+    "STIXBoldItalic": "STIXGeneralBolIta",
+}
+_SUFFIXES = (".ttf", ".otf", ".ttc")
+
+
+@dataclass(frozen=True)
+class Font:
+    """A font: its name, and its file."""
+
+    name: str
+    path: Path
+
+
+def known_fonts() -> list[Font]:
+    """Fonts of training lines and of the test lines called known."""
+    return _fonts_of_matplotlib(_KNOWN)
+
+
+def unseen_fonts() -> list[Font]:
+    """Fonts of test lines only."""
+    return _fonts_of_matplotlib(_UNSEEN)
+
+
+def added_fonts(places: Sequence[Path], alphabet: str) -> tuple[list[Font], list[Path]]:
+    """Fonts of files and directories, and the files that lack a character.
+
+    Raises:
+        InputError: no such place, a file that is no font, or a directory without any.
+    """
+    fonts, lacking = [], []
+    for path in [file for place in places for file in _font_files(place)]:
+        font = Font(plain_id(path.stem), path)
+        if has_characters(path, alphabet):
+            fonts.append(font)
+        else:
+            lacking.append(path)
+    return fonts, lacking
+
+
+def has_characters(path: Path, alphabet: str) -> bool:
+    """Whether a font draws each character, and none as it draws a missing one.
+
+    Raises:
+        InputError: the file is no font.
+    """
+    try:
+        font = ImageFont.truetype(path, 32, layout_engine=ImageFont.Layout.BASIC)
+        missing = bytes(font.getmask("\uffff"))
+        drawn = [bytes(font.getmask(char)) for char in alphabet if char != " "]
+    except OSError as error:
+        raise InputError(f"{path}: no font that can be read: {error}") from None
+    return all(any(glyph) and glyph != missing for glyph in drawn)
+
+
+def _fonts_of_matplotlib(names: dict[str, str]) -> list[Font]:
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise InputError(
+            "the fonts come with matplotlib: pip install matplotlib"
+        ) from None
+    directory = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    fonts = [Font(name, directory / f"{file}.ttf") for name, file in names.items()]
+    for font in fonts:
+        if not font.path.exists():
+            raise InputError(f"{font.path}: no such font: is matplotlib complete?")
+    return fonts
+
+
+def _font_files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        raise InputError(f"{place}: no such font or directory")
+    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in _SUFFIXES)
+    if not files:
+        raise InputError(f"{place}: no font in it ({', '.join(_SUFFIXES)})")
+    return files

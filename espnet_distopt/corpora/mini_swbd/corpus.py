@@ -1,0 +1,193 @@
+"""A synthetic corpus on the discs of Switchboard-1 and of the Hub5 2000 evaluation.
+
+Same directories, names and file formats as LDC97S62 with its MS98 transcripts and
+conv.tab, LDC2002S09 and LDC2002T43: everything downstream reads either. Each
+conversation has a seed of its own: the corpus does not depend on the number of
+processes that make it.
+"""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from espnet_distopt.corpora.audio.sphere import write_sphere
+from espnet_distopt.corpora.hub5.pem import Span, write_pem
+from espnet_distopt.corpora.hub5.stm import Reference, write_stm
+from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance, utterance_id
+from espnet_distopt.corpora.ldc.ms98 import plain_words
+from espnet_distopt.corpora.mini_swbd.conversation import (
+    Conversation,
+    TimedTurn,
+    record,
+)
+from espnet_distopt.corpora.mini_swbd.hub5 import STM_HEADER, glm_text, reference_text
+from espnet_distopt.corpora.mini_swbd.ms98 import (
+    write_acronyms,
+    write_callers,
+    write_side,
+)
+from espnet_distopt.corpora.mini_swbd.phrases import ACRONYMS
+from espnet_distopt.corpora.mini_swbd.plan import (
+    CALLHOME,
+    SWBD,
+    TRAIN,
+    Plan,
+    Sizes,
+    check_sizes,
+    plan_corpus,
+)
+from espnet_distopt.corpora.mini_swbd.telephone import (
+    SAMPLE_RATE,
+    Line,
+    bad_line,
+    good_line,
+)
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.whole_directory import whole_directory
+
+_SWB1 = Path("swb1")
+_TRANSCRIPTS = _SWB1 / "transcriptions" / "swb_ms98_transcriptions"
+_EVALUATION = Path("hub5e_00", "english")
+_REFERENCE = Path("2000_hub5_eng_eval_tr", "reference")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A conversation that has been written: its plan and who said what when."""
+
+    plan: Plan
+    turns: list[TimedTurn]
+
+
+def make_corpus(
+    out: Path,
+    sizes: Sizes,
+    seed: int,
+    nj: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Recorded]:
+    """Write the corpus into the directory `out`, whole or not at all.
+
+    Args:
+        out: replaced if an earlier run has made it.
+        sizes: how large.
+        seed: of everything; equal sizes and seeds give equal files.
+        nj: number of processes.
+        progress: called with the number of conversations done, and of all.
+
+    Returns:
+        All conversations, training first.
+
+    Raises:
+        InputError: impossible sizes, or `out` is a directory of somebody else's.
+    """
+    check_sizes(sizes)
+    if nj < 1:
+        raise InputError(f"--nj is {nj}, expected at least 1")
+    plans = plan_corpus(sizes, seed)
+    with whole_directory(out, marker="mini_swbd.txt") as directory:
+        recorded = []
+        for conversation in _record_all(directory, plans, nj):
+            recorded.append(conversation)
+            progress(len(recorded), len(plans))
+        callers = [plan for plan in plans if plan.part == TRAIN]
+        write_callers(directory / _SWB1 / "tables" / "conv.tab", callers)
+        write_acronyms(directory / _TRANSCRIPTS)
+        _write_evaluation(directory, [r for r in recorded if r.plan.part != TRAIN])
+        note = f"synthetic speech, made by make_mini_swbd\nseed {seed}\n{sizes}\n"
+        (directory / "mini_swbd.txt").write_text(note)
+    return recorded
+
+
+def _record_all(directory: Path, plans: list[Plan], nj: int) -> Iterator[Recorded]:
+    work = partial(_record_one, directory)
+    if nj == 1:
+        yield from map(work, plans)
+        return
+    # The parent alone answers Ctrl-C; spawned processes share no state with it.
+    with ProcessPoolExecutor(
+        max_workers=nj,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    ) as pool:
+        yield from pool.map(work, plans)
+
+
+def _record_one(directory: Path, plan: Plan) -> Recorded:
+    line: Callable[[np.random.Generator], Line]
+    line = bad_line if plan.part == CALLHOME else good_line
+    first, second = plan.people
+    conversation = record((first.speaker, second.speaker), plan.turns, line, plan.seed)
+    _write_audio(directory / _place(plan), plan, conversation)
+    if plan.part == TRAIN:
+        for side in ("A", "B"):
+            root = directory / _TRANSCRIPTS
+            write_side(root, str(plan.number), side, conversation)
+    return Recorded(plan, conversation.turns)
+
+
+def _place(plan: Plan) -> Path:
+    if plan.part == TRAIN:
+        return _SWB1 / f"swb1_d{plan.disc}" / "data" / f"{plan.name}.sph"
+    return _EVALUATION / f"{plan.name}.sph"
+
+
+def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
+    """Write SPHERE of 8-bit mu-law; the samples are such as it can express."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.round(conversation.samples * 32768).astype(np.int16)
+    fields = {
+        "database_id": "mini_swbd",
+        "conversation_id": str(plan.number),
+    }
+    write_sphere(path, samples, SAMPLE_RATE, coding="ulaw", fields=fields)
+
+
+def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
+    """Write PEM, STM and GLM; an utterance of noises only is not scored."""
+    references = [
+        Reference(
+            Span(r.plan.name, turn.side, round(turn.start, 2), round(turn.end, 2)),
+            "O,CHE" if r.plan.part == CALLHOME else "O,SWB",
+            reference_text(turn.text),
+        )
+        for r in recorded
+        for turn in r.turns
+    ]
+    references.sort(key=lambda r: (r.span.file, r.span.channel, r.span.start))
+    write_pem(directory / _EVALUATION / "hub5e_00.pem", (r.span for r in references))
+    reference = directory / _REFERENCE
+    reference.mkdir(parents=True)
+    write_stm(reference / "hub5e00.english.000405.stm", STM_HEADER, references)
+    (reference / "en20000405_hub5.glm").write_text(glm_text(), encoding="utf-8")
+
+
+def as_sets(recorded: Sequence[Recorded]) -> list[SpeechSet]:
+    """The parts of the corpus, for a summary: utterances with words only."""
+    return [
+        SpeechSet(
+            part,
+            {},
+            tuple(
+                said
+                for r in recorded
+                if r.plan.part == part
+                for turn in r.turns
+                if (said := _utterance(r.plan.name, turn)).text
+            ),
+        )
+        for part in (TRAIN, SWBD, CALLHOME)
+    ]
+
+
+def _utterance(recording: str, turn: TimedTurn) -> Utterance:
+    name = utterance_id(f"{recording}-{turn.side}", turn.start, turn.end)
+    text = " ".join(plain_words(turn.text, ACRONYMS))
+    return Utterance(name, recording, turn.side, turn.start, turn.end, text)

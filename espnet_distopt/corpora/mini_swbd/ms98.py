@@ -1,0 +1,85 @@
+"""What comes with the synthetic training discs: the MS98 release and conv.tab.
+
+The synthesizer tells no word times: the word files spread an utterance over its words
+by their letters.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain
+from pathlib import Path
+
+from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
+from espnet_distopt.corpora.ldc.ms98 import (
+    Entry,
+    Segment,
+    TimedWord,
+    write_dictionary,
+    write_transcript,
+    write_words,
+)
+from espnet_distopt.corpora.mini_swbd.conversation import Conversation
+from espnet_distopt.corpora.mini_swbd.phrases import ACRONYMS
+from espnet_distopt.corpora.mini_swbd.plan import Plan
+
+_LETTERS = {
+    **{"A": "ey", "B": "b iy", "C": "s iy", "D": "d iy", "E": "iy", "F": "eh f"},
+    **{"G": "jh iy", "H": "ey ch", "I": "ay", "J": "jh ey", "K": "k ey", "L": "eh l"},
+    **{"M": "eh m", "N": "eh n", "O": "ow", "P": "p iy", "Q": "k y uw", "R": "aa r"},
+    **{"S": "eh s", "T": "t iy", "U": "y uw", "V": "v iy", "X": "eh k s", "Y": "w ay"},
+    **{"W": "d ah b ax l y uw", "Z": "z iy"},
+}
+# In capitals, and yet a word.
+_WORDS = {"NASA": "n ae s ax"}
+
+
+def write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
+    """Write a side's transcript and word file below `root`, at their places.
+
+    What lies between utterances is `[silence]`.
+    """
+    segments = list(_segments(conversation, side))
+    write_transcript(root, number, side, segments)
+    words = (spread(segment, rank) for rank, segment in enumerate(segments, start=1))
+    write_words(root, number, side, chain.from_iterable(words))
+
+
+def _segments(conversation: Conversation, side: str) -> Iterator[Segment]:
+    end = 0.0
+    for turn in conversation.turns:
+        if turn.side != side:
+            continue
+        if turn.start > end:
+            yield Segment(end, turn.start, "[silence]")
+        yield Segment(turn.start, turn.end, turn.text)
+        end = turn.end
+    yield Segment(end, conversation.seconds, "[silence]")
+
+
+def spread(segment: Segment, number: int) -> Iterator[TimedWord]:
+    """The words of a segment, each with a share of its time by number of letters."""
+    words = segment.text.split()
+    shares = list(accumulate((len(word) for word in words), initial=0))
+    length = (segment.end - segment.start) / shares[-1]
+    edges = [segment.start + length * share for share in shares]
+    edges[-1] = segment.end
+    for word, start, end in zip(words, edges, edges[1:], strict=False):
+        yield TimedWord(number, start, end, word)
+
+
+def write_acronyms(root: Path) -> None:
+    """Write the dictionary: letters and words in capitals, and nothing else."""
+    spelled = {word: " ".join(_LETTERS[letter] for letter in word) for word in ACRONYMS}
+    words = sorted({**_LETTERS, **spelled, **_WORDS}.items())
+    write_dictionary(
+        root, (Entry(word, tuple(phones.split())) for word, phones in words)
+    )
+
+
+def write_callers(path: Path, plans: Iterable[Plan]) -> None:
+    """Write conv.tab: the people of each conversation, by their numbers."""
+    pins = {
+        f"{plan.name}-{side}": str(person.pin)
+        for plan in plans
+        for side, person in zip("AB", plan.people, strict=True)
+    }
+    write_conv_tab(path, pins)

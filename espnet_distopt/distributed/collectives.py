@@ -1,0 +1,248 @@
+"""Collectives of the process-group driver, all on the training thread.
+
+Each is begun and then waited for; those that an algorithm begins itself differ only in
+what runs in between. All-to-all and all-gather are through when they have begun, and so
+is the algorithm's work beside them (`messages`). Messages to neighbours go over gloo
+from CPU memory (pinned for a GPU): NCCL's point-to-point operations and collectives of
+several groups can deadlock.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.core.effects import (
+    AllGather,
+    AllReduceMean,
+    AllToAll,
+    Broadcast,
+    Collective,
+    GroupCollective,
+    NeighbourAllGather,
+)
+from espnet_distopt.distributed import messages
+from espnet_distopt.distributed.groups import Group, Groups
+
+TAG = 11
+"""Of messages to neighbours; those of a pair arrive in the order of their posting."""
+
+POLL = 1e-4
+"""Seconds between two looks at whether NCCL has come to an end."""
+
+_NAMES = {
+    AllReduceMean: "an all-reduce",
+    Broadcast: "a broadcast",
+    AllToAll: "an all-to-all",
+    AllGather: "an all-gather",
+    NeighbourAllGather: "an exchange with neighbours",
+}
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A collective that has begun.
+
+    Attributes:
+        what: it is, for messages.
+        works: to be waited for.
+        finish: returns the result when they are through.
+        kept: what must live until then.
+        on_gpu: the works are NCCL's.
+    """
+
+    what: str
+    works: list[Any]
+    finish: Callable[[], Tensor]
+    kept: object = None
+    on_gpu: bool = False
+
+
+class Collectives:
+    """Carries out collectives between processes.
+
+    Args:
+        groups: to carry them out in; None: there is one learner alone.
+        spent: gets the seconds waited ("comm_time") and the bytes sent ("bytes").
+    """
+
+    def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
+        self._groups = groups
+        self._spent = spent
+
+    def begin(self, effect: Collective) -> InFlight:
+        """Begin `effect` and return at once.
+
+        Raises:
+            PeerLostError: one of its learners has died; the message names it.
+        """
+        what, groups = _NAMES[type(effect)], self._groups
+        if isinstance(effect, NeighbourAllGather):
+            if groups is None or not effect.peers:
+                return InFlight(what, [], lambda: alone(effect))
+            self._spent["bytes"] += effect.bytes_sent(len(groups.everybody))
+            with self._on_network(what):
+                return _send_to_neighbours(what, effect, groups.messages)
+        assert isinstance(effect, GroupCollective)
+        if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
+            return InFlight(what, [], lambda: alone(effect))
+        group = groups.of(ranks, effect.tensor)
+        effect = self._without_work(effect)
+        self._spent["bytes"] += effect.bytes_sent(len(ranks))
+        with self._on_network(what):
+            return _begin_in_group(what, effect, group, self._gpu_work)
+
+    def wait(self, handle: InFlight) -> Tensor:
+        """Wait for what has begun, and return its result.
+
+        Raises:
+            PeerLostError: one of its learners has died; the message names it.
+        """
+        if handle.works:
+            with self._on_network(handle.what):
+                for work in handle.works:
+                    if handle.on_gpu:
+                        self._gpu_work(work)
+                    else:
+                        work.wait()
+        return handle.finish()
+
+    def _gpu_work(self, work: Any) -> None:
+        """Wait for `work` of NCCL.
+
+        NCCL's own wait returns at once, and what reads the result hangs if a learner is
+        lost: so its end is awaited here.
+        """
+        assert self._groups is not None
+        while not work.is_completed():
+            if (lost := self._groups.watch.liveness.lost) is not None:
+                raise RuntimeError(lost)
+            time.sleep(POLL)
+        work.wait()
+
+    def _without_work(self, effect: GroupCollective) -> GroupCollective:
+        """Return `effect`, with work that is not counted as communication."""
+
+        def uncounted(work: Callable[[int], None]) -> Callable[[int], None]:
+            def run(stop: int) -> None:
+                start = time.perf_counter()
+                work(stop)
+                self._spent["comm_time"] -= time.perf_counter() - start
+
+            return run
+
+        match effect:
+            case AllToAll(arrived=work) if work is not None:
+                return replace(effect, arrived=uncounted(work))
+            case AllGather(prepare=work) if work is not None:
+                return replace(effect, prepare=uncounted(work))
+        return effect
+
+    @contextmanager
+    def _on_network(self, what: str) -> Generator[None, None, None]:
+        assert self._groups is not None
+        start = time.perf_counter()
+        try:
+            with self._groups.watch.asking(what):
+                yield
+        finally:
+            self._spent["comm_time"] += time.perf_counter() - start
+
+
+def alone(effect: Collective) -> Tensor:
+    """Return the result of a collective that has but one learner."""
+    match effect:
+        case AllToAll(tensor, _, into, arrived):
+            received = torch.empty_like(tensor) if into is None else into
+            received.copy_(tensor)
+            if arrived is not None:
+                arrived(tensor.shape[1])
+            return received
+        case AllGather(tensor, _, into, prepare):
+            if prepare is not None:
+                prepare(len(tensor))
+            if into is None:
+                return tensor[None].clone()
+            if into.data_ptr() != tensor.data_ptr():
+                into.copy_(tensor)
+            return into
+        case NeighbourAllGather(tensor):
+            return tensor.new_empty((0, *tensor.shape))
+        case _:
+            return effect.tensor
+
+
+def _begin_in_group(
+    what: str,
+    effect: GroupCollective,
+    group: Group,
+    complete: Callable[[Any], None],
+) -> InFlight:
+    tensor, size = effect.tensor, group.size()
+    match effect:
+        case AllReduceMean():
+            sent = _contiguous(tensor)
+            work = group.allreduce([sent])
+            return InFlight(
+                what,
+                [work],
+                lambda: _back(sent.div_(size), tensor),
+                on_gpu=tensor.is_cuda,
+            )
+        case Broadcast():
+            sent = _contiguous(tensor)
+            # as bytes: no backend knows every type
+            flat = sent.as_strided((sent.numel(),), (1,)).view(torch.uint8)
+            work = group.broadcast(flat, 0)
+            return InFlight(
+                what, [work], lambda: _back(sent, tensor), on_gpu=tensor.is_cuda
+            )
+        case AllToAll(into=into, arrived=arrived):
+            tensor = _with_whole_rows(tensor)
+            received = torch.empty_like(tensor) if into is None else into
+            messages.all_to_all(group, tensor, received, arrived, complete)
+        case AllGather(into=into, prepare=prepare):
+            if prepare is None:  # which writes to this very tensor
+                tensor = _with_whole_rows(tensor)
+            shape = (size, *tensor.shape)
+            received = tensor.new_empty(shape) if into is None else into
+            messages.all_gather(group, tensor, received, prepare, complete)
+    return InFlight(what, [], lambda: received)
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """Return `tensor`, or a copy of it that a backend can read and write as a whole."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def _back(result: Tensor, tensor: Tensor) -> Tensor:
+    """Return `tensor` with `result` in it, which may be the same."""
+    return tensor if result is tensor else tensor.copy_(result)
+
+
+def _with_whole_rows(tensor: Tensor) -> Tensor:
+    """Return `tensor` with the elements of its last dimension side by side."""
+    whole = tensor.shape[-1] < 2 or tensor.stride(-1) == 1
+    return tensor if whole else tensor.contiguous()
+
+
+def _send_to_neighbours(
+    what: str, effect: NeighbourAllGather, group: Group
+) -> InFlight:
+    """Post all sends and receives before any wait: no order of learners matters."""
+    tensor, peers = effect.tensor, effect.peers
+    pinned = tensor.is_cuda
+    sent = tensor.contiguous()
+    if pinned:
+        sent = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
+    shape = (len(peers), *tensor.shape)
+    received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
+    works = []
+    for peer, row in zip(peers, received, strict=True):
+        works.append(group.send([sent], peer, TAG))
+        works.append(group.recv([row], peer, TAG))
+    return InFlight(what, works, lambda: received.to(tensor.device), sent)

@@ -1,0 +1,41 @@
+"""What the launcher of the learners says of where they run."""
+
+from collections.abc import Mapping
+
+from espnet_distopt.distributed.slurm_step import tasks_per_node
+
+
+def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
+    """Return how many learners each machine has; None: unknown, or not equally many.
+
+    torchrun counts learners. Slurm counts tasks, which are the learners if there are
+    as many: a task may start several.
+
+    Args:
+        size: number of learners.
+        environment: the variables of this process.
+    """
+    counts = _counts(size, environment)
+    return counts[0] if sum(counts) == size and len(set(counts)) == 1 else None
+
+
+def _counts(size: int, environment: Mapping[str, str]) -> list[int]:
+    """Return the learners of each machine, as far as one can know."""
+    tasks = tasks_per_node(environment)
+    if sum(tasks) == size:
+        return tasks
+    if "LOCAL_WORLD_SIZE" in environment:
+        local = _filled(environment["LOCAL_WORLD_SIZE"], size)
+        nodes = environment.get("GROUP_WORLD_SIZE", str(len(local)))
+        return local if nodes == str(len(local)) else []
+    if tasks or "SLURM_PROCID" not in environment:
+        return []
+    if environment.get("SLURM_NTASKS", str(size)) != str(size):
+        return []
+    return _filled(environment.get("SLURM_NTASKS_PER_NODE", ""), size)
+
+
+def _filled(text: str, size: int) -> list[int]:
+    """Return as many machines of `text` learners as `size` learners fill."""
+    each = int(text) if text.isdecimal() else 0
+    return [each] * (size // each) if each else []

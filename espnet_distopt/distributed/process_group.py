@@ -1,0 +1,255 @@
+"""The process-group driver: one learner a process, over `torch.distributed`.
+
+Collectives run on the training thread. Gossip runs on one thread of its own, over a
+gloo group of its own, from CPU memory (pinned for a GPU): NCCL supports neither several
+threads nor waiting for whichever peer comes. Algorithms run under one lock, which is
+released while an effect is carried out; so the code between two yields is atomic, and
+what takes the gossip side long (`Aside`) does not hold up the training thread.
+"""
+
+import itertools
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from espnet_distopt.core.effects import (
+    AwaitGossip,
+    Begin,
+    Collective,
+    Effect,
+    Program,
+    Wait,
+)
+from espnet_distopt.distributed.collectives import Collectives
+from espnet_distopt.distributed.gossip_thread import GossipThread
+from espnet_distopt.distributed.groups import Groups
+from espnet_distopt.distributed.launcher import learners_per_node
+from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.meeting import meet
+from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.errors import PeerLostError
+
+_serial = itertools.count()
+"""Numbers the drivers of a process: their keys in the store must not meet."""
+
+
+class ProcessGroupDriver:
+    """Carries out effects between the processes of the default process group.
+
+    Without a process group it serves one learner alone. All processes construct it
+    together (it creates groups).
+
+    Args:
+        silence: seconds without a heartbeat after which a learner counts as lost: it
+            has died, was stopped, or is cut off by the network.
+        recording: keep `record`.
+
+    Attributes:
+        rank, size: of this learner, among all.
+        per_node: learners on each machine, as the launcher says; None: it does not, or
+            there are unequal numbers of them.
+        record: the sections of the algorithm's programs that have run in epochs, in
+            their order, as `simulation.replay` takes them; None: not kept.
+        spent: seconds that the training thread spent in collectives ("comm_time") and
+            in waits for gossip ("wait_time"), and bytes sent ("bytes").
+    """
+
+    def __init__(
+        self,
+        silence: float = 30,
+        recording: bool = False,
+    ) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.record: list[tuple[str, Any]] | None = [] if recording else None
+        self.rank, self.size = 0, 1
+        self._gossip: GossipThread | None = None
+        self._liveness: Liveness | None = None
+        self._groups: Groups | None = None
+        self._rounds = 0
+        self._meetings = 0
+        self._monitor = threading.Condition()
+        if dist.is_initialized():
+            self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.per_node = learners_per_node(self.size, os.environ)
+        if self.size > 1:
+            self._connect(silence)
+        self._collectives = Collectives(self._groups, self.spent)
+
+    def _connect(self, silence: float) -> None:
+        default = dist.distributed_c10d._get_default_store()
+        store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
+        self._liveness = Liveness(store, self.rank, self.size, silence)
+        self._watch = Watch(self._liveness, store)
+        self._gossip_watch = Watch(self._liveness, store)
+        self._groups = Groups(self.rank, self.size, self._watch)
+        self._liveness.connections.adopt_others()
+
+    @property
+    def watch(self) -> Watch | None:
+        """The training thread's view of the others, and of the store; None: alone."""
+        return self._watch if self._liveness is not None else None
+
+    def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
+        """Run `program` on the calling thread and return its value.
+
+        Args:
+            program: of the training side.
+            in_epoch: it is part of an epoch's training, which is recorded.
+
+        Raises:
+            PeerLostError: another learner has died; the message names it.
+        """
+        result: Any = None
+        while True:
+            with self._monitor:
+                self._check_gossip()
+                if in_epoch and self.record is not None:
+                    self.record.append(("training", None))
+                try:
+                    effect = program.send(result)
+                except StopIteration as stop:
+                    return stop.value
+                progress = self._gossip.progress if self._gossip else 0
+            result = self._perform(effect, progress)
+
+    def _perform(self, effect: Effect, progress: int) -> Any:
+        match effect:
+            case Collective():
+                return self._collectives.wait(self._collectives.begin(effect))
+            case Begin(collective):
+                return self._collectives.begin(collective)
+            case Wait(handle):
+                return self._collectives.wait(handle)
+            case AwaitGossip():
+                return self._await_gossip(progress)
+            case _:
+                raise TypeError(f"{effect} belongs in a gossip program")
+
+    # Gossip
+
+    def start_gossip(self, program: Program) -> None:
+        """Run `program` on the gossip thread until `stop_gossip`."""
+        if self._groups is None:
+            return
+        assert self._gossip is None
+        self._rounds += 1
+        self._gossip = GossipThread(
+            program,
+            self._monitor,
+            f"mail/{self._rounds}",
+            self._gossip_watch,
+            self._groups.gossip,
+            self.rank,
+            self.record,
+        )
+        self._gossip.start()
+
+    def published(self) -> None:
+        """Tell the gossip side that the training side has made a step."""
+        if self._gossip is not None:
+            with self._monitor:
+                self._gossip.steps += 1
+                self._monitor.notify_all()
+
+    def stop_gossip(self) -> None:
+        """End the gossip of this epoch: returns when no exchange can come any more.
+
+        An active learner stops initiating; a passive one goes on answering until every
+        learner that may ask has stopped.
+        """
+        if self._gossip is None:
+            return
+        gossip = self._gossip
+        with self._monitor:
+            gossip.ending = True
+            self._monitor.notify_all()
+        while gossip.is_alive():
+            gossip.join(0.2)
+        with self._monitor:
+            self._check_gossip()
+        self.spent["bytes"] += gossip.bytes_sent
+        self._gossip = None
+
+    def _check_gossip(self) -> None:
+        if self._gossip is not None and self._gossip.failure is not None:
+            raise self._gossip.failure
+
+    def _await_gossip(self, progress: int) -> None:
+        """Wait until the gossip is further than it was when the wait was asked for."""
+        assert self._gossip is not None
+        start = time.perf_counter()
+        with self._monitor:
+            while self._gossip.progress == progress and self._gossip.failure is None:
+                self._monitor.wait(1.0)
+        self.spent["wait_time"] += time.perf_counter() - start
+
+    # Meeting and leaving
+
+    def meet(self, pausing: bool = False) -> bool:
+        """Wait for all learners, however long they take, as long as they live.
+
+        Comes before the collectives at the end of an epoch, which a learner may reach
+        long before a slow one. Returns whether one of them is `pausing`.
+        """
+        if self._liveness is None:
+            return pausing
+        start = time.perf_counter()
+        self._meetings += 1
+        what = "the end of an epoch"
+        others = [peer for peer in range(self.size) if peer != self.rank]
+        with self._watch.asking(what):
+            if pausing:
+                self._watch.store.set(f"pause/{self._meetings}", b"1")
+        meet(self._watch, f"epoch/{self._meetings}", others, what)
+        self.spent["wait_time"] += time.perf_counter() - start
+        with self._watch.asking(what):
+            return bool(self._watch.store.check([f"pause/{self._meetings}"]))
+
+    def announce_stop(self) -> None:
+        """Tell all learners that the run is to stop."""
+        if self._liveness is not None:
+            with self._watch.asking("announcing a stop"):
+                self._watch.store.set("stop", b"1")
+
+    def stop_announced(self) -> bool:
+        """Return whether a learner has announced a stop. Cost: a look at the store."""
+        if self._liveness is None:
+            return False
+        with self._watch.asking("a step"):
+            return bool(self._watch.store.check(["stop"]))
+
+    def agree_to_stop(self, group: tuple[int, ...], step: int) -> int:
+        """Return the step at which the learners of `group` stop: the first proposal."""
+        if self._liveness is None:
+            return step
+        with self._watch.asking("agreeing on a stop"):
+            key = f"stop/{group[0]}"
+            return int(self._watch.store.compare_set(key, "", str(step)))
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Stop the heartbeat; with an `error`, tell the other learners about it.
+
+        Raises:
+            PeerLostError: `error` is of the network, because a learner is lost: this
+                says so where an operation that is not the driver's has failed.
+        """
+        if self._liveness is None:
+            return
+        found = error
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerLostError):
+            found = self._watch.explain(error, "a collective of the training loop's")
+        if error is None:
+            self._liveness.leave()
+        elif isinstance(found, PeerLostError):
+            self._liveness.leave(found.reason)
+        else:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._liveness.leave(f"learner {self.rank} ended with {what}")
+        if isinstance(found, PeerLostError) and found is not error:
+            raise found from error

@@ -1,0 +1,1 @@
+"""Word times from a CTC model of ESPnet."""

@@ -1,0 +1,1 @@
+"""Text lines in ESPnet: a task, its data and its decoding."""

@@ -1,0 +1,63 @@
+"""Line images as an ESPnet data type, decoded as they are needed.
+
+    --train_data_path_and_name_and_type dump/train/images.scp,speech,line_image_32
+
+The number is the height that the lines are scaled to, in pixels: the model's
+`input_size`. Nothing but the paths is kept in memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from espnet2.train.dataset import DATA_TYPES
+from numpy.typing import NDArray
+
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.lines.images import line_features, read_image
+from espnet_distopt.errors import InputError
+
+_PREFIX = "line_image_"
+
+
+class LineImages(Mapping[str, NDArray[np.float32]]):
+    """The lines of an `images.scp`: id -> ink, shape (columns, height)."""
+
+    def __init__(self, path: str, loader_type: str) -> None:
+        """Read the paths.
+
+        Args:
+            path: of the `images.scp`.
+            loader_type: `line_image_` and the height in pixels.
+
+        Raises:
+            InputError: no such file, or malformed; or the height is not a number.
+        """
+        height = loader_type.removeprefix(_PREFIX)
+        if not height.isdecimal() or int(height) < 1:
+            raise InputError(
+                f"{path}: data type {loader_type}: expected {_PREFIX}HEIGHT, e.g. "
+                f"{_PREFIX}32"
+            )
+        self._height = int(height)
+        self._path = path
+        self._images = read_table(Path(path), str)
+
+    def __getitem__(self, key: str) -> NDArray[np.float32]:
+        return line_features(read_image(Path(self._images[key])), self._height)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._images)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+
+# ESPnet takes the key as a pattern that the type starts with: a type without a height
+# comes here too, and is told.
+DATA_TYPES["line_image"] = {
+    "func": LineImages,
+    "kwargs": ["loader_type"],
+    "help": "Images of text lines, scaled to the height that the type names, e.g. "
+    "line_image_32.\n\n   utterance_id_a a.png\n   utterance_id_b b.jpg\n   ...",
+}

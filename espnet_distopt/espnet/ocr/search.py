@@ -1,0 +1,146 @@
+"""From the CTC posteriors of a line to its tokens: best path, or prefix beam search."""
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.ocr.language_model import Prefix, PrefixScorer
+
+Search = Callable[[Tensor, Tensor], list[list[int]]]
+"""(B, T, D) encoder outputs of lengths (B,) to the token ids of each line."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How lines are decoded; the keys of a `conf/decode_ocr.yaml`.
+
+    Attributes:
+        search: `greedy`: the best token of each frame, repeats and blanks removed;
+            `prefix_beam`: the best text, summed over its paths, within a beam.
+        beam_size: prefixes that the beam search keeps.
+        lm_weight: of the language model's log-probabilities, if one is given.
+        penalty: added for each token.
+        batch_size: lines that are encoded together.
+    """
+
+    search: Literal["greedy", "prefix_beam"] = "greedy"
+    beam_size: int = 8
+    lm_weight: float = 0.3
+    penalty: float = 0.0
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be >= 1, not {getattr(self, name)}")
+
+
+def greedy(ctc: Any) -> Search:
+    """Return the best-path search by a CTC output; token 0 is the blank."""
+
+    def search(encoded: Tensor, lengths: Tensor) -> list[list[int]]:
+        best = ctc.argmax(encoded)
+        paths = (row[:n] for row, n in zip(best, lengths.tolist(), strict=True))
+        kept = (path.unique_consecutive() for path in paths)
+        return [path[path > 0].tolist() for path in kept]
+
+    return search
+
+
+def prefix_beam(
+    ctc: Any, tokens: Sequence[str], decoding: Decoding, lm: Any = None
+) -> Search:
+    """Return the prefix beam search by a CTC output, frame by frame.
+
+    ESPnet's own, which goes token by token, misses the best text where a line has
+    hardly more frames than tokens, which in images is common.
+
+    Args:
+        ctc: the output; token 0 is the blank, the last one ends a sentence.
+        tokens: the token list.
+        decoding: its options.
+        lm: a language model over the same tokens (`load_lm`), or None.
+    """
+    end = len(tokens) - 1
+
+    def search(encoded: Tensor, lengths: Tensor) -> list[list[int]]:
+        log_probs = ctc.log_softmax(encoded).double().numpy()
+        return [
+            _best_prefix(
+                row[:length, :end],
+                decoding,
+                None if lm is None else PrefixScorer(lm, end),
+            )
+            for row, length in zip(log_probs, lengths.tolist(), strict=True)
+        ]
+
+    return search
+
+
+def _best_prefix(
+    log_probs: NDArray[np.float64], decoding: Decoding, lm: PrefixScorer | None
+) -> list[int]:
+    """Return the best token ids by (T, V) log-probabilities; token 0 is the blank."""
+    # Of each prefix: log-probabilities of its paths that end in a blank, and in its
+    # last token; and what the language model and the penalty add.
+    beam: dict[Prefix, tuple[float, float, float]] = {(): (0.0, -np.inf, 0.0)}
+    for frame in log_probs:
+        tried = np.argsort(-frame[1:], kind="stable")[: decoding.beam_size] + 1
+        blank = float(frame[0])
+        blanks: dict[Prefix, float] = {}
+        others: dict[Prefix, float] = {}
+        extra: dict[Prefix, float] = {}
+
+        for prefix, (in_blank, in_token, added) in beam.items():
+            both = _add(in_blank, in_token)
+            extra[prefix] = added
+            blanks[prefix] = both + blank
+            if prefix:
+                same = in_token + float(frame[prefix[-1]])
+                others[prefix] = _add(others.get(prefix, -np.inf), same)
+            for token in map(int, tried):
+                longer = (*prefix, token)
+                # The same token again counts only after a blank.
+                before = in_blank if prefix and token == prefix[-1] else both
+                value = before + float(frame[token])
+                if value == -np.inf:
+                    continue
+                others[longer] = _add(others.get(longer, -np.inf), value)
+                if longer not in extra:
+                    likely = 0.0 if lm is None else float(lm(prefix)[token])
+                    extra[longer] = (
+                        added + decoding.penalty + decoding.lm_weight * likely
+                    )
+        prefixes = {
+            prefix: (blanks.get(prefix, -np.inf), others.get(prefix, -np.inf), added)
+            for prefix, added in extra.items()
+        }
+        kept = heapq.nlargest(
+            decoding.beam_size, prefixes, key=lambda p: _score(prefixes[p])
+        )
+        beam = {prefix: prefixes[prefix] for prefix in kept}
+
+    def final(prefix: Prefix) -> float:
+        ending = 0.0 if lm is None else decoding.lm_weight * lm.ending(prefix)
+        return _score(beam[prefix]) + ending
+
+    best: Prefix = max(beam, key=final)
+    return list(best)
+
+
+def _score(state: tuple[float, float, float]) -> float:
+    in_blank, in_token, added = state
+    return _add(in_blank, in_token) + added
+
+
+def _add(one: float, other: float) -> float:
+    """Return log(exp(one) + exp(other))."""
+    high, low = (one, other) if one > other else (other, one)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))

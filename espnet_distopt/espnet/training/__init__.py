@@ -1,0 +1,1 @@
+"""ESPnet's training with the communication of an algorithm."""

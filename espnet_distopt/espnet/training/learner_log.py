@@ -1,0 +1,142 @@
+"""What each learner writes of itself for those who watch (`monitoring.lines`)."""
+
+import logging
+import os
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from espnet_distopt.monitoring.lines import Event, Line, append
+
+SUMS = ("comm_time", "wait_time", "bytes", "exchanges")
+
+
+class LearnerLog:
+    """Appends lines to `distopt/learner{rank}.jsonl`, with what happened between them.
+
+    Args:
+        output_dir: of the experiment.
+        max_epoch: of the training.
+        algorithm: its name.
+        learners: how many there are.
+
+    Attributes:
+        last: the event of the last line, if there is one.
+        batches: of this epoch up to the last line.
+    """
+
+    def __init__(
+        self, output_dir: Path, max_epoch: int, algorithm: str, learners: int
+    ) -> None:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        self.last: Event | None = None
+        self._path = output_dir / "distopt" / f"learner{rank}.jsonl"
+        self._who: dict[str, Any] = {
+            "rank": rank,
+            "learners": learners,
+            "algorithm": algorithm,
+            "max_epoch": max_epoch,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            **_slurm_job(),
+        }
+        self._written, self._cpu = time.perf_counter(), _cpu_seconds()
+        self._has_nvml = True
+        self.begin_epoch(1, None, 0, 0)
+
+    def begin_epoch(
+        self, epoch: int, steps: int | None, batches: int, samples: int
+    ) -> None:
+        """Note where training goes on: what is counted, is counted from here."""
+        self._epoch: dict[str, Any] = {"epoch": epoch, "steps": steps}
+        self._began = time.perf_counter()
+        self.batches, self._samples = batches, samples
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._staleness: list[float] = []
+        self._staleness_max = 0.0
+
+    def add(self, figures: Mapping[str, float]) -> None:
+        """Take in the figures of one step."""
+        for key in SUMS:
+            self._sums[key] += figures.get(key, 0.0)
+        if "staleness" in figures:
+            self._staleness.append(figures["staleness"])
+            largest = figures.get("staleness_max", 0.0)
+            self._staleness_max = max(self._staleness_max, largest)
+
+    def write(
+        self, event: Event, step: int, batches: int, samples: int, **more: Any
+    ) -> None:
+        """Append a line. A file that cannot be written does not end the training.
+
+        Args:
+            event: what happens.
+            step: the position in this epoch.
+            batches: of this learner, in this epoch so far.
+            samples: utterances of this epoch so far.
+            more: of the line's figures.
+        """
+        training = event in ("step", "validate", "stop")
+        now, cpu = time.perf_counter(), _cpu_seconds()
+        elapsed = now - self._written
+        since: dict[str, Any] = {
+            "seconds": now - max(self._written, self._began) if training else 0.0,
+            "batches": batches - self.batches,
+            "samples": samples - self._samples,
+            "cpu": (cpu - self._cpu) / elapsed if elapsed > 1 else None,
+            **self._sums,
+        }
+        if self._staleness:
+            since["staleness"] = sum(self._staleness) / len(self._staleness)
+            since["staleness_max"] = self._staleness_max
+        line = Line(
+            time=time.time(),
+            event=event,
+            step=step,
+            epoch_samples=samples,
+            **self._who,
+            **self._epoch,
+            **since,
+            **self._gpu_use(),
+            **more,
+        )
+        self.begin_epoch(line.epoch, line.steps, batches, samples)
+        self._written, self._cpu, self.last = now, cpu, event
+        try:
+            append(line, self._path)
+        except OSError as error:
+            logging.warning(f"{self._path}: cannot be written: {error.strerror}")
+
+    def _gpu_use(self) -> dict[str, Any]:
+        """Return memory, and how busy the GPU is where NVML's package is installed."""
+        if not torch.cuda.is_initialized():
+            return {}
+        use = {"gpu_memory": float(torch.cuda.memory_reserved())}
+        if self._has_nvml:
+            try:
+                use["gpu"] = torch.cuda.utilization() / 100
+            except Exception as error:  # NVML has its own, e.g. on a slice of a GPU
+                logging.info(f"the use of the GPU is not known: {error!r}")
+                self._has_nvml = False
+        return use
+
+
+def _slurm_job() -> dict[str, Any]:
+    if "SLURM_JOB_ID" not in os.environ:
+        return {}
+    restarts = os.environ.get("SLURM_RESTART_COUNT") or "0"
+    return {
+        "slurm_job": os.environ["SLURM_JOB_ID"],
+        "slurm_restarts": int(restarts) if restarts.isdecimal() else None,
+    }
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system

@@ -1,0 +1,92 @@
+"""The `distopt` options in ESPnet's parser, and their check before anything runs."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from espnet2.train.distributed_utils import get_num_nodes, get_world_size
+from espnet2.utils.nested_dict_action import NestedDictAction
+from espnet2.utils.types import str_or_none
+
+from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.yaml import read_yaml
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--distopt`, `--distopt_conf` and `--distopt_config` to ESPnet's parser."""
+    group = parser.add_argument_group("distopt: asynchronous and local training")
+    group.add_argument(
+        "--distopt",
+        type=str_or_none,
+        default=None,
+        help=f"The algorithm, one of: {', '.join(ALGORITHMS)}; none is stock ESPnet",
+    )
+    group.add_argument(
+        "--distopt_conf",
+        action=NestedDictAction,
+        default={},
+        help="The algorithm's options",
+    )
+    group.add_argument(
+        "--distopt_config",
+        type=str_or_none,
+        default=None,
+        help="A YAML file with distopt and distopt_conf, for use beside --config",
+    )
+
+
+def read_distopt_config(path: Path) -> dict[str, Any]:
+    """Return `distopt` and `distopt_conf` from a YAML file.
+
+    Raises:
+        InputError: no such file, not YAML, or other keys in it.
+    """
+    content = read_yaml(path)
+    if not {"distopt", "distopt_conf"}.issuperset(content):
+        raise InputError(f"{path}: expected only the keys distopt and distopt_conf")
+    return content
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Fill `distopt` and `distopt_conf` from the file, check them, choose a backend.
+
+    Raises:
+        InputError: unknown algorithm or option, wrong type, impossible size, or early
+            stopping on figures that the learners do not share.
+    """
+    if args.distopt_config is not None:
+        content = read_distopt_config(Path(args.distopt_config))
+        args.distopt = args.distopt or content.get("distopt")
+        args.distopt_conf = {**content.get("distopt_conf", {}), **args.distopt_conf}
+    if args.ngpu == 0 and args.dist_backend == "nccl":
+        args.dist_backend = "gloo"
+    if args.distopt is None or args.collect_stats:
+        return
+    size = number_of_learners(args)
+    check(args.distopt, args.distopt_conf, size)
+    shared = {
+        "patience": args.patience and args.early_stopping_criterion,
+        "val_scheduler_criterion": args.val_scheduler_criterion,
+    }
+    for name, criterion in shared.items():
+        if size > 1 and criterion and criterion[0] == "train":
+            raise InputError(
+                f"{name} looks at train.{criterion[1]}, which differs between learners "
+                f"under distopt; use valid.{criterion[1]}"
+            )
+
+
+def number_of_learners(args: argparse.Namespace) -> int:
+    """Return the number of processes that will train."""
+    if args.multiprocessing_distributed and args.ngpu > 1:
+        nodes = get_num_nodes(args.dist_world_size, args.dist_launcher)
+        return int(nodes * args.ngpu)
+    return int(get_world_size(args.dist_world_size, args.dist_launcher))
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return the rank that the launcher gave this process, 0 without a launcher."""
+    return int(environment.get("RANK", environment.get("SLURM_PROCID", "0")))

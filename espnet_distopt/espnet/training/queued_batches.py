@@ -1,0 +1,170 @@
+"""ESPnet's batches from a work queue, for learners that do not step together.
+
+Stock ESPnet cuts each batch into as many pieces as there are learners, and each learner
+trains on its own piece of every batch. Here the pieces are the same, and so is the
+order of the batches; but a piece that its learner is late with is taken by another. So
+every learner must be able to read all utterances.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.iterators.sequence_iter_factory import SequenceIterFactory
+from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
+from espnet2.tasks.abs_task import IteratorOptions
+from torch.utils.data import DataLoader
+
+from espnet_distopt.algorithms import lookup
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.loading import with_batches
+from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
+from espnet_distopt.espnet.training.stepping import Batch
+from espnet_distopt.session import Session
+from espnet_distopt.work_queue import WorkQueue
+
+READ_AHEAD = 4
+"""Pieces that are taken from others at a time, for each process that reads data. Each
+of them reads two ahead: so they are waited for once in two times of reading."""
+
+
+def takes_from_queue(
+    args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+) -> bool:
+    """Return whether the learners take these batches from a work queue.
+
+    Not where ESPnet mixes the utterances of different batches once they are cut, nor
+    where it builds its iterators one after the other within an epoch.
+    """
+    return (
+        mode == "train"
+        and iter_options.distributed
+        and _steps_alone(args.distopt)
+        and not args.multiple_iterator
+        and not args.shuffle_within_batch
+    )
+
+
+def _steps_alone(algorithm: str | None) -> bool:
+    return algorithm is not None and bool(lookup(algorithm)[0].wants_gossip)
+
+
+def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:
+    """Return whether `algorithm` could do better than with batches of `factory`."""
+    return _steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
+
+
+def whole_batches(
+    args: argparse.Namespace, iter_options: IteratorOptions, size: int
+) -> tuple[argparse.Namespace, IteratorOptions]:
+    """Return the options with which ESPnet makes batches for `size` learners, uncut."""
+    whole = argparse.Namespace(**{**vars(args), "min_batch_size": size})
+    return whole, replace(iter_options, distributed=False)
+
+
+class QueuedIterFactory(AbsIterFactory):
+    """ESPnet's factory of uncut batches, whose epochs will be read from a queue.
+
+    Raises:
+        InputError: a batch has fewer utterances than there are learners.
+    """
+
+    def __init__(self, stock: SequenceIterFactory, size: int) -> None:
+        self._stock = stock
+        smallest = min(map(len, stock.sampler), default=size)
+        if smallest < size:
+            raise InputError(
+                f"a batch of {smallest} utterances for {size} learners: each needs one "
+                "at least; raise batch_size or batch_bins, or take fewer learners"
+            )
+
+    def build_iter(self, epoch: int, shuffle: bool | None = None) -> "EpochBatches":
+        """Return the batches of an epoch."""
+        return EpochBatches(self._stock.build_iter(epoch, shuffle))
+
+
+class EpochBatches:
+    """The batches of an epoch in their order, uncut, and how they are read."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self.batches: Sequence[Sequence[str]] = loader.batch_sampler  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class QueuedBatches:
+    """What one learner trains on in an epoch; opened by all learners together.
+
+    Args:
+        epoch: its batches.
+        session: of this learner.
+        scheduler: of its learning rate.
+        accum_grad: batches per step.
+        state: what `state_dict` returned in a run that ended within this epoch.
+
+    Attributes:
+        queue: of the epoch's pieces: piece g of batch b is item b * G + g, for G groups
+            of learners that step together.
+        scheduler: for the training loop.
+
+    Raises:
+        InputError: `state` is of other batches or learners.
+    """
+
+    def __init__(
+        self,
+        epoch: EpochBatches,
+        session: Session,
+        scheduler: Any,
+        accum_grad: int,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self._epoch = epoch
+        learner = session.learner
+        ranks = session.algorithm.lockstep(learner)
+        self._size, self._together = learner.size, len(ranks)
+        self._place = ranks.index(learner.rank)
+        self.queue = WorkQueue(
+            session,
+            len(epoch) * (self._size // self._together),
+            max(1, READ_AHEAD * epoch.loader.num_workers),
+            state["queue"] if state else None,
+        )
+        self.scheduler = scheduler
+        if isinstance(scheduler, AbsBatchStepScheduler):
+            done = state["scheduled"] if state else 0
+            self.scheduler = SharedSchedule(scheduler, self.queue, accum_grad, done)
+
+    def __len__(self) -> int:
+        return len(self._epoch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        chosen: list[Sequence[str]] = []
+        loader = with_batches(self._epoch.loader, chosen, again=True)
+
+        def load(items: Sequence[int]) -> DataLoader[Any]:
+            chosen[:] = map(self._piece, items)
+            return loader
+
+        yield from self.queue.read(load)
+
+    def _piece(self, item: int) -> Sequence[str]:
+        """Return the utterances of this learner in an item of the queue."""
+        batch, group = divmod(item, self.queue.groups)
+        first = group * self._together + self._place
+        return self._epoch.batches[batch][first :: self._size]
+
+    def finish(self) -> None:
+        """When all items have been taken: bring the schedule to the epoch's end."""
+        if isinstance(self.scheduler, SharedSchedule):
+            self.scheduler.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is left to do, when no learner is training."""
+        schedule = self.scheduler
+        scheduled = schedule.done if isinstance(schedule, SharedSchedule) else 0
+        return {"queue": self.queue.state_dict(), "scheduled": scheduled}

@@ -1,0 +1,176 @@
+"""A training as a whole: all its learners, and what state they are in."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.monitoring import lines
+from espnet_distopt.monitoring.learner import Learner, State
+from espnet_distopt.monitoring.lines import Line
+
+RECENT = 60
+"""Lines at the end of a file among which steps are looked at: a quarter of an hour."""
+
+SLOWER = 1.1
+"""How much longer than the fastest learner the slowest one computes, to be named."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The learners of an experiment's last run, by rank.
+
+    Attributes:
+        directory: the experiment's.
+        learners: at least one.
+    """
+
+    directory: Path
+    learners: dict[int, Learner]
+
+    @classmethod
+    def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
+        """Read `distopt/learner*.jsonl`; without such files it is no experiment.
+
+        Args:
+            directory: the experiment's.
+            whole: read all steps, and not only the last of each learner.
+
+        Raises:
+            InputError: there is no such directory, or a file in it is damaged.
+        """
+        if not directory.exists():
+            raise InputError(f"{directory}: no such experiment directory")
+        learners = {}
+        for path in directory.glob("distopt/learner*.jsonl"):
+            found = re.fullmatch(r"learner(\d+)\.jsonl", path.name)
+            own = lines.read(path, None if whole else RECENT) if found else []
+            if found and own:
+                learners[int(found[1])] = Learner(own)
+        if not learners:
+            return None
+        size = max((each.last for each in learners.values()), key=_time).learners
+        kept = {rank: learners[rank] for rank in sorted(learners) if rank < size}
+        return cls(directory, kept) if kept else None
+
+    @property
+    def last(self) -> Line:
+        """The latest line of all learners."""
+        return max((each.last for each in self.learners.values()), key=_time)
+
+    @property
+    def failures(self) -> list[Line]:
+        """Last lines of learners that have failed since the last start of any."""
+        learners = self.learners.values()
+        start = max(each.since_start[0].time for each in learners)
+        ends = [each.last for each in learners if each.last.error is not None]
+        return sorted((line for line in ends if line.time >= start), key=_time)
+
+    def state(self, now: float) -> State:
+        """Return the state of the run: a failure of one learner ends it for all."""
+        if self.failures:
+            return "failed"
+        states = {each.state(now) for each in self.learners.values()}
+        order: tuple[State, ...] = ("running", "silent", "stopped")
+        return next((state for state in order if state in states), "finished")
+
+    def describe(self, now: float) -> str:
+        """Return the state in words: since when, where, or why."""
+        state, last = self.state(now), self.last
+        if state == "failed":
+            first = self.failures[0]
+            return f"failed: learner {first.rank}: {first.error}"
+        if state == "silent":
+            age = max(0.0, now - last.time)
+            where = f"epoch {last.epoch} step {last.step}"
+            return f"silent since {clock(last.time, age)}, after {where}"
+        if state == "stopped":
+            saved = all(each.last.saved is not False for each in self.learners.values())
+            where = f"epoch {last.epoch} step {last.step}"
+            if saved:
+                return f"stopped: saved after {where}"
+            return f"stopped after {where}: the epoch will be repeated"
+        if state == "running":
+            lost = [
+                f"learner {rank} silent"
+                for rank, each in self.learners.items()
+                if each.state(now) == "silent"
+            ]
+            return ", ".join(["running", *lost])
+        return "finished"
+
+    @property
+    def behind(self) -> Line:
+        """The last line of the learner that is furthest behind."""
+        return min(
+            (each.last for each in self.learners.values()),
+            key=lambda line: (line.epoch, line.step),
+        )
+
+    @property
+    def slowest(self) -> int | None:
+        """The rank that computes longest per utterance, if that is worth a word."""
+        times = {
+            rank: each.computing
+            for rank, each in self.learners.items()
+            if each.computing is not None
+        }
+        if not times or max(times.values()) < SLOWER * min(times.values()):
+            return None
+        return max(times, key=lambda rank: times[rank])
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Utterances trained on per second, by all learners."""
+        rates = [each.per_second("samples") for each in self.learners.values()]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of the learners' last training losses."""
+        known = [e.loss for e in self.learners.values() if e.loss is not None]
+        return sum(known) / len(known) if known else None
+
+    def at_epoch_end(self, name: str) -> float | None:
+        """Return a figure of the last epoch that has ended."""
+        ends = [
+            line
+            for each in self.learners.values()
+            for line in each.lines
+            if getattr(line, name) is not None
+        ]
+        figure: float | None = getattr(max(ends, key=_time), name) if ends else None
+        return figure
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds to the end of the training, of the slowest learner."""
+        left = [each.seconds_left(now) for each in self.learners.values()]
+        return max((each for each in left if each is not None), default=None)
+
+
+def clock(when: float, age: float) -> str:
+    """Return a time of day, with its date unless it is less than half a day ago."""
+    form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(when))
+
+
+def log_end(directory: Path) -> str:
+    """Return the last line of `train.log` that tells of an error, else its last line.
+
+    Without such a file, or with an empty one, it is empty.
+    """
+    try:
+        with (directory / "train.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 8192))
+            rows = re.split(r"[\r\n]+", file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
+    rows = [row.strip() for row in rows if row.strip()]
+    errors = [row for row in rows if re.search(r"[Ee]rror\b.*:|Killed|SIG[A-Z]+", row)]
+    return (errors or rows or [""])[-1]
+
+
+def _time(line: Line) -> float:
+    return line.time

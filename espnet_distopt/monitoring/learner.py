@@ -1,0 +1,110 @@
+"""One learner of a training, as its lines show it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from espnet_distopt.monitoring.lines import Line
+
+State = Literal["running", "silent", "failed", "stopped", "finished"]
+
+STARTS = ("begin", "resume")
+WINDOW = 300.0
+"""Seconds before the last line over which rates and shares are taken."""
+STEP_SILENCE = 120.0
+"""Seconds without a line, amid steps, after which a learner counts as silent."""
+OTHER_SILENCE = 1800.0
+"""The same while it starts, validates or saves, of which it writes nothing."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A learner, and its lines in their order, of which there is at least one."""
+
+    lines: Sequence[Line]
+
+    @property
+    def last(self) -> Line:
+        """Its last line."""
+        return self.lines[-1]
+
+    def age(self, now: float) -> float:
+        """Return the seconds since the last line."""
+        return max(0.0, now - self.last.time)
+
+    def state(self, now: float) -> State:
+        """Return what the learner does at the time `now`, as far as one can know."""
+        last = self.last
+        if last.error is not None:
+            return "failed"
+        if last.event == "end" or (
+            last.event == "epoch" and last.epoch >= last.max_epoch
+        ):
+            return "finished"
+        if last.event == "stop":
+            return "stopped"
+        patience = OTHER_SILENCE
+        if last.event == "step":
+            patience = max(STEP_SILENCE, 4 * last.seconds)
+        return "running" if self.age(now) <= patience else "silent"
+
+    @cached_property
+    def since_start(self) -> Sequence[Line]:
+        """The lines since the last start of the process."""
+        starts = [n for n, line in enumerate(self.lines) if line.event in STARTS]
+        return self.lines[max(starts, default=0) :]
+
+    @cached_property
+    def recent(self) -> list[Line]:
+        """The lines with training since the last start, within the window."""
+        lines = [line for line in self.since_start if line.seconds]
+        first = lines[-1].time - WINDOW if lines else 0.0
+        return [line for line in lines if line.time > first]
+
+    def total(self, name: str) -> float:
+        """Return the sum of a figure over the recent lines."""
+        return float(sum(getattr(line, name) for line in self.recent))
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a figure over those recent lines that have it."""
+        values = [getattr(line, name) for line in self.recent]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def per_second(self, name: str) -> float | None:
+        """Return a figure per second of training: of seconds, their share."""
+        seconds = self.total("seconds")
+        return self.total(name) / seconds if seconds else None
+
+    @property
+    def computing(self) -> float | None:
+        """Seconds of its own computation per utterance.
+
+        Where learners step together, all are as fast as the slowest: this tells them
+        apart, since a fast one spends the difference in collectives.
+        """
+        samples = self.total("samples")
+        spent = self.total("comm_time") + self.total("wait_time")
+        return (self.total("seconds") - spent) / samples if samples else None
+
+    @property
+    def staleness_max(self) -> float | None:
+        """Largest staleness of what it received, in steps."""
+        values = (line.staleness_max for line in self.recent)
+        return max((value for value in values if value is not None), default=None)
+
+    @property
+    def loss(self) -> float | None:
+        """The last training loss that it wrote."""
+        known = (line.loss for line in reversed(self.lines) if line.loss is not None)
+        return next(known, None)
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds to the end of the training; they pass if it runs."""
+        known = (line for line in reversed(self.since_start) if line.left is not None)
+        last = next(known, None)
+        if last is None or last.left is None:
+            return None
+        passed = now - last.time if self.state(now) == "running" else 0.0
+        return max(0.0, last.left - passed)

@@ -1,0 +1,1 @@
+"""Optimizers that neither torch nor ESPnet has."""

@@ -1,0 +1,16 @@
+"""The simulation driver: N virtual learners in one process, under a virtual clock."""
+
+from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.replay import ReplayError
+from espnet_distopt.simulation.simulation import DeadlockError, Simulation
+from espnet_distopt.simulation.virtual_learner import VirtualLearner
+
+__all__ = [
+    "Compute",
+    "DeadlockError",
+    "Link",
+    "Network",
+    "ReplayError",
+    "Simulation",
+    "VirtualLearner",
+]

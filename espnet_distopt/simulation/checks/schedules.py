@@ -1,0 +1,200 @@
+"""Random schedules of small clusters, each from one line, with the invariants on.
+
+    python -m espnet_distopt.simulation.checks.schedules 'adpsgd learners=5 seed=123'
+
+runs one again. The line holds everything: algorithm, learners, seed, and options.
+"""
+
+import ast
+import hashlib
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.simulation.checks.invariants import InvariantError, Invariants
+from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.simulation import DeadlockError, Simulation
+from espnet_distopt.simulation.virtual_learner import VirtualLearner
+
+COMMAND = f"python -m {__spec__.name if __spec__ else __name__}"
+
+
+class Vector(nn.Module):
+    """A model that is one vector `x` (2,)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+
+class GivenGradients(VirtualLearner):
+    """Descends given gradients, one row of `table` (steps, 2) a step: no autograd."""
+
+    def __init__(self, table: Tensor, algorithm: str, **arguments: Any) -> None:
+        vector = Vector()
+        optimizer = torch.optim.SGD(vector.parameters(), lr=0.1, foreach=False)
+        super().__init__(vector, optimizer, lambda _: 0.0, algorithm, **arguments)
+        self._table = table
+
+    def _descend(self, seed: int) -> float:
+        learner = self.learner
+        gradient = self._table[learner.steps]
+        if learner.grads is None:
+            learner.parameters[0].grad = gradient
+        else:
+            learner.grads.copy_(gradient)
+            learner.used = [True]
+            learner.use_gradients(learner.used)
+        return 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Schedule:
+    """A random cluster that trains a vector; its repr is the line that repeats it.
+
+    The seed decides the times of steps and messages, stragglers, losses, and how many
+    steps each learner has in each epoch.
+    """
+
+    algorithm: str
+    learners: int
+    seed: int
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def parse(cls, line: str) -> "Schedule":
+        """Return the schedule whose repr is `line`.
+
+        Raises:
+            InputError: `line` is not of this form.
+        """
+        algorithm, *pairs = line.split()
+        try:
+            values = dict(pair.split("=") for pair in pairs)
+            learners, seed = (int(values.pop(name)) for name in ("learners", "seed"))
+        except (KeyError, ValueError):
+            raise InputError(
+                f"'{line}' is not a schedule: NAME learners=N seed=S [OPTION=VALUE ...]"
+            ) from None
+        return cls(
+            algorithm, learners, seed, tuple((k, _value(v)) for k, v in values.items())
+        )
+
+    def __repr__(self) -> str:
+        fields = (("learners", self.learners), ("seed", self.seed), *self.options)
+        return " ".join([self.algorithm, *(f"{k}={v}" for k, v in fields)])
+
+    def run(self) -> str:
+        """Run it; returns a digest of the order in which all sections ran.
+
+        Raises:
+            InputError: there is no such algorithm or option.
+            InvariantError: something that must hold does not; the last line of the
+                message is the command that runs it again.
+        """
+        check(self.algorithm, dict(self.options), self.learners)
+        source = random.Random(f"schedule {self.seed}")
+        options = self._drawn(source) | dict(self.options)
+        per_node = options.get("per_node", 1)
+        simulation = Simulation(
+            self._learners(options),
+            self._compute(source),
+            self._network(source, per_node),
+            seed=self.seed,
+            recording=True,
+        )
+        try:
+            simulation.start()
+            Invariants(simulation, max_events=10_000)
+            for epoch in self._epochs(source, per_node):
+                simulation.epoch(epoch)
+                simulation.consensus()
+        except (InvariantError, DeadlockError, AssertionError) as error:
+            raise InvariantError(f"{error}\n{COMMAND} '{self}'") from error
+        order = repr((self.algorithm, simulation.engine.sections)).encode()
+        return hashlib.blake2b(order, digest_size=8).hexdigest()
+
+    def _drawn(self, source: random.Random) -> dict[str, Any]:
+        """Return options that the algorithm has and the line need not give."""
+        drawn = {
+            "max_staleness": source.choice([1, 2, 3, 16]),
+            "from_consensus": source.random() < 0.2,
+        }
+        known = ALGORITHMS[self.algorithm][1].__dataclass_fields__
+        return {name: value for name, value in drawn.items() if name in known}
+
+    def _learners(self, options: Mapping[str, Any]) -> list[VirtualLearner]:
+        generator = torch.Generator().manual_seed(self.seed)
+        shape = self.learners, EPOCHS * STEPS, 2
+        tables = torch.randn(shape, dtype=torch.float64, generator=generator)
+        return [
+            GivenGradients(
+                table, self.algorithm, rank=rank, size=self.learners, **options
+            )
+            for rank, table in enumerate(tables)
+        ]
+
+    def _compute(self, source: random.Random) -> Compute:
+        slow = {}
+        if source.random() < 0.3:
+            slow = {source.randrange(self.learners): source.choice([10.0, 100.0])}
+        spread = source.choice([0.0, 0.3, 1.0, 2.0])
+        return Compute(seconds=1, spread=spread, slowdown=slow, seed=self.seed)
+
+    def _network(self, source: random.Random, per_node: int) -> Network:
+        return Network(
+            inside=Link(latency=10 ** source.uniform(-4, 0)),
+            between=Link(latency=10 ** source.uniform(-3, 1.5)),
+            per_node=per_node,
+            spread=source.choice([0.0, 0.5, 1.5]),
+            loss=source.choice([0.0, 0.0, 0.2, 0.6]),
+            retry=source.choice([0.1, 5.0]),
+            seed=self.seed,
+        )
+
+    def _epochs(self, source: random.Random, per_node: int) -> list[list[int]]:
+        """Return how many steps each learner has in each epoch; a node's are equal."""
+        nodes = self.learners // per_node
+        epochs = [
+            [source.randrange(STEPS + 1) for _ in range(nodes)]
+            for _ in range(source.randint(1, EPOCHS))
+        ]
+        return [[n for n in steps for _ in range(per_node)] for steps in epochs]
+
+
+EPOCHS = 2
+"""The most of a schedule."""
+STEPS = 5
+"""The most of a learner in an epoch."""
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the schedule that the command line gives."""
+    line = " ".join(sys.argv[1:] if cmd is None else cmd)
+    if not line:
+        raise InputError("which schedule? NAME learners=N seed=S [OPTION=VALUE ...]")
+    try:
+        digest = Schedule.parse(line).run()
+    except InvariantError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(1) from None
+    print(f"{line}: all invariants hold, order of events {digest}")
+
+
+if __name__ == "__main__":
+    main()

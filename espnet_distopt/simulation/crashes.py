@@ -1,0 +1,100 @@
+"""Crashes in a simulation: learners that do no more, and who notices it when."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from espnet_distopt.core.effects import (
+    AwaitInvitation,
+    Begin,
+    Exchange,
+    GroupCollective,
+    NeighbourAllGather,
+    Wait,
+)
+from espnet_distopt.errors import PeerLostError
+from espnet_distopt.simulation.clock import Clock
+from espnet_distopt.simulation.sides import Side
+from espnet_distopt.simulation.virtual_learner import Meet
+
+
+class Crashes:
+    """Which learners have crashed, and for how long others have waited for them.
+
+    As in the process-group driver, whoever waits for a learner that has been silent for
+    too long ends the run, and an exchange or a collective with one that has crashed
+    never completes.
+
+    Args:
+        clock: of the simulation.
+        size: number of learners.
+        at: learner -> seconds at which it crashes.
+        silence: seconds of a wait without a sign of life.
+    """
+
+    def __init__(
+        self, clock: Clock, size: int, at: Mapping[int, float], silence: float
+    ) -> None:
+        self._clock = clock
+        self._everybody = tuple(range(size))
+        self._at = {rank: round(seconds * 1e9) for rank, seconds in at.items()}
+        self._silence = round(silence * 1e9)
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def has(self, rank: int) -> bool:
+        """Return whether `rank` has crashed by now."""
+        return rank in self._at and self._at[rank] <= self._clock.now
+
+    def hit(self, effect: Any) -> bool:
+        """Return whether `effect` needs a learner that has crashed."""
+        return any(self.has(rank) for rank in self._needs(effect))
+
+    def _needs(self, effect: Any) -> Sequence[int]:
+        match effect:
+            case Exchange(peer):
+                return (peer,)
+            case AwaitInvitation(peers) | NeighbourAllGather(_, peers):
+                return peers
+            case GroupCollective():
+                return effect.ranks or self._everybody
+            case Begin(collective):
+                return self._needs(collective)
+            case Wait(handle):
+                return self._needs(handle.collective)
+            case Meet():
+                return self._everybody
+        return ()
+
+    def notice(self, running: Sequence[Side]) -> None:
+        """Let who has waited for too long before the next event notice it.
+
+        Raises:
+            PeerLostError: names the learner, the time, and who waited.
+        """
+        waits = [
+            (max(side.since, self._at[rank]) + self._silence, rank, side)
+            for side in running
+            if side.waiting and not self.has(side.rank)
+            for rank in self._needs(side.effect)
+            if rank in self._at
+        ]
+        upcoming = self._clock.next()
+        if not waits:
+            gone = [side.rank for side in running if self.has(side.rank)]
+            if upcoming is None and gone:
+                raise PeerLostError(f"{self._story(gone[0])}; nobody waits for it")
+            return
+        when, rank, side = min(waits, key=lambda wait: wait[:2])
+        if upcoming is not None and upcoming < when:
+            return
+        self._clock.now = when
+        raise PeerLostError(
+            f"at {when / 1e9:g} s of virtual time, learner {rank} has been silent for "
+            f"{self._silence / 1e9:g} s: it crashed at {self._at[rank] / 1e9:g} s; "
+            f"waiting: {side.story()}",
+            self._story(rank),
+        )
+
+    def _story(self, rank: int) -> str:
+        return f"learner {rank} crashed at {self._at[rank] / 1e9:g} s of virtual time"

@@ -1,0 +1,131 @@
+"""Replay: a simulation that follows what each learner recorded elsewhere, bit for bit.
+
+A recording is a learner's list of sections, in the order in which they ran: a section
+is what a program of the algorithm does between two of its yields.
+
+    ("training", None)      a section of after_backward, after_step, end_steps, finish
+    ("gossip", value)       a section of gossip; value is what it was sent: the peer (or
+                            None) where it awaited an invitation, a bool where it
+                            awaited a step, else None
+
+Parameters depend on nothing but these orders and the gradients. Exchanges of a pair
+match in their order, and so do collectives.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from espnet_distopt.core.effects import AwaitInvitation, AwaitStep
+from espnet_distopt.simulation.engine import (
+    DeadlockError,
+    Engine,
+    Programs,
+    Section,
+)
+from espnet_distopt.simulation.sides import Side, Sides
+
+Entry = tuple[str, Any]
+Recordings = Mapping[int, Sequence[Entry]]
+"""Rank -> its sections, in the order in which they ran."""
+
+
+class ReplayError(RuntimeError):
+    """A recording cannot be followed; the message names learner and entry."""
+
+
+def by_learner(sections: Sequence[Section], size: int) -> dict[int, list[Entry]]:
+    """Return the recordings of `size` learners, from all their sections."""
+    recordings = defaultdict[int, list[Entry]](list)
+    for rank, name, value in sections:
+        recordings[rank].append((name, value))
+    return {rank: recordings[rank] for rank in range(size)}
+
+
+class ReplayEngine(Engine):
+    """Lets each learner's sections run in the recorded order, whatever the clock says.
+
+    A side that could go on is held until it is its turn.
+
+    Args:
+        recordings: of every learner.
+        arguments: of `Engine`.
+    """
+
+    def __init__(self, recordings: Recordings, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._recordings = recordings
+        self._position = [0] * len(recordings)
+        self._held: dict[tuple[int, str], tuple[Side, Any]] = {}
+
+    def run(
+        self, programs: Programs, after_event: Callable[[], None], in_epoch: bool
+    ) -> list[Any]:
+        """Run an epoch as recorded; other programs run freely.
+
+        Raises:
+            ReplayError: the recording cannot be followed.
+        """
+        self._held.clear()
+        try:
+            return super().run(programs, after_event, in_epoch)
+        except DeadlockError as error:
+            rank = min((rank for rank, _ in self._held), default=self._stuck())
+            raise self._cannot(rank, str(error)) from error
+
+    def _stuck(self) -> int:
+        return self._running()[0].rank
+
+    def _cannot(self, rank: int, why: str) -> ReplayError:
+        number = self._position[rank]
+        entries = self._recordings[rank]
+        entry = entries[number] if number < len(entries) else "the end"
+        return ReplayError(
+            f"learner {rank} cannot follow its recording at entry {number} of "
+            f"{len(entries)}, {entry}: {why}"
+        )
+
+    def check_complete(self) -> None:
+        """Raise ReplayError if something recorded has not been run."""
+        for rank, entries in self._recordings.items():
+            if self._position[rank] < len(entries):
+                raise self._cannot(rank, "the epochs have ended")
+
+    def _advance(self, side: Side, result: Any) -> None:
+        if not self._counts(side):
+            super()._advance(side, result)
+            return
+        self._held[side.rank, side.name] = side, result
+        while (turn := self._turn(side.rank)) in self._held:
+            held, result = self._held.pop(turn)
+            number = self._position[side.rank]
+            _, value = self._recordings[side.rank][number]
+            result = self._decided(held, result, value)
+            self._position[side.rank] += 1
+            super()._advance(held, result)
+
+    def _turn(self, rank: int) -> tuple[int, str]:
+        """Return the side of `rank` that runs next."""
+        entries, number = self._recordings[rank], self._position[rank]
+        return rank, entries[number][0] if number < len(entries) else "nobody"
+
+    def _decided(self, side: Side, result: Any, value: Any) -> Any:
+        """Return what the program is sent: where it decides, what was recorded."""
+        match side.effect:
+            case AwaitStep():
+                valid = isinstance(value, bool)
+            case AwaitInvitation(peers):
+                valid = value is None or value in peers
+            case _:
+                if value is not None:
+                    raise self._cannot(side.rank, f"{side.story()} decides nothing")
+                return result
+        if not valid:
+            raise self._cannot(side.rank, f"no answer for {side.story()}")
+        return value
+
+    def _wake(self, sides: Sides) -> None:
+        """Resume a gossip side that waits: its turn, not its mail, says when."""
+        gossip = sides.gossip
+        if gossip.waiting and isinstance(gossip.effect, (AwaitStep, AwaitInvitation)):
+            self._resume(gossip)

@@ -1,0 +1,180 @@
+"""The simulation driver: N virtual learners in one process, under a virtual clock.
+
+It runs the very algorithms that the process-group driver runs, with real gradients of
+real models; only time is simulated (`cluster`). A run is a pure function of its
+arguments.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.simulation.clock import Clock
+from espnet_distopt.simulation.cluster import Compute, Network
+from espnet_distopt.simulation.crashes import Crashes
+from espnet_distopt.simulation.engine import DeadlockError, Engine, Programs
+from espnet_distopt.simulation.gossip import Transfer
+from espnet_distopt.simulation.replay import (
+    Entry,
+    Recordings,
+    ReplayEngine,
+    by_learner,
+)
+from espnet_distopt.simulation.sides import Sides
+from espnet_distopt.simulation.virtual_learner import Step, VirtualLearner
+
+__all__ = ["DeadlockError", "Simulation"]
+
+
+@dataclass
+class Simulation:
+    """Runs virtual learners: `start`, then `epoch`s, with `consensus` after any.
+
+    A simulation that has raised an error cannot go on.
+
+    Attributes:
+        learners: in the order of their ranks.
+        compute: how long steps take.
+        network: how long messages take.
+        seed: of torch's random numbers in gradients.
+        crashes: learner -> the second from which on it does nothing.
+        silence: seconds after which who waits for a crashed learner gives up.
+        check: is called after every event, to look at invariants.
+        replay: what every learner recorded elsewhere (see `replay`): its epochs run in
+            that order.
+        recording: keep `sections`.
+        record: one entry for each step of each learner, in the order of time.
+
+    Raises:
+        InputError: `learners` are not all learners, in the order of their ranks, or
+            a slowdown or a crash is of none of them.
+    """
+
+    learners: Sequence[VirtualLearner]
+    compute: Compute = field(default_factory=Compute)
+    network: Network = field(default_factory=Network)
+    seed: int = 0
+    crashes: Mapping[int, float] = field(default_factory=dict)
+    silence: float = 30.0
+    check: Callable[["Simulation"], None] | None = None
+    replay: Recordings | None = None
+    recording: bool = False
+    record: list[Step] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        found = [(v.learner.rank, v.learner.size) for v in self.learners]
+        size = len(found)
+        if not found or found != [(rank, size) for rank in range(size)]:
+            raise InputError(
+                "a simulation needs every learner once, in the order of ranks; "
+                f"(rank, size) found: {found}"
+            )
+        _check_ranks("slowdown", self.compute.slowdown, size)
+        _check_ranks("crash", self.crashes, size)
+        self._make_engine(size)
+
+    def _make_engine(self, size: int) -> None:
+        def crashes(clock: Clock) -> Crashes:
+            return Crashes(clock, size, self.crashes, self.silence)
+
+        parts = self.learners, self.network, crashes, self.record.append
+        self.engine = Engine(*parts)
+        if self.replay is not None:
+            self.engine = ReplayEngine(self.replay, *parts)
+        if self.recording:
+            self.engine.sections = []
+
+    @property
+    def seconds(self) -> float:
+        """Virtual time so far."""
+        return self.engine.clock.now / 1e9
+
+    @property
+    def in_flight(self) -> Mapping[int, Transfer]:
+        """Rank -> what its exchange has not brought it yet."""
+        return self.engine.gossip.in_flight
+
+    @property
+    def recordings(self) -> dict[int, list[Entry]]:
+        """What the learners recorded, for `replay`."""
+        return by_learner(self.engine.sections or [], len(self.learners))
+
+    @property
+    def sides(self) -> Sequence[Sides]:
+        """What the two sides of each learner do now."""
+        return self.engine.sides
+
+    def start(self) -> None:
+        """Let all learners begin at learner 0's model."""
+        self._run(v.start() for v in self.learners)
+
+    def epoch(self, steps: int | Sequence[int], pausing: bool = False) -> None:
+        """Train for an epoch of `steps` steps, the same or one number per learner.
+
+        Args:
+            steps: see above.
+            pausing: all stop within the epoch, as with `Session.pause`: `state_dict`
+                comes next, and a simulation that has loaded it makes the other steps.
+
+        Raises:
+            DeadlockError: an algorithm has made learners wait for each other.
+            InputError: not as many numbers of steps as learners.
+            PeerLostError: a learner has waited too long for one that has crashed.
+        """
+        size = len(self.learners)
+        counts = [steps] * size if isinstance(steps, int) else steps
+        if len(counts) != size:
+            raise InputError(f"{len(counts)} numbers of steps for {size} learners")
+        pairs = zip(self.learners, counts, strict=True)
+        programs = (v.epoch(n, self.compute, self.seed, pausing) for v, n in pairs)
+        self._run(programs, in_epoch=True)
+
+    def consensus(self) -> Tensor:
+        """Return the consensus model, (P,)."""
+        models = self._run(v.consensus() for v in self.learners)
+        model: Tensor = models[0]
+        return model
+
+    def _run(self, programs: Programs, in_epoch: bool = False) -> list[Any]:
+        return self.engine.run(programs, self._after_event, in_epoch)
+
+    def _after_event(self) -> None:
+        if self.check is not None:
+            self.check(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: tensors, numbers, strings, lists, dicts.
+
+        It is that between epochs, or after a pause. The record is not in it.
+        """
+        return {
+            "learners": [virtual.state_dict() for virtual in self.learners],
+            "now": self.engine.clock.now,
+            "messages": self.engine.wire.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned, in place of `start`.
+
+        Raises:
+            InputError: it was saved by another number of learners, another model or
+                another algorithm.
+        """
+        saved = state["learners"]
+        if len(saved) != len(self.learners):
+            raise InputError(
+                f"{len(saved)} learners saved the state, not {len(self.learners)}"
+            )
+        for virtual, one in zip(self.learners, saved, strict=True):
+            virtual.load_state_dict(one)
+        self.engine.clock.now = state["now"]
+        self.engine.wire.load_state_dict(state["messages"])
+
+
+def _check_ranks(what: str, of: Mapping[int, float], size: int) -> None:
+    for rank in of:
+        if rank not in range(size):
+            raise InputError(f"{what} of learner {rank}, of {size} learners")

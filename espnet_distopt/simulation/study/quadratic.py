@@ -1,0 +1,93 @@
+"""The built-in problem of the simulation: a noisy quadratic, cheap and known exactly.
+
+    f(x) = 1/2 sum_i h_i (x_i - x*_i)^2      h_i from 1 to 1/condition, in equal ratios
+    g(x) = h (x - x*) + noise / sqrt(batch_size) * z,  z standard normal
+
+All learners descend the same f; they differ in the noise of their batches. As g is
+linear in x, the mean of replicas that descend it by plain SGD and only mix is that of
+synchronous SGD: such algorithms differ here in time and in their consensus distance,
+not in the loss. How well they train takes a real model to tell.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.simulation.virtual_learner import Gradient
+
+
+class Vector(nn.Module):
+    """A model that is one vector `x` (dimension,)."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.x = nn.Parameter(x.clone())
+
+
+@dataclass(kw_only=True)
+class Quadratic:
+    """A `Problem` in float64.
+
+    Attributes:
+        dimension: number of parameters.
+        condition: ratio of the largest curvature, which is 1, to the smallest.
+        noise: standard deviation of one sample's gradient, in each element.
+        seed: of the optimum and the starting point, both standard normal.
+        batch_size: samples of one learner's step.
+        samples: samples of one epoch.
+
+    Raises:
+        InputError: a figure out of its range.
+    """
+
+    dimension: int = 256
+    condition: float = 100.0
+    noise: float = 1.0
+    seed: int = 0
+    batch_size: int = 16
+    samples: int = 7680
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise InputError(f"the dimension must be >= 1, not {self.dimension}")
+        if not 1 <= self.condition < float("inf"):
+            raise InputError(f"the condition must be >= 1, not {self.condition}")
+        if not 0 <= self.noise < float("inf"):
+            raise InputError(f"the noise must be >= 0, not {self.noise}")
+        source = torch.Generator().manual_seed(self.seed)
+        shape = (2, self.dimension)
+        points = torch.randn(shape, dtype=torch.float64, generator=source)
+        self._optimum, self._start = points
+        powers = torch.linspace(0, -1, self.dimension, dtype=torch.float64)
+        self._curvature = self.condition**powers
+
+    def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
+        """Return a learner's model, and its noisy gradient."""
+        model = Vector(self._start)
+        noise = self.noise / self.batch_size**0.5
+
+        def gradient(_: int) -> float:
+            loss = self._loss(model.x)
+            (loss + noise * (model.x @ torch.randn_like(model.x))).backward()
+            return float(loss.detach())
+
+        return model, gradient
+
+    def _loss(self, x: Tensor) -> Tensor:
+        loss: Tensor = (self._curvature * (x - self._optimum).square()).sum() / 2
+        return loss
+
+    def held_out_loss(self, model: nn.Module) -> float:
+        """Return f at the model, without noise."""
+        with torch.no_grad():
+            (x,) = model.parameters()
+            return float(self._loss(x))
+
+    def describe(self) -> str:
+        """Return the problem's figures."""
+        return (
+            f"noisy quadratic of {self.dimension} dimensions, condition "
+            f"{self.condition:g}, noise {self.noise:g} a sample, seed {self.seed}"
+        )

@@ -1,0 +1,192 @@
+"""A virtual learner of a simulation: its replica and its training loop.
+
+The loop calls the algorithm where a `Session` does. Besides the algorithm's effects it
+yields five of its own, which only the simulation driver knows.
+"""
+
+import copy
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from espnet_distopt.algorithms import build
+from espnet_distopt.core.effects import Effect, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.model_buffers import (
+    average_statistics,
+    not_trained,
+    share_untrained,
+)
+from espnet_distopt.simulation.cluster import Compute
+
+Gradient = Callable[[int], float]
+"""Runs the forward and backward pass of a step, by its number; returns the loss."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Compute for some virtual seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step has ended, with this loss, and its result is published."""
+
+    loss: float
+
+
+@dataclass(frozen=True)
+class StartGossip:
+    """Let the gossip begin: with the first batch, not only after its step."""
+
+
+@dataclass(frozen=True)
+class EndGossip:
+    """Let the gossip come to its end, and wait for that."""
+
+
+@dataclass(frozen=True)
+class Meet:
+    """Wait for all learners."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of the record: `rank` has made its step `step` (from 1), at `seconds`."""
+
+    seconds: float
+    rank: int
+    step: int
+    loss: float
+
+
+class VirtualLearner:
+    """A replica, and the gradient that it descends.
+
+    Attributes:
+        bytes_sent: since the last `metrics`.
+
+    Args:
+        model: this learner's replica.
+        optimizer: over its parameters; clips, if at all, in a pre-hook of its step.
+        gradient: see `Gradient`. Gradients are zero before it. Its random numbers come
+            from torch's default generator, which is seeded for each step.
+        algorithm: a name in `espnet_distopt.algorithms.ALGORITHMS`.
+        rank: of this learner, 0 <= rank < size.
+        size: number of learners.
+        options: the algorithm's options.
+
+    Raises:
+        InputError: unknown algorithm or option, or an impossible number of learners.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        gradient: Gradient,
+        algorithm: str,
+        rank: int = 0,
+        size: int = 1,
+        **options: Any,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.gradient = gradient
+        self.learner = Learner(model, optimizer, rank, size)
+        self.algorithm = build(algorithm, options, self.learner)
+        self.bytes_sent = 0
+        self._watches = self.algorithm.wants_gradients and size > 1
+        if self._watches:
+            self.learner.watch_backward(lambda: None)
+
+    def start(self) -> Program:
+        """Begin at learner 0's model, with what is not trained, too."""
+        yield from share_untrained(self.model, self.learner)
+        yield from self.algorithm.start(self.learner)
+
+    def epoch(
+        self, steps: int, compute: Compute, seed: int, pausing: bool = False
+    ) -> Generator[Any, Any, None]:
+        """Train for `steps` steps; finish the epoch, or stop within it if `pausing`.
+
+        Every program of the algorithm begins at a resumption of its own, so that
+        recordings count the sections of programs, here and in real processes.
+        """
+        learner, algorithm = self.learner, self.algorithm
+        yield from self.train(steps, compute, seed)
+        if algorithm.wants_gossip:
+            yield Work(0)
+            yield from algorithm.end_steps(learner)
+            yield EndGossip()
+            yield Meet()
+        yield Work(0)
+        yield from algorithm.pause(learner) if pausing else algorithm.finish(learner)
+        learner.check_storage()
+
+    def train(
+        self, steps: int, compute: Compute, seed: int
+    ) -> Generator[Any, Any, None]:
+        """Train for `steps` steps of an epoch."""
+        learner, algorithm = self.learner, self.algorithm
+        if algorithm.wants_gossip:
+            yield StartGossip()
+        for _ in range(steps):
+            yield Work(compute.of(learner.rank, learner.steps))
+            loss = self._descend(seed)
+            if self._watches:
+                yield from algorithm.after_backward(learner)
+                yield Work(0)
+            self.optimizer.step()
+            learner.steps += 1
+            yield from algorithm.after_step(learner)
+            yield Stepped(loss)
+
+    def consensus(self) -> Generator[Effect, Any, Tensor]:
+        """Average what BatchNorm has learnt; return the consensus model, (P,)."""
+        yield from average_statistics(self.model)
+        return (yield from self.algorithm.consensus(self.learner))
+
+    def _descend(self, seed: int) -> float:
+        """Compute the gradient, with random numbers that no schedule can shift."""
+        learner = self.learner
+        key = f"{seed} gradient {learner.rank} {learner.steps}"
+        self.optimizer.zero_grad()
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(random.Random(key).getrandbits(63))
+        try:
+            return self.gradient(learner.steps)
+        finally:
+            torch.set_rng_state(before)
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures since the last call: bytes sent, and the algorithm's."""
+        figures = {"bytes": float(self.bytes_sent), **self.algorithm.metrics()}
+        self.bytes_sent = 0
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state between epochs: tensors, numbers, strings, lists, dicts."""
+        untrained = not_trained(self.model, self.learner)
+        return {
+            "learner": self.learner.state_dict(),
+            "optimizer": copy.deepcopy(self.optimizer.state_dict()),
+            "algorithm": self.algorithm.state_dict(),
+            "untrained": [tensor.clone() for tensor in untrained],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write back what `state_dict` returned."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.learner.load_state_dict(state["learner"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        untrained = not_trained(self.model, self.learner)
+        for tensor, saved in zip(untrained, state["untrained"], strict=True):
+            tensor.copy_(saved)

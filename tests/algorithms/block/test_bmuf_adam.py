@@ -1,0 +1,378 @@
+"""BMUF-Adam: moments and step counts (facts: BA1 to BA6, and rule 3)."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lockstep import Point, Replica, end, run
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+from espnet_distopt.algorithms.block.flat_moments import Moments
+from espnet_distopt.algorithms.block.moments import extrapolation_gain
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.simulation import Simulation, VirtualLearner
+
+ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99), eps=0.0)
+
+
+def points(size: int, make: Any = ADAM, **options: Any) -> list[Replica]:
+    name = options.pop("name", "bmuf_adam")
+    replicas = [
+        Replica.of(name, Point([0.0]), make, rank, size, **options)
+        for rank in range(size)
+    ]
+    run(*(r.algorithm.start(r.learner) for r in replicas))
+    return replicas
+
+
+def moments(replica: Replica) -> tuple[float, float, float]:
+    """m, v and the step count of a model that is one number."""
+    state = replica.optimizer.state[replica.learner.parameters[0]]
+    return tuple(state[k].item() for k in ("exp_avg", "exp_avg_sq", "step"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("k", "first", "second", "carried"),
+    [
+        (7, 0.39431632708162598, 0.86845824573805017, 0.6182948981244878),
+        (13.125, 0.56621819462844428, 1.6233858476719433, 0.6698654583885333),
+        (18.484375, 0.64802417155501994, 2.2801631721555893, 0.6944072514665061),
+    ],
+)
+def test_ba1_gain(k: float, first: float, second: float, carried: float) -> None:
+    assert extrapolation_gain(0.9, 8, k) == pytest.approx(first, rel=1e-14)
+    assert extrapolation_gain(0.999, 8, k) == pytest.approx(second, rel=1e-14)
+    assert 0.5 + extrapolation_gain(0.9, 8, k) * (0.5 - 0.2) == pytest.approx(
+        carried, rel=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    ("decay", "gain"),
+    [(0.5, 0.00392156862745), (0.9, 0.755825156265), (0.999, 49.2828527656)],
+)
+def test_gain_of_64_learners(decay: float, gain: float) -> None:
+    assert extrapolation_gain(decay, 8, 504) == pytest.approx(gain, rel=1e-11)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.999, 0.999999, 1 - 1e-12])
+def test_gain_has_no_cancellation(decay: float) -> None:
+    """Whole k: the literal continuation b^tau (1 + b + ... ) / (1 + b + ...)."""
+    powers = [decay**i for i in range(504)]
+    expected = decay**8 * sum(powers) / sum(powers[:8])
+    assert extrapolation_gain(decay, 8, 504) == pytest.approx(expected, rel=1e-12)
+
+
+def test_gain_at_the_edges() -> None:
+    assert extrapolation_gain(0.9, 8, 0) == 0
+    assert extrapolation_gain(0.9, 0, 8) == 0
+    assert extrapolation_gain(0.0, 8, 8) == 0
+    assert extrapolation_gain(1 - 1e-15, 8, 56) == pytest.approx(7, rel=1e-6)
+
+
+def test_gain_of_a_sum_that_does_not_decay() -> None:
+    assert extrapolation_gain(1.0, 8, 56) == 7
+
+
+@settings(deadline=None)
+@given(
+    decay=st.floats(0.01, 0.9999),
+    tau=st.floats(1, 64),
+    first=st.floats(0.1, 500),
+    second=st.floats(0.1, 500),
+)
+def test_extrapolation_adds_up_in_real_k(
+    decay: float, tau: float, first: float, second: float
+) -> None:
+    """With E[g] constant, k1 steps and then k2 are k1 + k2; the start is m_0 = 0."""
+    estimate = 1 - decay**tau  # the mean's moment, where E[g] = 1
+    carried = estimate * (1 + extrapolation_gain(decay, tau, first))
+    assert carried == pytest.approx(1 - decay ** (tau + first), rel=1e-9)
+    twice = 1 + (carried - 1) * decay**second
+    at_once = estimate * (1 + extrapolation_gain(decay, tau, first + second))
+    assert twice == pytest.approx(at_once, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_the_step_count_keeps_the_bias_correction_right(size: int) -> None:
+    """Local step counts would make v / (1 - b2^t) 3.74, 4.47, ... in place of 2."""
+    replica = Replica.of("bmuf_adam", Point([0.0]), partial(Adam, lr=1e-3), 0, size)
+    for _ in range(5):
+        for _ in range(8):
+            run(replica.step([2**0.5]))
+        _, v, step = moments(replica)
+        assert v / (1 - 0.999**step) == pytest.approx(2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nesterov", "ahead"),
+    [(True, [2.64, 7.176, 11.2584, 14.9326]), (False, [0.0, 2.64, 7.176, 11.2584])],
+)
+def test_equivalent_steps_with_a_block_lr_below_1(
+    nesterov: bool, ahead: list[float]
+) -> None:
+    """The step count tells k; the first block of CBM would be -2.4."""
+    options = {"momentum": 0.9, "block_lr": 0.7, "nesterov": nesterov}
+    replica = Replica.of("bmuf_adam", Point([0.0]), ADAM, 0, 2, **options)
+    for k in ahead:
+        before = moments(replica)[2] if replica.optimizer.state else 0.0
+        for _ in range(8):
+            run(replica.step([1.0]))
+        assert moments(replica)[2] - before - 8 == pytest.approx(k, abs=6e-5)
+
+
+def test_ba2_short_block() -> None:
+    replica = Replica.of("bmuf_adam", Point([0.0]), ADAM, 0, 8, period=8)
+    algorithm: Any = replica.algorithm
+    seen = []
+    for count in (8, 8, 3):
+        for _ in range(count):
+            run(replica.step([1.0]))
+        if count == 3:
+            end([replica])
+        seen.append(algorithm.rho)
+    assert seen == [8, 15, 16.125]
+    # own steps 19; k = 7 + 13.125 + 14.109375
+    assert moments(replica)[2] == 19 + 34.234375
+    assert extrapolation_gain(0.9, 3, 14.109375) == pytest.approx(2.0816937, rel=1e-7)
+    assert moments(replica)[0] / (1 - 0.9 ** moments(replica)[2]) == pytest.approx(1)
+
+
+def test_ba3_scalar_trace() -> None:
+    expected = [
+        (-0.2, -0.3, 0.542, 0.148505, 3.0, 2),
+        (-0.47918069836, -0.618771047541, 0.991661598801, 0.316195395304, 6.5, 3),
+        (-0.797486626783, -0.956639590994, 1.32077178609, 0.489437042808, 10.25, 3.5),
+    ]
+    replicas = points(2, period=2)
+    for theta, init, m, v, s, rho in expected:
+        for _ in range(2):
+            run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
+        for replica in replicas:
+            algorithm: Any = replica.algorithm
+            assert algorithm.theta.item() == pytest.approx(theta, rel=1e-11)
+            assert replica.x[0] == pytest.approx(init, rel=1e-11)
+            assert moments(replica) == pytest.approx((m, v, s), rel=1e-11)
+            assert algorithm.rho == rho
+            assert m / (1 - 0.9**s) == pytest.approx(2, rel=1e-11)
+            assert moments(replica)[1] / (1 - 0.99**s) == pytest.approx(5, rel=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ba4_gradients_that_vanish_leave_no_negative_variance(
+    dtype: torch.dtype,
+) -> None:
+    torch.manual_seed(0)
+    model = Point(torch.randn(200).tolist(), dtype)
+    make = partial(Adam, lr=1e-3, betas=(0.9, 0.95))
+    replica = Replica.of("bmuf_adam", model, make, 0, 64)
+    algorithm: Any = replica.algorithm
+    v = torch.zeros(200, dtype=dtype)
+    for step in range(8 * 12):
+        if step % 8 == 0:
+            before = v.clone()
+        gradient = torch.randn(200) if step < 16 else torch.zeros(200)
+        run(replica.step(gradient.tolist()))
+        v = replica.optimizer.state[replica.learner.parameters[0]]["exp_avg_sq"]
+        assert (v >= 0).all()
+        if step % 8 == 7:
+            k = algorithm.rule.momentum * algorithm.rho
+            assert (v >= before * 0.95 ** (8 + k) * (1 - 2**-7)).all()
+    assert replica.learner.params.isfinite().all()
+
+
+def test_ba5_without_lookahead_moments_are_the_averages() -> None:
+    carried = points(2, period=3, momentum=0.0)
+    averaged = points(2, period=3, momentum=0.0, name="bmuf")
+    for replicas in (carried, averaged):
+        for step in range(6):
+            run(*(r.step([r.learner.rank + step + 1]) for r in replicas))
+    assert moments(carried[0]) == moments(averaged[0])
+    assert carried[0].x == averaged[0].x
+
+
+@pytest.mark.parametrize(
+    ("mode", "m", "v", "step"),
+    [
+        ("average", 0.38, 0.0995, 2.0),
+        ("reset", 0.0, 0.0, 0.0),
+        ("local", 0.19, 0.0199, 2.0),
+    ],
+)
+def test_other_fates_of_moments(mode: str, m: float, v: float, step: float) -> None:
+    replicas = points(2, period=2, moments=mode)
+    for _ in range(2):
+        run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
+    assert moments(replicas[0]) == pytest.approx((m, v, step), rel=1e-12)
+    assert replicas[0].x == replicas[1].x
+
+
+def test_momentum_of_sgd_is_carried_along_too() -> None:
+    replicas = points(2, partial(SGD, lr=0.1, momentum=0.9), period=2)
+    for _ in range(2):
+        run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
+    state = replicas[0].optimizer.state[replicas[0].learner.parameters[0]]
+    # as if the third step (k = 1) had been taken: 2 (1 + .9 + .81)
+    assert state["momentum_buffer"].item() == pytest.approx(2 * 2.71, rel=1e-12)
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        self.b = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+
+def blocks_of_two(replicas: list[Replica], late: int, blocks: int) -> None:
+    """`a` has a gradient in each step, `b` from block `late` on."""
+    for block in range(blocks):
+        for _ in range(2):
+            for replica in replicas:
+                replica.model.a.grad = torch.tensor([2.0], dtype=torch.float64)
+                if block >= late:
+                    replica.model.b.grad = torch.tensor([2.0], dtype=torch.float64)
+                replica.optimizer.step()
+                replica.learner.steps += 1
+            run(*(r.algorithm.after_step(r.learner) for r in replicas))
+
+
+def two(size: int = 2, **options: Any) -> list[Replica]:
+    return [
+        Replica.of("bmuf_adam", Two(), ADAM, r, size, period=2, **options)
+        for r in range(size)
+    ]
+
+
+def estimate(replica: Replica, parameter: Tensor, decay: float = 0.9) -> float:
+    state = replica.optimizer.state[parameter]
+    return float(state["exp_avg"] / (1 - decay ** state["step"].double()))
+
+
+@pytest.mark.parametrize(
+    ("fate", "steps"), [("extrapolate", (5.125, 10.25)), ("average", (3.0, 6.0))]
+)
+def test_a_parameter_used_by_one_learner_only_shifts_no_other(
+    fate: str, steps: tuple[float, float]
+) -> None:
+    """Rule 3: a flat vector without it would pair `b` of one with `a` of the other."""
+    replicas = two(moments=fate)
+    for _ in range(6):
+        for replica in replicas:
+            rank = replica.learner.rank
+            for parameter, used in ((replica.model.a, rank == 1), (replica.model.b, 1)):
+                if used:
+                    value = 2.0 if parameter is replica.model.a else 5.0
+                    parameter.grad = torch.tensor([value], dtype=torch.float64)
+            replica.optimizer.step()
+            replica.learner.steps += 1
+        run(*(r.algorithm.after_step(r.learner) for r in replicas))
+    for name, count in zip("ab", steps, strict=True):
+        states = [r.optimizer.state[getattr(r.model, name)] for r in replicas]
+        assert states[0]["step"] == count
+        for key in ("exp_avg", "exp_avg_sq", "step"):
+            assert torch.equal(states[0][key], states[1][key])
+    assert torch.equal(replicas[0].learner.params, replicas[1].learner.params)
+    assert estimate(replicas[0], replicas[0].model.b) == pytest.approx(5, rel=1e-6)
+    assert replicas[0].optimizer.state[replicas[0].model.a]["exp_avg"] < 2
+
+
+def test_each_group_has_its_own_decays() -> None:
+    def make(parameters: Iterable[nn.Parameter]) -> Adam:
+        decays = [(0.9, 0.99), (0.5, 0.8)]
+        groups = zip(parameters, decays, strict=True)
+        return Adam([{"params": [p], "betas": b} for p, b in groups], eps=0.0)
+
+    replicas = [
+        Replica.of("bmuf_adam", Two(), make, rank, 2, period=2) for rank in (0, 1)
+    ]
+    blocks_of_two(replicas, late=0, blocks=3)
+    model = replicas[0].model
+    for parameter, first, second in ((model.a, 0.9, 0.99), (model.b, 0.5, 0.8)):
+        assert estimate(replicas[0], parameter, first) == pytest.approx(2, rel=1e-6)
+        v = replicas[0].optimizer.state[parameter]["exp_avg_sq"].item()
+        assert v / (1 - second**10.25) == pytest.approx(4, rel=1e-6)
+
+
+def test_a_parameter_never_used_has_zero_moments() -> None:
+    replicas = two()
+    blocks_of_two(replicas, late=9, blocks=3)
+    state = replicas[0].optimizer.state[replicas[0].model.b]
+    assert state["exp_avg"].item() == 0
+    assert estimate(replicas[0], replicas[0].model.a) == pytest.approx(2, rel=1e-6)
+
+
+def test_a_parameter_used_late_starts_with_a_fresh_step_count() -> None:
+    """m / (1 - b^s) must be the gradient, whenever the parameter came into use."""
+    replicas = two()
+    blocks_of_two(replicas, late=1, blocks=3)
+    assert estimate(replicas[0], replicas[0].model.b) == pytest.approx(2, rel=1e-6)
+
+
+def excess_loss(seed: int, **options: Any) -> float:
+    """Adam on a noisy quadratic of condition 316: 1,024 minibatches by 8 learners."""
+    curvature = torch.logspace(0, -2.5, 50, dtype=torch.float64)
+
+    def learner(rank: int) -> VirtualLearner:
+        model = Point([1.0] * 50)
+
+        def gradient(_: int) -> float:
+            noise = 0.1 * torch.randn(50, dtype=torch.float64)
+            model.x.grad = curvature * model.x.detach() + noise
+            return 0.0
+
+        adam = Adam(model.parameters(), lr=0.01)
+        return VirtualLearner(model, adam, gradient, "bmuf", rank, 8, **options)
+
+    simulation = Simulation([learner(rank) for rank in range(8)], seed=seed)
+    simulation.start()
+    simulation.epoch(1024 // 8)
+    return float(curvature @ simulation.consensus().square() / 2)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ba6_extrapolated_moments_learn_faster_than_averaged_ones(seed: int) -> None:
+    """The order of the facts' table, in a sixteenth of its minibatches."""
+    extrapolated = excess_loss(seed, moments="extrapolate")
+    averaged = excess_loss(seed, moments="average")
+    assert extrapolated < 0.7 * averaged
+
+
+@pytest.mark.parametrize("start", [2.0**20, 2.0**21 - 1, 2.0**23 - 2])
+def test_extrapolation_in_long_runs(start: float) -> None:
+    """Steps are float32: what a block adds to a large count must not be rounded."""
+
+    def resumed(parameters: Iterable[nn.Parameter]) -> Adam:
+        optimizer = ADAM(parameters)
+        for parameter in optimizer.param_groups[0]["params"]:
+            zeros = {"exp_avg": torch.zeros_like(parameter)}
+            zeros["exp_avg_sq"] = torch.zeros_like(parameter)
+            optimizer.state[parameter] = {"step": torch.tensor(start), **zeros}
+        return optimizer
+
+    replicas = points(2, resumed, period=2)
+    for m in (0.542, 0.991661598801, 1.32077178609):  # as in BA3
+        for _ in range(2):
+            run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
+        assert moments(replicas[0])[0] == pytest.approx(m, rel=1e-9)
+        assert moments(replicas[0])[2] < 2**24
+
+
+def test_moments_are_views_into_flat_buffers() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    learner = Learner(model, Adam(model.parameters()))
+    flat = Moments(learner)
+    flat.adopt()
+    model(torch.ones(1, 3)).sum().backward()
+    learner.optimizer.step()
+    for name, buffer in flat.flat.items():
+        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
+            assert torch.equal(
+                learner.optimizer.state[parameter][name], slot.of(buffer)
+            )
+        assert buffer.abs().sum() > 0

@@ -1,0 +1,236 @@
+"""Averages that come late: for all that end blocks by them (`delay`)."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lockstep import Point, Replica, run
+from torch.optim import SGD, Adam
+from virtual import along, noisy, points, x
+
+from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.errors import InputError
+from espnet_distopt.simulation import (
+    Compute,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
+
+NAMES = [name for name, (_, config) in ALGORITHMS.items() if hasattr(config, "delay")]
+SIZE, PERIOD, STEPS = 3, 4, 11
+ADAM = partial(Adam, betas=(0.9, 0.99))
+MOMENTUM = partial(SGD, momentum=0.9)
+
+
+def gradients(seed: int = 0) -> list[list[float]]:
+    source = random.Random(seed)
+    return [[source.uniform(-1, 1) for _ in range(3 * STEPS)] for _ in range(SIZE)]
+
+
+def trained(
+    name: str, delay: int, make: Callable[..., Any], epochs: list[Any], **options: Any
+) -> list[VirtualLearner]:
+    """Descend given gradients: the same whatever the parameters are."""
+    given = gradients()
+    learners = points(
+        name,
+        SIZE,
+        lambda model, rank: along(model, given[rank]),
+        make,
+        **{"period": PERIOD, "delay": delay, **options},
+    )
+    simulation = Simulation(learners, Compute(spread=1))
+    simulation.start()
+    for epoch in epochs:
+        simulation.epoch(epoch)
+    return learners
+
+
+def test_the_families_are_all_here() -> None:
+    assert set(NAMES) == {"bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"}
+
+
+def test_a_trace() -> None:
+    """Blocks of 2 steps, 1 late: means 4 and 8, the last block 1 step long."""
+    replicas = [
+        Replica.of("local_sgd", Point([0.0]), SGD, r, 2, period=2, delay=1)
+        for r in (0, 1)
+    ]
+    trace: list[Any] = [[], []]
+
+    def steps(replica: Replica) -> Any:
+        rank = replica.learner.rank
+        for group in replica.optimizer.param_groups:
+            group["lr"] = 1.0
+        for _ in range(5):
+            yield from replica.step([-1.0 - 2 * rank])
+            trace[rank].append(replica.x[0])
+        yield from replica.algorithm.finish(replica.learner)
+        trace[rank].append(replica.x[0])
+
+    run(*(steps(replica) for replica in replicas))
+    assert trace == [[1, 2, 5, 6, 9, 10], [3, 6, 7, 10, 11, 10]]
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_without_momentum_inside_nothing_is_lost(name: str, delay: int) -> None:
+    """Given gradients: late or at once, the same steps add up to the same place."""
+    options = {} if name in ("local_sgd", "diloco") else {"moments": "average"}
+    epochs = [STEPS, 0, [5, 9, 0], STEPS]
+    at_once = trained(name, 0, SGD, epochs, **options)
+    late = trained(name, delay, SGD, epochs, **options)
+    for mine, theirs in zip(late, at_once, strict=True):
+        assert x(mine) == pytest.approx(x(theirs), rel=1e-12)
+        a, b = mine.algorithm.state_dict(), theirs.algorithm.state_dict()
+        for key in ("theta", "delta"):
+            torch.testing.assert_close(a[key], b[key], rtol=1e-12, atol=1e-12)
+        assert (a["rho"], a["blocks"]) == (b["rho"], b["blocks"])
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+@pytest.mark.parametrize("make", [ADAM, MOMENTUM])
+@pytest.mark.parametrize("moments", ["extrapolate", "average", "reset"])
+def test_moments_are_those_of_a_replacement_at_once(
+    moments: str, make: Any, delay: int
+) -> None:
+    for epochs in ([STEPS], [PERIOD], [PERIOD + delay], [[5, 2, 8], STEPS]):
+        late = trained("bmuf", delay, make, epochs, moments=moments)
+        at_once = trained("bmuf", 0, make, epochs, moments=moments)
+        for mine, theirs in zip(late, at_once, strict=True):
+            states = [v.optimizer.state_dict()["state"][0] for v in (mine, theirs)]
+            assert states[0].keys() == states[1].keys()
+            # fractional step counts, and what depends on them, are float32
+            close = 1e-6 if moments == "extrapolate" else 1e-12
+            for key, value in states[0].items():
+                torch.testing.assert_close(value, states[1][key], rtol=close, atol=0)
+
+
+@pytest.mark.parametrize("make", [ADAM, MOMENTUM])
+@pytest.mark.parametrize("name", NAMES)
+def test_after_an_epoch_all_have_the_same_bits(name: str, make: Any) -> None:
+    for epochs in ([STEPS], [PERIOD], [2, 0], [[5, 2, 8]], [[0, 9, 4], [6, 6, 1]]):
+        found = trained(name, 2, make, epochs)
+        assert len({bytes(v.learner.params.numpy().data) for v in found}) == 1
+
+
+def test_the_second_moment_never_falls_below_zero() -> None:
+    """Gradients of very different sizes in float32, and then none."""
+    replicas = [
+        Replica.of(
+            "bmuf_adam",
+            Point([0.0] * 50, torch.float32),
+            partial(Adam, lr=1e-3, betas=(0.9, 0.95)),
+            rank,
+            2,
+            period=3,
+            delay=2,
+        )
+        for rank in (0, 1)
+    ]
+    source = torch.Generator().manual_seed(0)
+
+    def steps(replica: Replica) -> Any:
+        for step in range(60):
+            size = 10.0 ** (3 - step) if step < 9 else 0.0
+            drawn = torch.randn(50, generator=source) * size
+            yield from replica.step(drawn.tolist())
+            state = replica.optimizer.state[replica.learner.parameters[0]]
+            assert (state["exp_avg_sq"] >= 0).all()
+        assert replica.learner.params.isfinite().all()
+
+    run(*(steps(replica) for replica in replicas))
+
+
+def test_skipped_updates_while_an_average_is_under_way() -> None:
+    """A moment decays by updates, not by steps; nobody stepped in the first window."""
+    ends = []
+    for delay in (0, 2):
+        replicas = [
+            Replica.of("bmuf", Point([0.0]), ADAM, r, 2, period=3, delay=delay)
+            for r in (0, 1)
+        ]
+        run(
+            replicas[0].epoch([1.0, 2.0, 3.0, None, None, 1.0, None, 2.0, 4.0]),
+            replicas[1].epoch([3.0, None, 1.0, None, None, 2.0, 1.0, None, 2.0]),
+        )
+        for replica in replicas:
+            state = replica.optimizer.state[replica.learner.parameters[0]]
+            ends.append([float(value) for value in state.values()])
+        assert replicas[0].x == replicas[1].x
+    assert ends[2] == pytest.approx(ends[0], rel=1e-12)
+    assert ends[3] == pytest.approx(ends[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam", "local_sgd"])
+def test_one_learner_is_the_plain_optimizer_bit_for_bit(name: str) -> None:
+    plain = Point([-0.0, 1.0, float("inf")])
+    optimizer = ADAM(plain.parameters())
+    replica = Replica.of(
+        name, Point([-0.0, 1.0, float("inf")]), ADAM, period=3, delay=2
+    )
+    given = [[0.0, 0.1 * step, 0.0] for step in range(8)]
+    run(replica.epoch(given))
+    for gradient in given:
+        plain.x.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+    found = replica.learner.params
+    assert bytes(found.numpy().data) == bytes(plain.x.detach().numpy().data)
+
+
+def test_the_next_steps_hide_the_communication() -> None:
+    """All-reduces of 1.5 steps: late, only the last one of the epoch is waited for."""
+    seconds = []
+    for delay in (0, 2):
+        learners = points(
+            "local_sgd", SIZE, lambda m, _: noisy(m), period=PERIOD, delay=delay
+        )
+        network = Network(between=Link(latency=1.5 / (2 * (SIZE - 1))))
+        simulation = Simulation(learners, Compute(seconds=1), network)
+        simulation.start()
+        begun = simulation.seconds
+        simulation.epoch(5 * PERIOD + 2)
+        seconds.append(simulation.seconds - begun)
+    steps = 5 * PERIOD + 2
+    assert seconds[1] < steps + 4 * 1.5 < steps + 10 * 1.5 <= seconds[0]
+
+
+def test_learners_stop_where_nothing_is_under_way() -> None:
+    """Proposals of any learner, at any step, come after what others may have done."""
+    given = gradients()
+    learners = points(
+        "bmuf", SIZE, lambda m, r: along(m, given[r]), period=PERIOD, delay=2
+    )
+    proposals, free, most = [], {0}, 0
+
+    def look(simulation: Simulation) -> None:
+        nonlocal most
+        if simulation.engine.last is None or not simulation.engine.in_epoch:
+            return
+        most = max(most, *(v.learner.steps for v in learners))
+        virtual = learners[simulation.engine.last.rank]
+        algorithm: Any = virtual.algorithm
+        stepped = type(simulation.engine.last.effect).__name__ == "Stepped"
+        if stepped and not algorithm._late.under_way:
+            free.add(virtual.learner.steps)
+        if stepped:
+            proposals.append((algorithm.next_stop(virtual.learner), most))
+
+    simulation = Simulation(
+        learners, Compute(spread=2.0), Network(between=Link(latency=0.3)), check=look
+    )
+    simulation.start()
+    simulation.epoch(3 * STEPS)
+    assert all(proposal >= already for proposal, already in proposals)
+    assert {p for p, _ in proposals if p <= 3 * STEPS} <= free
+
+
+@pytest.mark.parametrize("delay", [-1, 4, 5])
+def test_a_delay_is_shorter_than_a_block(delay: int) -> None:
+    with pytest.raises(InputError, match=r"delay must be in \[0, period\)"):
+        check("bmuf", {"period": 4, "delay": delay}, 2)

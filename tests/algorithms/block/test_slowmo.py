@@ -1,0 +1,226 @@
+"""SlowMo beside its published recursion (facts: LS2, LS3)."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+
+Rates = Callable[[int, int], float]
+"""Learning rate of (step, group)."""
+
+
+class Pair(nn.Module):
+    """Two vectors, of which each is a parameter group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor([0.25, -0.5], dtype=torch.float64))
+        self.b = nn.Parameter(torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64))
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [{"params": [self.a]}, {"params": [self.b]}]
+
+
+def gradient(rank: int, step: int) -> Tensor:
+    source = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(5, generator=source, dtype=torch.float64)
+
+
+def pairs(size: int, rates: Rates, make: Any = SGD, **options: Any) -> Simulation:
+    learners = []
+    for rank in range(size):
+        model = Pair()
+        optimizer = make(model.groups(), lr=rates(0, 0))
+        descend = _descent(model, optimizer, rates, rank)
+        learners.append(
+            VirtualLearner(model, optimizer, descend, "slowmo", rank, size, **options)
+        )
+    simulation = Simulation(learners, Compute(spread=1))
+    simulation.start()
+    return simulation
+
+
+def _descent(
+    model: Pair, optimizer: Optimizer, rates: Rates, rank: int
+) -> Callable[[int], float]:
+    def descend(step: int) -> float:
+        for index, group in enumerate(optimizer.param_groups):
+            group["lr"] = rates(step, index)
+        model.a.grad, model.b.grad = gradient(rank, step).split([2, 3])
+        return 0.0
+
+    return descend
+
+
+def start() -> Tensor:
+    return torch.cat([p.detach() for p in Pair().parameters()])
+
+
+def per_element(rates: Rates, step: int) -> Tensor:
+    values = [rates(step, 0)] * 2 + [rates(step, 1)] * 3
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def oracle(
+    size: int, rates: Rates, blocks: Sequence[Sequence[int]], beta: float, alpha: float
+) -> Tensor:
+    """The paper's recursion with plain SGD inside, in steps given block by block."""
+    x, u = start(), torch.zeros(5, dtype=torch.float64)
+    for block in blocks:
+        ends = [x.clone() for _ in range(size)]
+        for step in block:
+            for rank, end in enumerate(ends):
+                end -= per_element(rates, step) * gradient(rank, step)
+        lr = per_element(rates, block[-1])
+        u = beta * u + (x - torch.stack(ends).mean(0)) / lr
+        x = x - alpha * lr * u
+    return x
+
+
+def blockwise(first: Sequence[float], second: Sequence[float], period: int) -> Rates:
+    return lambda step, group: (first, second)[group][step // period]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.7])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_ls3_is_the_published_recursion_with_changing_rates(
+    size: int, alpha: float
+) -> None:
+    """The groups' learning rates change between blocks, each in its own way."""
+    rates = blockwise([0.1, 0.2, 0.05, 0.05, 1e-4], [1.0, 0.3, 0.3, 2.0, 0.7], 3)
+    simulation = pairs(size, rates, period=3, momentum=0.6, block_lr=alpha)
+    blocks = [range(first, first + 3) for first in range(0, 15, 3)]
+    for count in range(1, 6):
+        simulation.epoch(3)
+        expected = oracle(size, rates, blocks[:count], 0.6, alpha)
+        for virtual in simulation.learners:
+            torch.testing.assert_close(
+                virtual.learner.params, expected, rtol=1e-12, atol=1e-14
+            )
+        assert torch.equal(
+            simulation.consensus(), simulation.learners[0].learner.params
+        )
+
+
+@pytest.mark.parametrize("moments", ["reset", "local", "average"])
+def test_ls2_period_1_is_sgd_with_momentum(moments: str) -> None:
+    """PyTorch's momentum buffer does not depend on the learning rate, either."""
+    rates = blockwise([0.1, 0.4, 0.4, 0.02, 0.3], [1.0, 0.3, 0.3, 2.0, 0.7], 2)
+    simulation = pairs(4, rates, period=1, momentum=0.8, moments=moments)
+    simulation.epoch(10)
+    plain = Pair()
+    optimizer = SGD(plain.groups(), lr=0.1, momentum=0.8)
+    for step in range(10):
+        for index, group in enumerate(optimizer.param_groups):
+            group["lr"] = rates(step, index)
+        mean = torch.stack([gradient(rank, step) for rank in range(4)]).mean(0)
+        plain.a.grad, plain.b.grad = mean.split([2, 3])
+        optimizer.step()
+    expected = nn.utils.parameters_to_vector(plain.parameters())
+    torch.testing.assert_close(simulation.consensus(), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("silent", [[0], [1], [3], [0, 1], [1, 2], [0, 3], [3, 4]])
+def test_a_rate_of_0_keeps_the_buffer_and_the_model(silent: list[int]) -> None:
+    """Blocks without a learning rate are as if they had never been."""
+    first, second = [0.1, 0.2, 0.05, 0.08, 0.3], [1.0, 0.3, 0.3, 2.0, 0.7]
+    rates = blockwise(
+        [0.0 if block in silent else lr for block, lr in enumerate(first)],
+        [0.0 if block in silent else lr for block, lr in enumerate(second)],
+        2,
+    )
+    simulation = pairs(2, rates, period=2, momentum=0.6)
+    for block in range(5):
+        before = simulation.consensus()
+        simulation.epoch(2)
+        assert torch.equal(simulation.consensus(), before) == (block in silent)
+    blocks = [[2 * b, 2 * b + 1] for b in range(5) if b not in silent]
+    expected = oracle(2, rates, blocks, 0.6, 1.0)
+    torch.testing.assert_close(simulation.consensus(), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_rate_of_0_in_one_group_leaves_the_other_alone() -> None:
+    half = blockwise([0.1, 0.0, 0.2], [1.0, 0.3, 0.5], 2)
+    both = blockwise([0.1, 0.1, 0.2], [1.0, 0.3, 0.5], 2)
+    models = []
+    for rates in (half, both):
+        simulation = pairs(2, rates, period=2)
+        simulation.epoch(6)
+        models.append(simulation.consensus())
+    assert torch.equal(models[0][2:], models[1][2:])
+    assert models[0].isfinite().all()
+    expected = oracle(2, both, [[0, 1], [4, 5]], 0.5, 1.0)[:2]
+    torch.testing.assert_close(models[0][:2], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_schedule_that_ends_at_0_does_not_undo_the_last_block() -> None:
+    """Where the rate has become 0 only after the last step, the mean is kept."""
+    simulation = pairs(2, lambda *_: 0.1, period=2)
+    for virtual in simulation.learners:
+        virtual.optimizer.register_step_post_hook(_at_step(virtual, 4, 0.0))
+    simulation.epoch(2)
+    theta = simulation.consensus()
+    simulation.epoch(2)
+    moved = sum(gradient(rank, step) for rank in (0, 1) for step in (2, 3)) / 2
+    torch.testing.assert_close(
+        simulation.consensus(), theta - 0.1 * moved, rtol=1e-12, atol=1e-14
+    )
+
+
+def _at_step(virtual: VirtualLearner, step: int, lr: float) -> Callable[..., None]:
+    def hook(optimizer: Optimizer, *_: Any) -> None:
+        if virtual.learner.steps + 1 == step:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+
+    return hook
+
+
+def test_learners_whose_rates_differ_get_the_same_bits() -> None:
+    """With uneven data, schedules that count own steps come apart."""
+    simulation = pairs(3, lambda step, _: 0.1 / (1 + step), period=2)
+    simulation.epoch([7, 2, 4])
+    simulation.epoch([3, 1, 5])
+    first, *others = [virtual.learner.params for virtual in simulation.learners]
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_resume_between_epochs_knows_the_last_rates() -> None:
+    rates = blockwise([0.1, 0.2, 0.05, 0.3], [1.0, 0.3, 0.6, 2.0], 3)
+    whole = pairs(2, rates, Adam, period=3)
+    whole.epoch(6)
+    resumed = pairs(2, rates, Adam, period=3)
+    for new, old in zip(resumed.learners, whole.learners, strict=True):
+        new.optimizer.load_state_dict(copy.deepcopy(old.optimizer.state_dict()))
+        new.learner.load_state_dict(old.learner.state_dict())
+        new.algorithm.load_state_dict(copy.deepcopy(old.algorithm.state_dict()))
+    for simulation in (whole, resumed):
+        simulation.epoch(6)
+    assert torch.equal(whole.consensus(), resumed.consensus())
+
+
+@pytest.mark.parametrize(
+    ("moments", "steps", "equal"),
+    [("reset", 0.0, True), ("local", 4.0, False), ("average", 4.0, True)],
+)
+def test_moments_at_the_end_of_a_block(moments: str, steps: float, equal: bool) -> None:
+    simulation = pairs(2, lambda *_: 0.1, Adam, period=4, moments=moments)
+    simulation.epoch(4)
+    states = [v.optimizer.state[v.learner.parameters[0]] for v in simulation.learners]
+    assert [state["step"].item() for state in states] == [steps, steps]
+    assert torch.equal(states[0]["exp_avg"], states[1]["exp_avg"]) == equal
+    assert (states[0]["exp_avg"].abs().sum() == 0) == (moments == "reset")
+
+
+def test_moments_are_reset_unless_told_otherwise() -> None:
+    simulation = pairs(2, lambda *_: 0.1, Adam, period=4)
+    simulation.epoch(4)
+    for virtual in simulation.learners:
+        for parameter in virtual.learner.parameters:
+            assert virtual.optimizer.state[parameter]["step"] == 0

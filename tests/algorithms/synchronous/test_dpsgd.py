@@ -1,0 +1,450 @@
+"""D-PSGD (facts: SD1 to SD6), and what delay-by-one shares with it."""
+
+import copy
+from collections.abc import Callable, Generator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lockstep import Point
+from torch.optim import SGD, Adam
+from virtual import along, noisy, points, towards_rank, x
+
+from espnet_distopt.algorithms import check
+from espnet_distopt.algorithms.base import UnequalStepsError
+from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
+from espnet_distopt.core.topology import Topology, mixing_matrix
+from espnet_distopt.errors import InputError
+from espnet_distopt.simulation import (
+    Compute,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
+
+TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "complete"]
+DELAYED: list[tuple[str, dict[str, Any]]] = [
+    *(("dpsgd", {"topology": topology, "seed": 5}) for topology in TOPOLOGIES),
+    ("d1d_model", {}),
+    ("d1d_grad", {}),
+]
+delayed = pytest.mark.parametrize(
+    ("name", "options"),
+    DELAYED,
+    ids=[
+        f"{name}-{options.get('topology', '')}".strip("-") for name, options in DELAYED
+    ],
+)
+
+
+def place(learners: Sequence[VirtualLearner], starts: Sequence[float]) -> None:
+    for virtual, start in zip(learners, starts, strict=True):
+        virtual.learner.params.fill_(start)
+        virtual.algorithm.load_state_dict(virtual.algorithm.state_dict())
+
+
+def simulate(
+    starts: Sequence[float],
+    gradients: Sequence[Sequence[float]],
+    epochs: Sequence[int],
+    lr: float = 0.1,
+    algorithm: Callable[[VirtualLearner], Dpsgd] | None = None,
+    **options: Any,
+) -> list[list[float]]:
+    """Return the learners' places after each epoch; `gradients` of each learner."""
+    learners = points(
+        "dpsgd",
+        len(starts),
+        lambda model, rank: along(model, gradients[rank]),
+        **options,
+    )
+    for virtual in learners:
+        virtual.optimizer.param_groups[0]["lr"] = lr
+        if algorithm is not None:
+            virtual.algorithm = algorithm(virtual)
+    simulation = Simulation(learners, Compute(spread=0.5))
+    simulation.start()
+    place(learners, starts)
+    trace = []
+    for steps in epochs:
+        simulation.epoch(steps)
+        trace.append([x(virtual)[0] for virtual in learners])
+    return trace
+
+
+# Vectors
+
+
+def test_sd2_ring_average_only() -> None:
+    (final,) = simulate([0, 3, 6, 9], [[0.0]] * 4, [1])
+    assert final == pytest.approx([4, 3, 6, 5], abs=1e-12)
+
+
+def test_sd2_ring_gradient_at_the_own_model() -> None:
+    (final,) = simulate([0, 3, 6, 9], [[1.0], [2.0], [3.0], [4.0]], [1])
+    assert final == pytest.approx([3.9, 2.8, 5.7, 4.6], abs=1e-12)
+    assert np.mean(final) == pytest.approx(4.25, abs=1e-12)
+
+
+class AlternatingPairs(Dpsgd):
+    """Mixes in rounds (01)(23) and (03)(12)."""
+
+    def row(self, k: int) -> dict[int, float]:
+        partner = self._rank ^ 1 if k % 2 == 0 else 3 - self._rank
+        return {self._rank: 0.5, partner: 0.5}
+
+
+def test_sd4_alternating_pairs() -> None:
+    gradients = [[rank + 1.0] * 4 for rank in range(4)]
+    trace = simulate(
+        [0] * 4,
+        gradients,
+        [1] * 4,
+        algorithm=lambda v: AlternatingPairs(DpsgdConfig(), v.learner),
+    )
+    expected = [
+        [-0.1, -0.2, -0.3, -0.4],
+        [-0.35, -0.45, -0.55, -0.65],
+        [-0.5, -0.6, -0.9, -1.0],
+        [-0.85, -0.95, -1.05, -1.15],
+    ]
+    np.testing.assert_allclose(trace, expected, atol=1e-12)
+
+
+@given(
+    st.sampled_from(TOPOLOGIES),
+    st.integers(1, 7),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_step_is_that_of_the_mixing_matrix(
+    topology: Topology, size: int, epochs: list[int], seed: int
+) -> None:
+    """X_{k+1} = W_k X_k - lr G_k; and so SD1, the mean's identity."""
+    source = np.random.default_rng(seed)
+    starts = source.uniform(-1, 1, size)
+    gradients = source.uniform(-1, 1, (size, sum(epochs)))
+    trace = simulate(
+        starts.tolist(), gradients.tolist(), epochs, topology=topology, seed=seed
+    )
+    expected = starts
+    done = 0
+    for steps, places in zip(epochs, trace, strict=True):
+        for k in range(done, done + steps):
+            mixed = mixing_matrix(topology, size, k, seed) @ expected
+            expected = mixed - 0.1 * gradients[:, k]
+        done += steps
+        np.testing.assert_allclose(places, expected, rtol=0, atol=1e-12)
+        mean = starts.mean() - 0.1 * gradients[:, :done].mean(0).sum()
+        assert np.mean(places) == pytest.approx(mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_sd1_the_sum_is_conserved(topology: Topology) -> None:
+    starts = [3.0, -1.0, 7.5, 0.25, 11.0]
+    (final,) = simulate(starts, [[1.0] * 30] * 5, [30], lr=0.0, topology=topology)
+    assert sum(final) == pytest.approx(sum(starts), abs=1e-12)
+    assert max(final) - min(final) < 1e-3
+
+
+# Curved losses
+
+
+def bowl(model: Point, curvature: float, bottom: float) -> Callable[[int], float]:
+    def gradient(_: int) -> float:
+        loss = curvature * (model.x - bottom).square().sum() / 2
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    return gradient
+
+
+def descend(
+    name: str,
+    bowls: Sequence[tuple[float, float]],
+    lr: float,
+    steps: int,
+    starts: Sequence[float] | None = None,
+    **options: Any,
+) -> list[float]:
+    learners = points(
+        name, len(bowls), lambda model, rank: bowl(model, *bowls[rank]), **options
+    )
+    for virtual in learners:
+        virtual.optimizer.param_groups[0]["lr"] = lr
+    simulation = Simulation(learners)
+    simulation.start()
+    place(learners, starts or [0.0] * len(bowls))
+    simulation.epoch(steps)
+    return [x(virtual)[0] for virtual in learners]
+
+
+def test_sd6_bias_of_a_constant_rate_on_unequal_curvature() -> None:
+    final = descend("dpsgd", [(1, 0), (3, 1)], lr=0.1, steps=200, topology="complete")
+    assert final == pytest.approx([15 / 23, 18 / 23], abs=1e-12)
+    assert np.mean(final) == pytest.approx(0.7173913043, abs=1e-10)
+
+
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+def test_sd6_fixed_point_of_many(topology: Topology) -> None:
+    """(I - W + lr H) x = lr H b, whose mean is not the optimum."""
+    curvatures, bottoms = [1.0, 2.0, 1.5, 0.8, 1.2], [0.3, -1.0, 2.0, 0.5, -0.7]
+    bowls = list(zip(curvatures, bottoms, strict=True))
+    final = descend("dpsgd", bowls, 0.2, 100, topology=topology)
+    pull = 0.2 * np.diag(curvatures)
+    system = np.eye(5) - mixing_matrix(topology, 5) + pull
+    expected = np.linalg.solve(system, pull @ bottoms)
+    np.testing.assert_allclose(final, expected, atol=1e-9)
+    optimum = np.average(bottoms, weights=curvatures)
+    assert abs(np.mean(final) - optimum) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("topology", "limit"), [("ring", 2 / 3), ("complete", 1.0)], ids=TOPOLOGIES[::2]
+)
+def test_stability_bound(topology: Topology, limit: float) -> None:
+    """Neighbours that disagree (lambda = -1/3) are the first to diverge; or anybody."""
+    starts = [1.0, -1.0] * 2
+    sizes = [
+        max(map(abs, descend("dpsgd", [(1, 0)] * 4, lr, 60, starts, topology=topology)))
+        for lr in (limit - 0.03, limit + 0.03)
+    ]
+    assert sizes[0] < 0.2
+    assert sizes[1] > 5
+
+
+@pytest.mark.parametrize(
+    ("topology", "size", "expected"),
+    [("ring", 4, 0.8438), ("ring", 8, 1.3862), ("complete", 4, 3 / 4)],
+)
+def test_stationary_disagreement(
+    topology: Topology, size: int, expected: float
+) -> None:
+    """E ||X - xbar||^2 / N in units of (lr s)^2; D5 for the complete graph."""
+    learners = []
+    for rank in range(size):
+        model = Point([0.0] * 20000)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        learners.append(
+            VirtualLearner(
+                model, optimizer, noisy(model), "dpsgd", rank, size, topology=topology
+            )
+        )
+    simulation = Simulation(learners)
+    simulation.start()
+    simulation.epoch(25)
+    replicas = torch.stack([v.learner.params for v in learners])
+    variance = (replicas - replicas.mean(0)).square().mean()
+    assert float(variance) / 0.1**2 == pytest.approx(expected, rel=0.03)
+
+
+# Epochs, states
+
+
+def wild(model: Point, rank: int) -> Callable[[int], float]:
+    """Given gradients, different for each learner and step."""
+    source = np.random.default_rng(rank)
+    return along(model, source.uniform(-1, 1, 40).tolist())
+
+
+def training(name: str, size: int = 5, **options: Any) -> Simulation:
+    simulation = Simulation(points(name, size, wild, Adam, **options))
+    simulation.start()
+    return simulation
+
+
+def replicas(simulation: Simulation) -> list[list[float]]:
+    return [x(virtual) for virtual in simulation.learners]
+
+
+@delayed
+@pytest.mark.parametrize("epochs", [[3, 0, 5, 1, 1], [0, 10], [1] * 10])
+def test_how_steps_are_cut_into_epochs_changes_no_bit(
+    name: str, options: dict[str, Any], epochs: list[int]
+) -> None:
+    whole, cut = (training(name, **options) for _ in range(2))
+    whole.epoch(10)
+    for steps in epochs:
+        cut.epoch(steps)
+        cut.consensus()
+    assert replicas(cut) == replicas(whole)
+
+
+@delayed
+def test_time_changes_no_bit(name: str, options: dict[str, Any]) -> None:
+    even, uneven = (training(name, **options) for _ in range(2))
+    uneven.compute = Compute(spread=1)
+    uneven.network = Network(between=Link(latency=0.4), spread=1)
+    for simulation in (even, uneven):
+        simulation.epoch(8)
+    assert replicas(even) == replicas(uneven)
+
+
+def unfinished(simulation: Simulation) -> None:
+    """Let epochs end as if somebody looked between two of their steps."""
+    for virtual in simulation.learners:
+        virtual.algorithm.finish = lambda _: iter(())  # type: ignore[method-assign,assignment,return-value]
+
+
+def resumed(simulation: Simulation, name: str, **options: Any) -> Simulation:
+    states = [
+        copy.deepcopy(
+            [
+                v.learner.state_dict(),
+                v.optimizer.state_dict(),
+                v.algorithm.state_dict(),
+            ]
+        )
+        for v in simulation.learners
+    ]
+    fresh = training(name, len(states), **options)
+    for virtual, (learner, optimizer, algorithm) in zip(
+        fresh.learners, states, strict=True
+    ):
+        virtual.optimizer.load_state_dict(optimizer)
+        virtual.learner.load_state_dict(learner)
+        virtual.algorithm.load_state_dict(algorithm)
+    return fresh
+
+
+@delayed
+@pytest.mark.parametrize("finished", [True, False])
+def test_resume_at_every_step_is_the_uninterrupted_run(
+    name: str, options: dict[str, Any], finished: bool
+) -> None:
+    whole = training(name, **options)
+    whole.epoch(9)
+    simulation = training(name, **options)
+    for step in range(9):
+        if not finished:
+            unfinished(simulation)
+        simulation.epoch(1)
+        simulation = resumed(simulation, name, **options)
+        assert simulation.learners[0].learner.steps == step + 1
+    assert replicas(simulation) == replicas(whole)
+
+
+@delayed
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_learner_without_a_saved_state_joins(
+    name: str, options: dict[str, Any], lost: int
+) -> None:
+    simulation = training(name, **options)
+    simulation.epoch(3)
+    fresh = training(name, **options)
+    for virtual, saved in zip(fresh.learners, simulation.learners, strict=True):
+        if virtual.learner.rank != lost:
+            virtual.learner.load_state_dict(saved.learner.state_dict())
+            virtual.algorithm.load_state_dict(saved.algorithm.state_dict())
+    fresh.epoch(4)
+    fresh.epoch(2)
+    assert {v.learner.steps - 6 for v in fresh.learners} == {0, 3}
+
+
+# Unequal numbers of steps
+
+
+class Watched(VirtualLearner):
+    """Keeps the error that ends its epoch, and leaves the others running."""
+
+    error: UnequalStepsError | None = None
+
+    def epoch(self, *arguments: Any) -> Generator[Any, Any, None]:
+        try:
+            yield from super().epoch(*arguments)
+        except UnequalStepsError as error:
+            self.error = error
+
+
+@given(
+    st.sampled_from(DELAYED),
+    st.lists(st.integers(0, 3), min_size=2, max_size=6).filter(lambda n: len({*n}) > 1),
+    st.integers(0, 2),
+)
+@settings(max_examples=60, deadline=None)
+def test_unequal_steps_are_an_error_before_anybody_waits_for_ever(
+    algorithm: tuple[str, dict[str, Any]], steps: list[int], before: int
+) -> None:
+    """A deadlock would be another error."""
+    name, options = algorithm
+    simulation = training(name, len(steps), **options)
+    simulation.epoch(before)
+    with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
+        simulation.epoch(steps)
+
+
+@delayed
+@pytest.mark.parametrize("steps", [[2, 3], [3, 0], [4, 4, 3], [1, 9]])
+def test_neighbours_hear_of_unequal_steps_on_both_sides(
+    name: str, options: dict[str, Any], steps: list[int]
+) -> None:
+    simulation = training(name, len(steps), **options)
+    for virtual in simulation.learners:
+        virtual.__class__ = Watched
+    simulation.epoch(steps)
+    for virtual, mine in zip(simulation.learners, steps, strict=True):
+        assert isinstance(virtual, Watched)
+        assert virtual.error is not None
+        words = "this learner has" if mine == min(steps) else "another learner has"
+        assert words in str(virtual.error)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_has_ended_is_met_in_the_mixing_of_those_who_have_not(seed: int) -> None:
+    """Its neighbours change from mixing to mixing."""
+    options = {"topology": "randomized_ring", "seed": seed}
+    simulation = training("dpsgd", 12, **options)
+    with pytest.raises(UnequalStepsError):
+        simulation.epoch([2] + [4] * 11)
+
+
+# Cost
+
+
+def test_communication_is_hidden_behind_the_gradient() -> None:
+    """After the first step of a run, which has nothing to hide it behind."""
+    network = Network(between=Link(latency=0.2, bandwidth=8 * 3 / 0.3))
+    times = {}
+    for name in ("dpsgd", "d1d_model"):
+        simulation = Simulation(
+            points(name, 3, towards_rank), Compute(seconds=2), network
+        )
+        simulation.start()
+        simulation.epoch(4)
+        seconds = [s.seconds for s in simulation.record if s.rank == 0]
+        times[name] = [b - a for a, b in pairwise(seconds)]
+    assert times["dpsgd"] == pytest.approx([2.0] * 3, abs=1e-8)
+    assert times["d1d_model"] == pytest.approx([2.0] * 3, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("topology", "size", "messages"),
+    [("ring", 5, 2), ("ring", 2, 1), ("randomized_ring", 5, 2), ("complete", 4, 1.5)],
+)
+def test_bytes(topology: Topology, size: int, messages: float) -> None:
+    """Of an epoch of 5 steps: one mixing each, and the one that ends the epoch."""
+    simulation = training("dpsgd", size, topology=topology)
+    simulation.epoch(2)
+    for virtual in simulation.learners:
+        virtual.metrics()
+    simulation.epoch(5)
+    message = 8 * (2 + 1)
+    for virtual in simulation.learners:
+        assert virtual.metrics()["bytes"] == 6 * messages * message
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 33, 1024])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_any_number_of_learners_will_do(topology: Topology, size: int) -> None:
+    check("dpsgd", {"topology": topology}, size)
+
+
+def test_unknown_topologies_are_refused() -> None:
+    with pytest.raises(InputError, match="topology must be one of ring, randomized"):
+        check("dpsgd", {"topology": "torus"}, 4)

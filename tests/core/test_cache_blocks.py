@@ -1,0 +1,21 @@
+"""Passes over flat tensors, a piece at a time."""
+
+import pytest
+import torch
+
+from espnet_distopt.core.cache_blocks import PIECE, pieces
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7])
+def test_every_element_is_touched_once(size: int) -> None:
+    counts, ones = torch.zeros(size), torch.ones(size)
+    for count, one in pieces(counts, ones):
+        assert len(count) <= PIECE
+        count.add_(one)
+    assert torch.equal(counts, ones)
+
+
+def test_tensors_of_unequal_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        for _ in pieces(torch.zeros(PIECE + 1), torch.zeros(3)):
+            pass

@@ -1,0 +1,70 @@
+"""Which connections of a process are severed, and which are not."""
+
+import socket
+import threading
+
+import pytest
+
+from espnet_distopt.distributed.connections import Connections, keeps_store
+
+
+@pytest.fixture
+def server() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def connect(server: socket.socket) -> tuple[socket.socket, socket.socket]:
+    client = socket.create_connection(server.getsockname())
+    return client, server.accept()[0]
+
+
+def test_severing_ends_a_wait_of_another_thread(server: socket.socket) -> None:
+    connections = Connections()
+    with connections.opening():
+        client, _ = connect(server)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(client.recv(1)))
+    reader.start()
+    connections.sever()
+    reader.join(10)
+    assert read == [b""]
+
+
+def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) -> None:
+    connections = Connections()
+    with connections.opening():
+        client, peer = connect(server)
+    number = client.fileno()
+    client.close()
+    peer.close()
+    other, peer = connect(server)
+    assert other.fileno() == number, "the descriptor is used again"
+    connections.sever()
+    other.sendall(b"x")
+    assert peer.recv(1) == b"x"
+
+
+def test_earlier_connections_to_the_same_host_are_adopted_but_the_stores_are_not(
+    server: socket.socket,
+) -> None:
+    store = socket.create_server(("127.0.0.1", 0))
+    port = store.getsockname()[1]
+    connections = Connections(store_port=port)
+    kept, kept_peer = connect(store)
+    earlier, _ = connect(server)
+    with connections.opening():
+        later = connect(server)
+    connections.adopt_others()
+    connections.sever()
+    assert earlier.recv(1) == b""
+    kept.sendall(b"x")
+    assert kept_peer.recv(1) == b"x"
+    assert later[0].recv(1) == b""
+
+
+def test_who_listens_keeps_the_store(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    assert keeps_store(port)
+    server.close()
+    assert not keeps_store(port)
+    assert not keeps_store(None)

@@ -1,0 +1,218 @@
+"""Heartbeats and last words, in one process with a store of its own."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.errors import PeerLostError
+
+WHAT = "an exchange"
+
+
+@pytest.fixture
+def master() -> Any:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+@pytest.fixture
+def store(master: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(liveness, "BEAT", 0.03)
+    return dist.PrefixStore("test", master)
+
+
+@pytest.fixture
+def pair(store: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Liveness]]:
+    # one process plays both learners: neither may wait for the other to leave
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    both = [Liveness(store, rank, 2, silence=0.5) for rank in range(2)]
+    yield both
+    for one in both:
+        one.leave()
+
+
+def test_a_key_that_is_there_is_returned(store: Any, pair: list[Liveness]) -> None:
+    store.set("key", b"value")
+    assert Watch(pair[0], store).wait_for("key", WHAT) == b"value"
+
+
+def test_waiting_outlasts_the_silence_while_the_peer_lives(
+    store: Any, pair: list[Liveness], capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = store.clone()
+    late = threading.Timer(2.5, other.set, ("late", "1"))
+    late.start()
+    assert Watch(pair[0], store).wait_for("late", WHAT) == b"1"
+    late.join()
+    assert capfd.readouterr().err == "", "torch must not warn of a wait"
+
+
+def freeze(one: Liveness) -> None:
+    """Stop a heartbeat as a process that is stopped does: without a word."""
+    one._stop.set()
+
+
+def test_a_silent_peer_is_named(store: Any, pair: list[Liveness]) -> None:
+    freeze(pair[1])
+    with pytest.raises(
+        PeerLostError,
+        match=r"learner 0: an exchange has failed: learner 1 has been silent .* log",
+    ):
+        Watch(pair[0], store).wait_for("never", WHAT)
+
+
+def test_one_that_has_left_is_missed_by_who_waits_for_it(
+    store: Any, pair: list[Liveness]
+) -> None:
+    pair[1].leave()
+    time.sleep(1.5)
+    assert pair[0].lost is None
+    with pytest.raises(PeerLostError, match="learner 1 has left the session"):
+        Watch(pair[0], store).wait_for("never", WHAT)
+
+
+def test_last_words_of_anybody_end_the_wait(store: Any, pair: list[Liveness]) -> None:
+    pair[1].leave("learner 1 ended with OSError: disk full, ü")
+    with pytest.raises(PeerLostError, match="disk full, ü"):
+        Watch(pair[0], store).wait_for("never", WHAT)
+
+
+def test_the_first_last_words_stay(store: Any, pair: list[Liveness]) -> None:
+    pair[1].leave("the cause")
+    pair[0].leave("a consequence")
+    assert store.get("failed") == b"the cause"
+
+
+def test_one_whom_the_others_have_given_up_is_told_so(
+    store: Any, pair: list[Liveness]
+) -> None:
+    pair[1].leave("learner 0 has been silent for 30 s")
+    assert "have given this learner up" in str(pair[0].wait_for_note(5))
+
+
+def test_heartbeats_of_the_living_go_on(store: Any, pair: list[Liveness]) -> None:
+    first = int(store.get("beat/1"))
+    deadline = time.monotonic() + 5
+    while int(store.get("beat/1")) < first + 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    pair[1].leave()
+    assert store.get("beat/1") == b"left"
+
+
+def test_one_second_costs_two_operations_however_many_learners(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A waiter once asked for each heartbeat by itself: N(N-1) operations a second."""
+    monkeypatch.setattr(liveness, "BEAT", 0.05)
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    counted = Counting(store)
+    for rank in range(1, 64):
+        store.set(f"beat/{rank}", "0")
+    one = Liveness(counted, 0, 64)
+    while counted.operations.count("set") < 12:
+        time.sleep(0.01)
+    one.leave()
+    assert counted.operations.count("multi_get") <= 12
+    assert set(counted.operations) == {"compare_set", "set", "check", "multi_get"}
+    assert counted.operations.count("check") == 1
+
+
+class Counting:
+    """A store that notes what it is asked."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.operations: list[str] = []
+
+    def clone(self) -> "Counting":
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("underlying_store", "port"):
+            raise AttributeError(name)
+        operation = getattr(self._store, name)
+
+        def counted(*args: Any) -> Any:
+            self.operations.append(name)
+            return operation(*args)
+
+        return counted
+
+
+def test_a_store_that_does_not_answer_is_noticed(
+    store: Any, pair: list[Liveness]
+) -> None:
+    frozen = threading.Event()
+    pair[0]._store = Frozen(frozen)
+    with pytest.raises(PeerLostError, match=r"keeps the rendezvous store .* answered"):
+        Watch(pair[0], store).wait_for("never", WHAT)
+    frozen.set()
+
+
+class Frozen:
+    """A store whose process has been stopped."""
+
+    def __init__(self, released: threading.Event) -> None:
+        self._released = released
+
+    def __getattr__(self, name: str) -> Any:
+        def answered(*_: Any) -> None:
+            self._released.wait()
+            raise dist.DistNetworkError("connection reset")
+
+        return answered
+
+
+def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:
+    pair[0]._store = Gone()
+    assert "the rendezvous store is gone" in str(pair[0].wait_for_note(5))
+    lost = Watch(pair[0], dist.HashStore()).explain(RuntimeError("closed"), WHAT)
+    assert str(lost).startswith("learner 0: an exchange has failed: the rendezvous")
+
+
+class Gone:
+    """A store whose process has died."""
+
+    def __getattr__(self, name: str) -> Any:
+        def refused(*_: Any) -> None:
+            raise dist.DistNetworkError("connection refused")
+
+        return refused
+
+
+def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> None:
+    watch = Watch(pair[0], dist.HashStore())
+    error = watch.explain(RuntimeError("Invalid scalar type"), "a broadcast")
+    assert not isinstance(error, PeerLostError)
+    assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
+
+
+def test_a_wait_of_the_main_thread_can_be_interrupted(
+    store: Any, pair: list[Liveness]
+) -> None:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        Watch(pair[0], store).wait_for("never", WHAT)
+
+
+def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) -> None:
+    own, foreign = socket.socketpair(), socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(foreign.getsockname())
+    server, _ = foreign.accept()
+    freeze(pair[1])
+    with pytest.raises(PeerLostError):
+        Watch(pair[0], store).wait_for("never", WHAT)
+    client.sendall(b"through")
+    assert server.recv(7) == b"through"
+    for one in (*own, foreign, client, server):
+        one.close()

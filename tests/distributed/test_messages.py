@@ -1,0 +1,99 @@
+"""All-to-all and all-gather in pieces, and work beside them, in real processes."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from processes import launch
+from torch import Tensor
+
+from espnet_distopt.algorithms.adasum.exchange import AdasumExchange
+from espnet_distopt.core.effects import AllGather, AllToAll, Effect
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.distributed import messages
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from tests.algorithms.adasum.learners import Layers, distance, plain_sgd, tree_of_layers
+
+S = 1003
+SIZE = 4
+SIZES = [9000, 3, 1, 5000]
+
+
+def rows(rank: int) -> Tensor:
+    return 10_000 * rank + torch.arange(SIZE * S, dtype=torch.float64).view(SIZE, S)
+
+
+def vectors() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(SIZE, sum(SIZES), generator=generator)
+
+
+def perform(driver: ProcessGroupDriver, effect: Effect) -> Any:
+    def program() -> Any:
+        return (yield effect)
+
+    return driver.run(program())
+
+
+def scatter(driver: ProcessGroupDriver, wide: Tensor, effect: AllToAll) -> list[int]:
+    """Check what has arrived; return how much had, each time."""
+    expected = torch.stack([rows(peer)[driver.rank] for peer in range(SIZE)])
+    into, stops = wide[:, 5 : S + 5], []
+
+    def arrived(stop: int) -> None:
+        assert torch.equal(into[:, :stop], expected[:, :stop])
+        stops.append(stop)
+
+    result = perform(driver, replace(effect, into=into, arrived=arrived))
+    assert result is into
+    assert torch.equal(into, expected)
+    return stops
+
+
+def gather(driver: ProcessGroupDriver, wide: Tensor) -> list[int]:
+    """Compute what is sent at the last moment, in the place where it belongs."""
+    into, stops = wide[:, 5 : S + 5], [0]
+    own = into[driver.rank]
+
+    def prepare(stop: int) -> None:
+        own[stops[-1] : stop] = rows(driver.rank)[0, stops[-1] : stop]
+        stops.append(stop)
+
+    result = perform(driver, AllGather(own, None, into, prepare))
+    assert torch.equal(result, torch.stack([rows(peer)[0] for peer in range(SIZE)]))
+    return stops[1:]
+
+
+def in_pieces() -> list[Any]:
+    driver = ProcessGroupDriver()
+    messages.MESSAGE = 8 * 100
+    wide = torch.full((SIZE, S + 9), -1.0, dtype=torch.float64)
+    stops = [scatter(driver, wide, AllToAll(rows(driver.rank)))]
+    stops.append(gather(driver, wide.fill_(-1)))
+    assert (wide[:, :5] == -1).all()
+    assert (wide[:, S + 5 :] == -1).all()
+    found = []
+    for per_node in (1, 2):
+        model = Layers(SIZES, torch.float32)
+        learner = Learner(model, plain_sgd(model.parameters()), driver.rank, SIZE)
+        vector = vectors()[driver.rank].clone()
+        driver.run(AdasumExchange(learner, per_node)(vector))
+        found.append(vector.numpy())
+    assert driver.spent["comm_time"] > 0
+    driver.leave()
+    return [stops, found]
+
+
+def test_collectives_in_pieces_and_adasum_by_them() -> None:
+    """Adasum has the same bits on all learners."""
+    bounds = [*range(100, S, 100), S]
+    results = launch(SIZE, in_pieces)
+    first = results[0][1]
+    for stops, found in results:
+        assert stops == [bounds, bounds]
+        for vector, others in zip(found, first, strict=True):
+            assert vector.tobytes() == others.tobytes()
+    for per_node, vector in zip((1, 2), first, strict=True):
+        means = list(vectors().double().view(-1, per_node, sum(SIZES)).mean(1))
+        expected = tree_of_layers(means, SIZES)
+        assert distance(torch.from_numpy(vector), expected) < 1e-7

@@ -1,0 +1,289 @@
+"""The process-group driver between real processes."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import launch
+from torch import nn
+
+from espnet_distopt.algorithms.base import UnequalStepsError
+from espnet_distopt.core.effects import AwaitGossip, Invite
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import PeerLostError
+from espnet_distopt.session import Session
+
+SILENCE = 3.0
+
+
+def session(algorithm: str, lr: float = 0.0, size: int = 1, **options: Any) -> Session:
+    """A model that is one vector of zeros, and SGD."""
+    model = nn.Linear(size, 1, bias=False, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    driver = ProcessGroupDriver(silence=SILENCE)
+    return Session(model, optimizer, algorithm, driver, **options)
+
+
+def place(run: Session, value: float) -> None:
+    run.learner.params.fill_(value)
+    algorithm: Any = run.algorithm
+    algorithm.published.publish()
+
+
+def step(run: Session, target: float = 1.0) -> None:
+    """One step on (x - target)^2 / 2."""
+    (x,) = run.learner.parameters
+    run.learner.optimizer.zero_grad()
+    ((x - target).square().sum() / 2).backward()
+    run.learner.optimizer.step()
+    run.step()
+
+
+def epochs(lengths: list[list[int]], lr: float) -> list[float]:
+    """One epoch for each row of step counts; returns the parameter after each."""
+    with session("adpsgd", lr) as run:
+        place(run, float(run.learner.rank))
+        after = []
+        for row in lengths:
+            for _ in range(row[run.learner.rank]):
+                step(run)
+            run.finish()
+            after.append(run.learner.params.item())
+        assert run.metrics()["bytes"] > 0
+    return after
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_adpsgd_conserves_the_sum_whoever_ends_first(size: int) -> None:
+    rows = [[200] * size, [0] * size]
+    rows += [[15 if r == first else 1 for r in range(size)] for first in range(size)]
+    rows += [[0 if r == first else 9 for r in range(size)] for first in range(size)]
+    after = launch(size, epochs, rows, 0.0)
+    start = sum(range(size))
+    for epoch in range(len(rows)):
+        assert sum(x[epoch] for x in after) == pytest.approx(start, abs=1e-12)
+    final = [x[-1] for x in after]
+    assert max(final) - min(final) < size - 1
+
+
+def test_adpsgd_converges() -> None:
+    """Each epoch, because in one a learner may be through before another begins."""
+    after = launch(4, epochs, [[60, 50, 40, 30]] * 8, 0.3)
+    assert [x[-1] for x in after] == pytest.approx([1.0] * 4, abs=0.05)
+
+
+def uneven(algorithm: str, lengths: list[int]) -> tuple[list[float], float]:
+    with session(algorithm, 0.1, period=4) as run:
+        for _ in range(lengths[run.learner.rank]):
+            step(run)
+        with run.consensus():
+            algorithm_: Any = run.algorithm
+            return run.learner.params.tolist(), algorithm_.rho
+
+
+def test_bmuf_with_unequal_epochs_comes_to_an_end() -> None:
+    results = launch(2, uneven, "bmuf", [3, 13], timeout=20)
+    assert results[0] == results[1]
+
+
+def unequal_allreduce() -> str:
+    try:
+        with session("allreduce", 0.1) as run:
+            for _ in range(2 + run.learner.rank):
+                step(run)
+            run.finish()
+    except UnequalStepsError as error:
+        return str(error)
+    return "no error"
+
+
+def test_allreduce_with_unequal_epochs_is_an_error_not_a_hang() -> None:
+    for message in launch(2, unequal_allreduce, timeout=20):
+        assert "unequal numbers of steps" in message
+
+
+def finish_times(slow: int) -> float:
+    with session("adpsgd") as run:
+        own = run.learner.rank == slow
+        for _ in range(20 if own else 200):
+            if own:
+                time.sleep(0.1)
+            step(run)
+        return time.monotonic()
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_learner_does_not_slow_the_other(slow: int) -> None:
+    """The fast one is through with 200 steps before the slow one's 20 are done."""
+    ends = launch(2, finish_times, slow)
+    assert ends[1 - slow] < ends[slow]
+
+
+def before_its_first_step() -> int:
+    with session("adpsgd", max_staleness=1) as run:
+        if run.learner.rank == 0:
+            for _ in range(30):
+                step(run)
+        run.weigh(1)
+        dist.barrier()
+        return run.learner.steps
+
+
+def test_gossip_begins_with_the_first_batch() -> None:
+    """Learner 1 answers while it computes; else learner 0 would wait for ever."""
+    assert launch(2, before_its_first_step, timeout=30) == [30, 0]
+
+
+def lose(algorithm: str, victim: int, how: str) -> str:
+    """The victim ends in its third step; the others say what they saw of it."""
+    options = {"period": 1} if algorithm == "bmuf" else {}
+    try:
+        with session(algorithm, **options) as run:
+            for count in range(1000):
+                if run.learner.rank == victim and count == 3:
+                    if how == "killed":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    raise OSError("disk full")
+                step(run)
+                if run.learner.rank != victim:
+                    time.sleep(0.01)
+    except PeerLostError as error:
+        return str(error)
+    except OSError:
+        return "the victim"
+    return "nothing noticed"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "victim"),
+    [
+        pytest.param("adpsgd", 0, id="a passive waits for an active"),
+        pytest.param("adpsgd", 1, id="an active is in an exchange with a passive"),
+        pytest.param("bmuf", 1, id="a collective"),
+    ],
+)
+def test_a_killed_learner_is_named(algorithm: str, victim: int) -> None:
+    results = launch(2, lose, algorithm, victim, "killed", timeout=20, dying=[victim])
+    assert f"learner {victim}" in results[1 - victim]
+
+
+def finish_alone(victim: int) -> str:
+    """The victim dies between its last step and the end of the epoch."""
+    try:
+        with session("bmuf", period=100) as run:
+            step(run)
+            if run.learner.rank == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            run.finish()
+    except PeerLostError as error:
+        return str(error)
+    return "nothing noticed"
+
+
+def test_a_learner_killed_before_the_end_of_an_epoch_is_named() -> None:
+    results = launch(2, finish_alone, 0, timeout=20, dying=[0])
+    assert "learner 0" in results[1]
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "bmuf"])
+def test_the_killed_one_of_four_is_named_by_all(algorithm: str) -> None:
+    results = launch(4, lose, algorithm, 3, "killed", timeout=30, dying=[3])
+    for message in results[:3]:
+        assert "learner 3" in message
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "bmuf"])
+def test_the_killed_host_of_the_store_is_reported(algorithm: str) -> None:
+    """With `tcp://` rendezvous learner 0 keeps the store."""
+    results = launch(
+        2, lose, algorithm, 0, "killed", timeout=12, dying=[0], hosted=True
+    )
+    assert "learner 0" in results[1] and "store" in results[1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "victim"), [("adpsgd", 0), ("adpsgd", 1), ("bmuf", 1)]
+)
+def test_an_exception_surfaces_in_the_other_with_its_text(
+    algorithm: str, victim: int
+) -> None:
+    results = launch(2, lose, algorithm, victim, "raises", timeout=20)
+    assert results[victim] == "the victim"
+    assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
+
+
+def two_sessions() -> list[float]:
+    means = []
+    for algorithm in ("adpsgd", "adpsgd", "bmuf"):
+        with session(algorithm, 0.1) as run:
+            for _ in range(5):
+                step(run)
+            with run.consensus():
+                means.append(run.learner.params.item())
+    return means
+
+
+def test_one_session_after_another() -> None:
+    first, second = launch(2, two_sessions, timeout=20)
+    assert first == second
+
+
+def distance() -> tuple[float, float]:
+    with session("adpsgd", from_consensus=True) as run:
+        place(run, 1.0 + 2 * run.learner.rank)
+        run.finish()
+        with_option = run.enter_consensus()
+        run.leave_consensus()
+        return with_option, run.learner.params.item()
+
+
+def test_consensus_distance_with_from_consensus() -> None:
+    for figure, x in launch(2, distance):
+        assert x == 2.0
+        assert figure == pytest.approx(0.5)
+
+
+class Thread:
+    """Stands for a gossip thread that moves when told to."""
+
+    progress = 0
+    failure: BaseException | None = None
+
+
+def in_time(function: Callable[[], object]) -> bool:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(3)
+    return not thread.is_alive()
+
+
+def test_gossip_that_moves_before_the_wait_begins_is_not_missed() -> None:
+    driver: Any = ProcessGroupDriver()
+    driver._gossip = Thread()
+    perform = driver._perform
+
+    def later(*args: object) -> object:
+        driver._gossip.progress += 1  # the gossip thread was faster
+        return perform(*args)
+
+    driver._perform = later
+
+    def program() -> Any:
+        yield AwaitGossip()
+
+    assert in_time(lambda: driver.run(program()))
+
+
+def test_gossip_effects_do_not_belong_on_the_training_thread() -> None:
+    def program() -> Any:
+        yield Invite(1)
+
+    with pytest.raises(TypeError, match="gossip program"):
+        ProcessGroupDriver().run(program())

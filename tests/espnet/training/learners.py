@@ -1,0 +1,125 @@
+"""Several learners of one ESPnet training, as real processes that start quickly."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fork_server import PRELOAD, context
+
+Injection = Callable[[int], None]
+
+PRELOAD.extend(["espnet_distopt.espnet.ocr.task", "tests.espnet.toy"])
+
+
+def train(
+    options: list[str],
+    size: int,
+    rendezvous: Path,
+    log: Path,
+    injection: Injection | None = None,
+    timeout: float = 100,
+    task: type | None = None,
+) -> list[int]:
+    """Train by `size` learners; returns their exit codes (negative: the signal).
+
+    The task is the one for speech, if none is given.
+    """
+    processes = [
+        context().Process(
+            target=_learn, args=(r, size, options, rendezvous, log, injection, task)
+        )
+        for r in range(size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+    if None in codes:
+        pytest.fail(f"learners hang, exit codes so far {codes}; log:\n{read(log)}")
+    return [int(code) for code in codes if code is not None]
+
+
+def read(log: Path) -> str:
+    return "".join(
+        path.read_text() for path in sorted(log.parent.glob(f"{log.name}.*"))
+    )
+
+
+def _learn(
+    rank: int,
+    size: int,
+    options: list[str],
+    rendezvous: Path,
+    log: Path,
+    injection: Injection | None,
+    task: Any = None,
+) -> None:
+    os.setpgid(0, 0)
+    with Path(f"{log}.{rank}").open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    from espnet_distopt.espnet.training.tasks import DistoptASRTask
+    from tests.espnet.toy import be_learner
+
+    torch.set_num_threads(1)
+    if injection is not None:
+        injection(rank)
+    where = be_learner(rank, size, rendezvous)
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    (task or DistoptASRTask).main(cmd=[*options, *where])
+
+
+def kill_at_step(step: int, victim: int | None = None) -> Injection:
+    """Return an injection: SIGKILL in the given step, of one learner or of all."""
+    return _Kill(step, victim)
+
+
+class _Kill:
+    def __init__(self, step: int, victim: int | None) -> None:
+        self.step, self.victim = step, victim
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        if self.victim not in (None, rank):
+            return
+        step = Session.step
+
+        def killing(session: Session) -> None:
+            if session.learner.steps + 1 == self.step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(session)
+
+        Session.step = killing  # type: ignore[method-assign]
+
+
+class NanLoss:
+    """An injection: learner 1's gradients are NaN in its first step."""
+
+    def __call__(self, rank: int) -> None:
+        if rank != 1:
+            return
+        from espnet2.asr.espnet_model import ESPnetASRModel
+
+        forward, calls = ESPnetASRModel.forward, []
+
+        def poisoned(model: object, *args: object, **kwargs: object) -> object:
+            loss, stats, weight = forward(model, *args, **kwargs)
+            calls.append(1)
+            return (loss * float("nan") if len(calls) == 1 else loss), stats, weight
+
+        ESPnetASRModel.forward = poisoned

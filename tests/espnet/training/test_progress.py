@@ -1,0 +1,194 @@
+"""What learners write while they train, and what the status then says."""
+
+import json
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from espnet2.train.reporter import Reporter
+
+from espnet_distopt.espnet.training import progress as progress_module
+from espnet_distopt.espnet.training.progress import Progress
+from espnet_distopt.espnet.training.stepping import without
+from espnet_distopt.espnet.training.stopping import Stopped
+from espnet_distopt.monitoring import lines
+from espnet_distopt.monitoring.experiment import Experiment
+from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.training.learners import read, train
+from tests.espnet.training.test_stop import SignalAt
+
+
+@pytest.fixture
+def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Progress:
+    monkeypatch.setattr(progress_module, "INTERVAL", 0.0)
+    return Progress(tmp_path, 3, talks=False, algorithm="adpsgd", learners=2)
+
+
+def written(folder: Path) -> list[lines.Line]:
+    return lines.read(folder / "distopt" / "learner0.jsonl")
+
+
+def advance(
+    progress: Progress, reporter: object, loss: float, **figures: float
+) -> None:
+    """Train on one batch of four."""
+    with reporter.measure_time("step"):  # type: ignore[attr-defined]
+        reporter.register({"loss": loss})  # type: ignore[attr-defined]
+    progress.samples += 4
+    progress.batches += 1
+    progress.step(progress.batches, reporter, figures)  # type: ignore[arg-type]
+    reporter.next()  # type: ignore[attr-defined]
+
+
+def test_lines_hold_what_happened_since_the_last(
+    progress: Progress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = Reporter()
+    reporter.set_epoch(1)
+    progress.begin_epoch(1, 10)
+    with reporter.observe("train") as sub:
+        advance(progress, sub, 5.0, comm_time=0.5, bytes=8.0, staleness=1.0)
+        monkeypatch.setattr(progress_module, "INTERVAL", 1e9)
+        advance(progress, sub, 3.0, comm_time=0.25, wait_time=1.0, exchanges=2.0)
+        advance(progress, sub, 2.0, comm_time=0.25, staleness=2.0, staleness_max=7.0)
+        advance(progress, sub, 1.0, staleness=4.0, staleness_max=5.0)
+        progress.end_training(sub)
+    with reporter.observe("valid") as sub:
+        sub.register({"loss": 1.5})
+        sub.register({"consensus_distance": 0.125})
+        sub.next()
+        progress.end_epoch(sub, 32.0)
+    begin, first, second, epoch = written(tmp_path)
+    assert [begin.event, first.event, second.event, epoch.event] == [
+        "begin",
+        "step",
+        "validate",
+        "epoch",
+    ]
+    assert (first.step, first.batches, first.samples, first.loss) == (1, 1, 4, 5.0)
+    assert (first.comm_time, first.bytes, first.staleness) == (0.5, 8.0, 1.0)
+    assert (second.step, second.batches, second.samples) == (4, 3, 12)
+    assert (second.loss, second.comm_time, second.wait_time) == (2.0, 0.5, 1.0)
+    assert (second.exchanges, second.bytes) == (2.0, 0.0)
+    assert (second.staleness, second.staleness_max) == (3.0, 7.0)
+    assert second.seconds > 0
+    assert (epoch.seconds, epoch.samples, epoch.epoch_samples) == (0.0, 0, 16)
+    assert (epoch.epoch_loss, epoch.valid_loss) == (2.75, 1.5)
+    assert epoch.consensus_distance == 0.125
+    assert epoch.left is not None
+
+
+def test_time_between_epochs_is_not_of_the_next_epochs_training() -> None:
+    between = {"comm_time": 2.0, "wait_time": 3.0, "bytes": 9.0}
+    figures = {"comm_time": 2.5, "wait_time": 3.0, "bytes": 10.0, "exchanges": 1.0}
+    own = {"comm_time": 0.5, "wait_time": 0.0, "bytes": 10.0, "exchanges": 1.0}
+    assert without(figures, between) == own
+    assert figures["comm_time"] == 2.5
+
+
+RESUMES = {
+    "a new training": (1, 0, "begin", 0),
+    "a later epoch": (2, 0, "resume", 0),
+    "within an epoch": (1, 7, "resume", 7),
+    "only its validation": (2, None, "resume", 10),
+}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "done", "event", "step"), RESUMES.values(), ids=RESUMES
+)
+def test_the_first_line_says_where_it_goes_on(
+    epoch: int,
+    done: int | None,
+    event: str,
+    step: int,
+    progress: Progress,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    progress.begin_epoch(epoch, 10, done, {"samples": 28, "batches": 7, "seconds": 5.0})
+    progress.begin_epoch(epoch + 1, 10)
+    [line] = written(tmp_path)
+    assert (line.event, line.epoch, line.step) == (event, epoch, step)
+    assert (line.epoch_samples, line.samples, line.pid) == (28, 0, os.getpid())
+
+
+def test_the_slurm_job_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    Progress(tmp_path, 3, False, "none", 1).begin_epoch(1, None)
+    [line] = written(tmp_path)
+    assert (line.slurm_job, line.slurm_restarts, line.steps) == ("4711", 2, None)
+
+
+ENDS = {
+    "well": (None, None),
+    "with an error": (ValueError("no\nmore"), "ValueError: no"),
+    "with an error without words": (KeyboardInterrupt(), "KeyboardInterrupt"),
+}
+
+
+@pytest.mark.parametrize(("error", "said"), ENDS.values(), ids=ENDS)
+def test_the_last_line_says_how_it_ended(
+    error: BaseException | None, said: str | None, progress: Progress, tmp_path: Path
+) -> None:
+    progress.begin_epoch(1, 10)
+    progress.leave(error)
+    last = written(tmp_path)[-1]
+    assert (last.event, last.error) == ("end", said)
+
+
+def test_after_a_stop_nothing_follows(progress: Progress, tmp_path: Path) -> None:
+    progress.begin_epoch(1, 10)
+    progress.stop(None, saved=True)
+    progress.leave(Stopped())
+    last = written(tmp_path)[-1]
+    assert (last.event, last.saved, last.signal) == ("stop", True, None)
+
+
+def test_a_training_goes_on_when_its_lines_cannot_be_written(
+    progress: Progress, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "distopt").touch()
+    with caplog.at_level(logging.WARNING):
+        progress.begin_epoch(1, 10)
+    assert "learner0.jsonl: cannot be written" in caplog.text
+
+
+def test_the_status_of_a_training_that_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    write_toy_data(tmp_path, train=40)
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(tmp_path, exp, "--distopt", "allreduce")
+    injection = SignalAt(14, 1, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
+    stopped = Experiment.read(exp)
+    assert stopped is not None
+    now = time.time()
+    step = stopped.last.step
+    assert stopped.describe(now) == f"stopped: saved after epoch 2 step {step}"
+    assert 4 <= step <= 7
+
+    assert train(options, 2, tmp_path / "meet2", log) == [0, 0], read(log)
+    finished = Experiment.read(exp)
+    assert finished is not None
+    assert finished.state(now) == "finished"
+    summary = json.loads((exp / "distopt" / "summary.json").read_text())
+    total = 0
+    for rank, learner in finished.learners.items():
+        events = [line.event for line in learner.lines if line.event != "step"]
+        assert events[:4] == ["begin", "validate", "epoch", "stop"]
+        assert [e for e in events[4:] if e != "end"] == ["resume", "validate", "epoch"]
+        assert {line.rank for line in learner.lines} == {rank}
+        assert learner.last.epoch_samples == 20
+        total += sum(line.samples for line in learner.lines)
+        share = learner.per_second("comm_time")
+        assert share is not None
+        assert 0 < share < 1
+    assert total == summary["samples"] == 80
+    assert finished.at_epoch_end("consensus_distance") == 0.0
+    assert finished.samples_per_second is not None

@@ -1,0 +1,83 @@
+"""What a kill can leave behind, and how a resumed run copes."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training import side_files
+
+
+def test_a_save_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "state.pth"
+    side_files.atomic_save({"x": torch.ones(3)}, path)
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
+        side_files.atomic_save({"x": lambda: None}, path)
+    assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
+
+
+def test_two_epochs_are_kept(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        side_files.save_learner({"epoch": epoch}, tmp_path, 0, epoch)
+    assert side_files.load_learner(tmp_path, 0, 1) is None
+    assert side_files.load_learner(tmp_path, 0, 2) == {"epoch": 2}
+    assert side_files.load_learner(tmp_path, 0, 3) == {"epoch": 3}
+
+
+def test_rates_that_a_scheduler_computed_by_numpy_can_be_read_again(
+    tmp_path: Path,
+) -> None:
+    rate = np.interp(1, [0, 4], [0.0, 2.0])  # as 202511's piecewiselinearwarmuplr does
+    assert isinstance(rate, np.generic)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], lr=1.0)
+    optimizer.param_groups[0]["lr"] = rate
+    state = {"optimizer": optimizer.state_dict(), "rates": [rate]}
+    side_files.save_learner(state, tmp_path, 0, 1)
+    loaded = side_files.load_learner(tmp_path, 0, 1)
+    assert loaded == state
+    assert type(loaded["rates"][0]) is float
+
+
+def test_a_learner_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    side_files.save_learner({"x": torch.ones(1000)}, tmp_path, 1, 4)
+    path = tmp_path / "distopt" / "learner1.4epoch.pth"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(InputError, match=r"learner1\.4epoch\.pth cannot be read"):
+        side_files.load_learner(tmp_path, 1, 4)
+
+
+def test_a_checkpoint_that_is_cut_off_is_replaced_by_the_kept_one(
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "checkpoint.pth"
+    torch.save({"epoch": 1}, checkpoint)
+    side_files.keep_checkpoint(tmp_path)
+    torch.save({"epoch": 2}, checkpoint)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-30])
+    side_files.keep_checkpoint(tmp_path)  # must not replace the good copy
+    side_files.recover_checkpoint(tmp_path)
+    assert torch.load(checkpoint, weights_only=True) == {"epoch": 1}
+
+
+def test_without_a_kept_one_training_starts_over(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.pth"
+    checkpoint.write_bytes(b"half a file")
+    side_files.recover_checkpoint(tmp_path)
+    assert not checkpoint.exists()
+
+
+def test_a_whole_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    torch.save({"epoch": 5}, tmp_path / "checkpoint.pth")
+    side_files.recover_checkpoint(tmp_path)
+    assert torch.load(tmp_path / "checkpoint.pth", weights_only=True) == {"epoch": 5}
+
+
+def test_a_missing_epoch_model_is_written_from_the_checkpoint(tmp_path: Path) -> None:
+    side_files.recover_epoch_model(tmp_path, 3, {"w": torch.ones(2)})
+    assert side_files.is_whole(tmp_path / "3epoch.pth")
+    before = (tmp_path / "3epoch.pth").read_bytes()
+    side_files.recover_epoch_model(tmp_path, 3, {"w": torch.zeros(2)})
+    assert (tmp_path / "3epoch.pth").read_bytes() == before

@@ -1,0 +1,303 @@
+"""A stop within an epoch: exit code 75, and a run that goes on as if uninterrupted."""
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.espnet.training.side_files import load_learner
+from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.training.learners import Injection, kill_at_step, read, train
+
+# Of those that share their code (bmuf and its relatives), the two that differ most.
+SYNCHRONOUS = sorted(
+    ALGORITHMS.keys() - {"adpsgd", "hadpsgd", "bmuf", "local_sgd", "slowmo"}
+)
+OPTIONS = {
+    "adasum": ["period=2"],
+    "bmuf_adam": ["period=3"],
+    "diloco": ["period=3"],
+    "hadpsgd": ["per_node=2"],
+    "local_sgd": ["period=3"],
+}
+
+
+class SignalAt:
+    """An injection: a signal to oneself in one step, of one learner or of all."""
+
+    def __init__(self, step: int, victim: int | None, number: int) -> None:
+        self.step, self.victim, self.number = step, victim, number
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        if self.victim not in (None, rank):
+            return
+        step = Session.step
+
+        def signalling(session: Session) -> None:
+            if session.learner.steps + 1 == self.step:
+                os.kill(os.getpid(), self.number)
+            step(session)
+
+        Session.step = signalling  # type: ignore[method-assign]
+
+
+class RecordBatches:
+    """An injection: writes the names of the utterances that are trained on."""
+
+    def __init__(self, folder: Path, then: Injection | None = None) -> None:
+        self.folder, self.then = folder, then
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.espnet.training.stepping import Stepping
+
+        if self.then is not None:
+            self.then(rank)
+        iterate, path = Stepping.__iter__, self.folder / f"batches.{rank}"
+
+        def recording(stepping: Stepping):  # type: ignore[no-untyped-def]
+            for names, batch in iterate(stepping):
+                with path.open("a") as file:
+                    file.write("".join(f"{name}\n" for name in names))
+                yield names, batch
+
+        Stepping.__iter__ = recording  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("toy")
+    write_toy_data(root, train=40)
+    return root
+
+
+def options_of(algorithm: str, data: Path, exp: Path, *more: str) -> list[str]:
+    conf = [part for o in OPTIONS.get(algorithm, []) for part in ("--distopt_conf", o)]
+    # Dropout and an epoch's scheduler, so that random numbers and rates matter.
+    noise = ["--encoder_conf", "dropout=0.3", "--specaug", "specaug"]
+    noise += ["--specaug_conf", "apply_time_warp=false", "--scheduler", "warmuplr"]
+    noise += ["--specaug_conf", "apply_time_mask=false"]
+    noise += ["--specaug_conf", "freq_mask_width_range=3"]
+    return arguments(data, exp, "--distopt", algorithm, *conf, *noise, *more)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    left = torch.load(one, weights_only=True)
+    right = torch.load(other, weights_only=True)
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
+
+
+def read_batches(folder: Path) -> Counter[str]:
+    return Counter(
+        name
+        for path in folder.glob("batches.*")
+        for name in path.read_text().splitlines()
+    )
+
+
+@pytest.mark.parametrize("algorithm", SYNCHRONOUS)
+def test_stopped_in_an_epoch_a_synchronous_run_ends_the_same(
+    algorithm: str, data: Path, tmp_path: Path
+) -> None:
+    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    options = options_of(algorithm, data, whole)
+    assert train(options, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+
+    # Only learner 1 is told; 10 steps make an epoch.
+    options = options_of(algorithm, data, stopped)
+    injection = SignalAt(14, 1, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet2", log, injection) == [75, 75], read(log)
+    state = load_learner(stopped, 0, 2)
+    assert state is not None
+    assert 4 <= state["batches"] <= 7
+    assert not (stopped / "2epoch.pth").exists()
+    assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
+    said = read(log)
+    assert f"stopped after step {state['batches']}/10 by another learner" in said
+    assert f"goes on after step {state['batches']}/10" in said
+    assert_same(whole / "2epoch.pth", stopped / "2epoch.pth")
+    own = [load_learner(exp, 1, 2) for exp in (whole, stopped)]
+    assert own[0] is not None and own[1] is not None
+    assert own[0]["scheduler"] == own[1]["scheduler"]
+    losses = [state["reported"]["stats"]["loss"] for state in own]
+    assert losses[0] == losses[1]
+
+
+class StopAfterOthers:
+    """An injection: SIGTERM to learner 1 in a step, once `others` batches are begun.
+
+    That is all of them in the end, as long as it takes no other: it can be the only one
+    that still trains.
+    """
+
+    def __init__(self, folder: Path, step: int, others: int) -> None:
+        self.folder, self.others = folder, others
+        self.signal = SignalAt(step, 1, signal.SIGTERM)
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        self.signal(rank)
+        if rank != 1:
+            return
+        step = Session.step
+
+        def late(session: Session) -> None:
+            if session.learner.steps + 1 == self.signal.step:
+                while read_batches(self.folder).total() < self.others:
+                    time.sleep(0.01)
+            step(session)
+
+        Session.step = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size", "accum_grad"),
+    [("adpsgd", 2, 1), ("adpsgd", 2, 3), ("hadpsgd", 4, 1)],
+)
+def test_stopped_in_an_epoch_gossip_trains_on_every_batch_once(
+    algorithm: str, size: int, accum_grad: int, data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    accumulate = ["--accum_grad", str(accum_grad)]
+    options = options_of(algorithm, data, exp, "--max_epoch", "1", *accumulate)
+    # With three batches a step, the other learner is through with all when this stops.
+    others = 40 if accum_grad > 1 else 0
+    injection = RecordBatches(tmp_path, StopAfterOthers(tmp_path, 2, others))
+    codes = train(options, size, tmp_path / "meet1", log, injection)
+    assert codes == [75] * size, read(log)
+    assert others <= read_batches(tmp_path).total() <= 40
+    resumed = RecordBatches(tmp_path)
+    codes = train(options, size, tmp_path / "meet2", log, resumed)
+    assert codes == [0] * size, read(log)
+    batches = read_batches(tmp_path)
+    assert len(batches) == 40
+    assert set(batches.values()) == {1}
+    assert (exp / "1epoch.pth").exists()
+    state = load_learner(exp, 0, 1)
+    assert state is not None
+    assert state["scheduler"]["last_epoch"] == 10 // accum_grad
+
+
+def test_a_second_stop_goes_on_from_the_second_place(
+    data: Path, tmp_path: Path
+) -> None:
+    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    options = options_of("allreduce", data, whole, "--max_epoch", "1")
+    assert train(options, 2, tmp_path / "meet0", log) == [0, 0], read(log)
+    options = options_of("allreduce", data, stopped, "--max_epoch", "1")
+    for number, step in enumerate((3, 7), 1):
+        injection = SignalAt(step, None, signal.SIGUSR1)
+        codes = train(options, 2, tmp_path / f"meet{number}", log, injection)
+        assert codes == [75, 75], read(log)
+    assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
+    assert_same(whole / "1epoch.pth", stopped / "1epoch.pth")
+
+
+def test_another_number_of_learners_repeats_the_epoch(
+    data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = options_of("adpsgd", data, exp, "--max_epoch", "1")
+    injection = SignalAt(3, None, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
+    record = RecordBatches(tmp_path)
+    assert train(options, 1, tmp_path / "meet2", log, record) == [0], read(log)
+    assert "no common state of all 1 learners within epoch 1" in read(log)
+    assert read_batches(tmp_path).total() == 40
+
+
+def test_states_of_different_stops_are_not_mixed(data: Path, tmp_path: Path) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = options_of("allreduce", data, exp, "--max_epoch", "1")
+    injection = SignalAt(3, None, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75]
+    (exp / "distopt" / "learner1.1epoch.pth").unlink()
+    assert train(options, 2, tmp_path / "meet2", log) == [0, 0], read(log)
+    assert "the epoch is repeated" in read(log)
+
+
+def test_killed_in_validation_only_the_validation_is_repeated(
+    data: Path, tmp_path: Path
+) -> None:
+    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
+    options = options_of("bmuf_adam", data, whole)
+    assert train(options, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+    options = options_of("bmuf_adam", data, killed)
+    injection = KillInValidation(2)
+    assert train(options, 2, tmp_path / "meet2", log, injection) == [-9, -9]
+    assert not (killed / "2epoch.pth").exists()
+    assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
+    assert "epoch 2/2  goes on with its validation" in read(log)
+    assert_same(whole / "2epoch.pth", killed / "2epoch.pth")
+
+
+class KillInValidation:
+    """An injection: SIGKILL at the beginning of an epoch's validation."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.espnet.training.trainer import DistoptTrainer
+
+        validate = DistoptTrainer.validate_one_epoch
+
+        def killing(*args: object, **kwargs: object) -> None:
+            if kwargs["reporter"].get_epoch() == self.epoch:  # type: ignore[attr-defined]
+                os.kill(os.getpid(), signal.SIGKILL)
+            validate(*args, **kwargs)
+
+        DistoptTrainer.validate_one_epoch = killing  # type: ignore[method-assign]
+
+
+def test_stock_training_stops_and_repeats_the_epoch(data: Path, tmp_path: Path) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--max_epoch", "1")
+    injection = TermAfterBatches(3)
+    assert train(options, 1, tmp_path / "meet1", log, injection) == [75], read(log)
+    assert "the epoch will be repeated" in read(log)
+    assert train(options, 1, tmp_path / "meet2", log) == [0], read(log)
+    assert (exp / "1epoch.pth").exists()
+
+
+class TermAfterBatches:
+    """An injection: SIGTERM to oneself after some batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.espnet.training.progress import Progress
+
+        step = Progress.step
+
+        def signalling(progress: Progress, number: int, *rest: object) -> None:
+            if number == self.batches:
+                os.kill(os.getpid(), signal.SIGTERM)
+            step(progress, number, *rest)  # type: ignore[arg-type]
+
+        Progress.step = signalling  # type: ignore[method-assign]
+
+
+def test_a_kill_after_a_stop_loses_nothing_that_was_saved(
+    data: Path, tmp_path: Path
+) -> None:
+    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
+    options = options_of("local_sgd", data, whole, "--max_epoch", "1")
+    assert train(options, 2, tmp_path / "meet0", log) == [0, 0], read(log)
+    options = options_of("local_sgd", data, killed, "--max_epoch", "1")
+    injection = SignalAt(4, 0, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
+    codes = train(options, 2, tmp_path / "meet2", log, kill_at_step(8))
+    assert codes == [-9, -9]
+    assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
+    assert_same(whole / "1epoch.pth", killed / "1epoch.pth")

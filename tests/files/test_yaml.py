@@ -1,0 +1,59 @@
+"""Configuration files."""
+
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.yaml import read_yaml
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", {}),
+        (b"# nothing\n", {}),
+        (b"a: 1\nb: {c: x}\n", {"a": 1, "b": {"c": "x"}}),
+        ("name: Zürich\n".encode(), {"name": "Zürich"}),
+    ],
+)
+def test_mappings(tmp_path: Path, content: bytes, expected: dict[str, object]) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_bytes(content)
+    assert read_yaml(path) == expected
+
+
+WRONG = [
+    (b"- a\n- b\n", "expected `key: value` lines"),
+    (b"just words\n", "expected `key: value` lines"),
+    (b"a: 1\nb: [1,\n", "line 3"),
+    (b"a:\t1\n\t- b", "line 1"),
+    (b"a: \xff\n", "utf-8"),
+    (b"a: !!python/object:os.system {}\n", "could not determine a constructor"),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), WRONG)
+def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_yaml(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ") and words in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("content", [b"[]\n", b"false\n", b"0\n"])
+def test_what_is_false_is_no_mapping(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="expected `key: value` lines"):
+        read_yaml(path)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.yaml: No such file"):
+        read_yaml(tmp_path / "absent.yaml")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_yaml(tmp_path)

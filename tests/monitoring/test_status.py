@@ -1,0 +1,156 @@
+"""The command: many experiments, JSON, plots, watching, bad input."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin import status
+from tests.monitoring.written import START, line, pair, step, write
+
+
+@pytest.fixture
+def exp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "time", lambda: START + 31)
+    return write(
+        Path("exp/asr"),
+        *pair(
+            line("begin", 0),
+            step(30, 15),
+            step(60, 30, loss=float("nan")),
+        ),
+    )
+
+
+def test_experiments_are_shown_and_the_rest_is_skipped(
+    exp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(Path("exp/other"), [line("begin", 0, algorithm="none", learners=1)])
+    Path("exp/asr_stats").mkdir()
+    Path("exp/RESULTS.md").touch()
+    status.main(sorted(map(str, Path("exp").iterdir())))
+    out, err = capsys.readouterr()
+    assert out.count("running") == 2
+    assert "\n\nexp/other: running (none, 1 learner)\n" in out
+    for name in ("RESULTS.md", "asr_stats"):
+        assert f"exp/{name}: no distopt/learner*.jsonl in it, skipped\n" in err
+    assert err.count("\n") == 2
+
+
+def test_json_is_strict_and_says_what_the_table_says(
+    exp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status.main([str(exp), "--json"])
+
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} is not JSON")
+
+    [found] = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert (found["experiment"], found["state"]) == ("exp/asr", "running")
+    assert (found["epoch"], found["step"], found["steps"]) == (1, 60, 100)
+    assert found["loss"] is None
+    assert found["samples_per_s"] == 16.0
+    assert found["seconds_left"] == 599.0
+    second = found["per_learner"][1]
+    assert (second["host"], second["age"], second["slowest"]) == ("node-2", 1.0, False)
+    assert (second["communicating"], second["waiting"]) == (0.02, 0.05)
+    assert (second["staleness"], second["staleness_max"]) == (1.25, 3.0)
+
+
+def test_the_plot_is_a_picture_of_all_lines(exp: Path) -> None:
+    write(exp, [line("epoch", 40, valid_loss=2.0, consensus_distance=0.1)])
+    write(exp, [line("resume", 100), step(90, 115)])
+    status.main([str(exp), str(exp), "--plot", "status.png"])
+    assert Path("status.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(Path().glob(".*.part"))
+
+
+def test_watching_goes_on_until_it_is_stopped(
+    exp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+        write(exp, [step(60 + 10 * len(slept), 30)])
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    status.main([str(exp), "--watch", "7"])
+    assert slept == [7, 7, 7]
+    out = capsys.readouterr().out
+    assert [f"{n}/100" in out for n in (60, 70, 80, 90)] == [True, True, True, False]
+
+
+def damaged(text: str) -> str:
+    Path("exp/bad/distopt").mkdir(parents=True)
+    Path("exp/bad/distopt/learner0.jsonl").write_text(text)
+    return "exp/bad"
+
+
+BAD = {
+    "nothing of that name": (
+        lambda: ["exp/as*"],
+        "error: exp/as*: no such experiment directory",
+    ),
+    "no experiment": (
+        lambda: ["exp"],
+        "exp: no distopt/learner*.jsonl in it, skipped",
+    ),
+    "another's file": (
+        lambda: [damaged("loss: 3\n")],
+        "error: exp/bad/distopt/learner0.jsonl:1: not a line of a learner: expected a "
+        "JSON object",
+    ),
+    "a file without a whole line": (
+        lambda: [damaged('{"time": 1')],
+        "exp/bad: no distopt/learner*.jsonl in it, skipped",
+    ),
+    "no time to watch": (
+        lambda: ["exp/asr", "--watch", "0"],
+        "error: --watch: expected seconds > 0, not 0",
+    ),
+    "a plot into nowhere": (
+        lambda: ["exp/asr", "--plot", "missing/a.png"],
+        "error: missing/a.png: cannot be written: No such file or directory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(
+    make: object, message: str, exp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        status.main(make())  # type: ignore[operator]
+    assert end.value.code == 2
+    assert capsys.readouterr().err == message + "\n"
+
+
+def test_a_damaged_experiment_hides_no_other(
+    exp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        status.main([damaged("loss: 3\n"), str(exp)])
+    assert end.value.code == 2
+    assert "exp/asr: running" in capsys.readouterr().out
+
+
+def test_it_starts_without_torch(exp: Path) -> None:
+    code = (
+        "import sys; from espnet_distopt.bin import status; status.main(['exp/asr']);"
+        "sys.exit(any(n in sys.modules for n in ('torch', 'espnet2', 'matplotlib')))"
+    )
+    root = Path(status.__file__).parents[2]
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )

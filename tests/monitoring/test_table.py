@@ -1,0 +1,231 @@
+"""What a person sees of trainings in all their states."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.monitoring.table import table
+from tests.monitoring.written import START, line, pair, step, write
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def exp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("exp/asr")
+
+
+def show(exp: Path, at: float) -> str:
+    found = Experiment.read(exp)
+    assert found is not None
+    return table(found, START + at)
+
+
+RUNNING = pair(line("begin", 0), step(30, 15), step(60, 30))
+
+EPOCH_ENDED = pair(
+    line("begin", 0),
+    step(30, 15),
+    replace(step(60, 30), event="validate", steps=60),
+    line("epoch", 40, step=60, steps=60, valid_loss=2.25, consensus_distance=0.004),
+)
+
+
+def test_running(exp: Path) -> None:
+    write(exp, *RUNNING)
+    assert (
+        show(exp, 34)
+        == """\
+exp/asr: running (adpsgd, 2 learners)
+  epoch 1/3  step 60/100  loss 2.500  16.0 samples/s  9 min 56 s left
+  learner  host      step  samples/s  comm  wait  staleness  cpu  gpu  age
+        0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%    -  4 s
+        1  node-2  60/100        8.0    2%    5%    1.2 (3)  98%    -  4 s
+"""
+    )
+
+
+def test_a_learner_that_lags_behind_is_marked(exp: Path) -> None:
+    first, second = RUNNING
+    lagging = [
+        replace(each, step=each.step // 2, samples=each.samples // 2, batches=15)
+        for each in second
+    ]
+    gpu = {"gpu": 0.87, "gpu_memory": 40 * 2.0**30, "slurm_job": "4711"}
+    use = [[replace(each, **gpu) for each in lines] for lines in (first, lagging)]
+    use[1][-1] = replace(use[1][-1], left=1200.0)
+    write(exp, *use)
+    assert (
+        show(exp, 30)
+        == """\
+exp/asr: running (adpsgd, 2 learners, Slurm job 4711)
+  epoch 1/3  step 30/100  loss 2.500  12.0 samples/s  20 min 00 s left
+  learner  host      step  samples/s  comm  wait  staleness  cpu        gpu  age
+        0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%  87% 40.0G  0 s
+        1  node-2  30/100        4.0    2%    5%    1.2 (3)  98%  87% 40.0G  0 s  slowest
+"""  # noqa: E501
+    )
+
+
+def test_who_waits_in_collectives_is_not_the_slowest(exp: Path) -> None:
+    first, second = RUNNING
+    waits = [replace(each, comm_time=each.seconds / 2) for each in first]
+    write(exp, waits, second)
+    rows = show(exp, 30).splitlines()[3:]
+    assert [row.endswith("slowest") for row in rows] == [False, True]
+
+
+def test_stopped_and_resumed(exp: Path) -> None:
+    stop = line("stop", 42, step=72, saved=True, signal="SIGUSR1")
+    write(exp, *pair(line("begin", 0), step(60, 30), stop))
+    said = show(exp, 5000)
+    assert "exp/asr: stopped: saved after epoch 1 step 72 (adpsgd" in said
+    assert said.count("1 h 22 min  stopped") == 2
+    assert "16.0 samples/s  10 min 00 s left" in said
+
+    again = {"pid": 200, "slurm_job": "4711", "slurm_restarts": 1}
+    resumed = pair(
+        line("resume", 5100, step=72, **again),
+        step(
+            90, 5115, **{"seconds": 30.0, "comm_time": 0.6, "wait_time": 1.5}, **again
+        ),
+    )
+    write(exp, *resumed)
+    assert (
+        show(exp, 5116)
+        == """\
+exp/asr: running (adpsgd, 2 learners, Slurm job 4711, restart 1)
+  epoch 1/3  step 90/100  loss 2.500  8.0 samples/s  9 min 59 s left
+  learner  host      step  samples/s  comm  wait  staleness  cpu  gpu  age
+        0  node-1  90/100        4.0    2%    5%    1.2 (3)  98%    -  1 s
+        1  node-2  90/100        4.0    2%    5%    1.2 (3)  98%    -  1 s
+"""
+    )
+
+
+def test_stopped_without_a_state(exp: Path) -> None:
+    write(exp, [line("begin", 0, learners=1), line("stop", 9, learners=1, saved=False)])
+    said = show(exp, 10)
+    assert "stopped after epoch 1 step 0: the epoch will be repeated" in said
+
+
+@pytest.mark.parametrize("last", ["epoch", "end"])
+def test_finished(last: str, exp: Path) -> None:
+    lines = [[replace(each, max_epoch=1) for each in e] for e in EPOCH_ENDED]
+    if last == "end":  # early stopping: not all epochs were needed
+        ends = pair(line("end", 41, step=60, steps=60))
+        lines = [[*one, *end] for one, end in zip(EPOCH_ENDED, ends, strict=True)]
+    write(exp, *lines)
+    assert (
+        show(exp, 3650)
+        == f"""\
+exp/asr: finished (adpsgd, 2 learners)
+  epoch 1/{1 if last == "epoch" else 3}  step 60/60  loss 2.500  valid loss 2.250  consensus distance 0.004  16.0 samples/s
+  learner  host     step  samples/s  comm  wait  staleness  cpu  gpu         age
+        0  node-1  60/60        8.0    2%    5%    1.2 (3)  98%    -  1 h 00 min  finished
+        1  node-2  60/60        8.0    2%    5%    1.2 (3)  98%    -  1 h 00 min  finished
+"""  # noqa: E501
+    )
+
+
+def test_killed_without_a_word(exp: Path) -> None:
+    write(exp, *RUNNING)
+    log = "epoch 1\nRuntimeError: connection closed\n======\n"
+    (exp / "train.log").write_text(log)
+    assert (
+        show(exp, 30 + 3 * 3600)
+        == """\
+exp/asr: silent since 22:13:50, after epoch 1 step 60 (adpsgd, 2 learners)
+  epoch 1/3  step 60/100  loss 2.500  16.0 samples/s  10 min 00 s left
+  train.log says: RuntimeError: connection closed
+  learner  host      step  samples/s  comm  wait  staleness  cpu  gpu         age
+        0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%    -  3 h 00 min  silent
+        1  node-2  60/100        8.0    2%    5%    1.2 (3)  98%    -  3 h 00 min  silent
+"""  # noqa: E501
+    )
+    assert "silent since 2023-11-14 22:13, after" in show(exp, 30 + 13 * 3600)
+
+
+def test_one_learner_is_killed_and_the_others_go_on(exp: Path) -> None:
+    first, second = RUNNING
+    write(exp, [*first, step(300, 300)], second)
+    said = show(exp, 301)
+    assert "exp/asr: running, learner 1 silent (adpsgd" in said
+    assert said.splitlines()[-1].endswith("4 min 31 s  silent")
+
+
+def test_failed(exp: Path) -> None:
+    first, second = RUNNING
+    why = "ValueError: the loss is not finite"
+    consequence = "PeerLostError: learner 1 ended with ValueError"
+    write(exp, [*first, line("end", 41, error=consequence)])
+    write(exp, [], [*second, line("end", 40, rank=1, error=why)])
+    assert f"exp/asr: failed: learner 1: {why} (adpsgd, 2 learners)" in show(exp, 45)
+    write(exp, [line("resume", 60)])
+    assert "exp/asr: running (adpsgd" in show(exp, 65)
+
+
+def test_failed_since_another_learner_was_killed(exp: Path) -> None:
+    first, second = RUNNING
+    why = "PeerLostError: learner 1 has been silent for 30 s"
+    write(exp, [*first, line("end", 61, error=why)], second)
+    assert f"exp/asr: failed: learner 0: {why} (adpsgd" in show(exp, 65)
+
+
+PATIENCE = {
+    "amid steps": (step(30, 0), 119, 121),
+    "amid long steps": (step(30, 0, seconds=300.0), 1199, 1201),
+    "while it starts": (line("begin", 0), 1799, 1801),
+    "while it validates": (line("validate", 0), 1799, 1801),
+    "between epochs": (line("epoch", 0), 1799, 1801),
+}
+
+
+@pytest.mark.parametrize(("last", "short", "long"), PATIENCE.values(), ids=PATIENCE)
+def test_silence(last: object, short: float, long: float, exp: Path) -> None:
+    write(exp, [last])  # type: ignore[list-item]
+    found = Experiment.read(exp)
+    assert found is not None
+    assert found.state(START + short) == "running"
+    assert found.state(START + long) == "silent"
+
+
+def test_a_learner_without_a_file_is_counted(exp: Path) -> None:
+    write(exp, RUNNING[0])
+    assert "(adpsgd, 1 of 2 learners)" in show(exp, 30)
+
+
+def test_learners_of_an_earlier_and_larger_run_are_left_out(exp: Path) -> None:
+    write(exp, *RUNNING)
+    write(exp, [line("resume", 100, learners=1)])
+    assert "(adpsgd, 1 learner)" in show(exp, 101)
+    assert "node-2" not in show(exp, 101)
+
+
+def test_validation_is_said(exp: Path) -> None:
+    write(exp, *[lines[:-1] for lines in EPOCH_ENDED])
+    assert "step 60/60  validates  loss" in show(exp, 31)
+
+
+def test_a_loss_that_is_not_finite_is_shown(exp: Path) -> None:
+    write(exp, [step(30, 15, loss=float("nan"))])
+    assert "loss nan" in show(exp, 16)
+
+
+def test_rates_are_those_of_the_last_minutes(exp: Path) -> None:
+    slow = [step(30, 15.0 * n, samples=0) for n in range(1, 11)]
+    fast = [step(30, 150 + 15.0 * n, samples=150) for n in range(1, 21)]
+    write(exp, [*slow, *fast])
+    assert "10.0 samples/s" in show(exp, 450)

@@ -1,0 +1,234 @@
+"""AD-PSGD under thousands of random schedules; and mistakes that schedules find."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
+from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.simulation.checks import schedules
+from espnet_distopt.simulation.checks.invariants import InvariantError
+from espnet_distopt.simulation.checks.schedules import Schedule
+
+Option = tuple[str, Any]
+
+FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
+    "ring": ("adpsgd", [2, 4, 6], [("topology", "ring")], 2500),
+    "random": ("adpsgd", [4, 6, 8], [("topology", "random")], 2000),
+    "odd ring": ("adpsgd", [3, 5, 7], [("topology", "ring")], 1600),
+    "odd random": ("adpsgd", [3, 5, 7], [("topology", "random")], 1600),
+    "nodes of 2": ("hadpsgd", [4, 6, 8], [("per_node", 2)], 1500),
+    "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 600),
+    "nodes of 1": ("hadpsgd", [2, 3, 4], [("per_node", 1)], 400),
+    "rounded ring": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 600),
+    "rounded nodes": (
+        "hadpsgd",
+        [4, 6],
+        [("per_node", 2), ("exchange", "bfloat16")],
+        300,
+    ),
+    "one": ("adpsgd", [1], [], 20),
+    "one node": ("hadpsgd", [2], [("per_node", 2)], 20),
+}
+"""Algorithm, numbers of learners, options, and how many different schedules to see."""
+
+
+def family(name: str, sizes: list[int], options: list[Option]) -> Iterator[Schedule]:
+    seed = 0
+    while True:
+        for size in sizes:
+            yield Schedule(name, size, seed, tuple(options))
+            seed += 1
+
+
+def test_the_families_make_ten_thousand() -> None:
+    assert sum(count for *_, count in FAMILIES.values()) >= 10_000
+
+
+@pytest.mark.parametrize("title", FAMILIES)
+def test_every_invariant_holds_in_different_schedules(title: str) -> None:
+    name, sizes, options, count = FAMILIES[title]
+    orders = set()
+    for tried, schedule in enumerate(family(name, sizes, options)):
+        orders.add(schedule.run())
+        if len(orders) == count:
+            break
+        assert tried < 2 * count + 50, "the schedules are too much alike"
+
+
+def test_a_schedule_is_its_line() -> None:
+    for schedule in islice(family("adpsgd", [2, 5], [("topology", "random")]), 6):
+        assert Schedule.parse(repr(schedule)) == schedule
+        assert Schedule.parse(str(schedule)).run() == schedule.run()
+    line = "hadpsgd learners=4 seed=7 per_node=2 from_consensus=True"
+    assert repr(Schedule.parse(line)) == line
+
+
+def test_the_command_runs_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "adpsgd learners=3 seed=5"
+    schedules.main([line])
+    digest = Schedule("adpsgd", 3, 5).run()
+    expected = f"{line}: all invariants hold, order of events {digest}\n"
+    assert capsys.readouterr().out == expected
+    schedules.main(line.split())
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "which schedule?"),
+        ("adpsgd", "is not a schedule"),
+        ("adpsgd learners=2", "is not a schedule"),
+        ("adpsgd learners=x seed=1", "is not a schedule"),
+        ("adpsgd learners=2 seed", "is not a schedule"),
+        ("nothing learners=2 seed=1", "unknown algorithm 'nothing'"),
+        ("adpsgd learners=2 seed=1 colour=1", "unknown option 'colour'"),
+        ("adpsgd learners=0 seed=1", "learners must be >= 1, not 0"),
+        ("hadpsgd learners=3 seed=1 per_node=2", "per_node"),
+    ],
+)
+def test_lines_that_are_none(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        schedules.main([line])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+# Mistakes
+
+
+class AveragesLiveWeights(Adpsgd):
+    """x = (x_now + received) / 2: half of what was learnt meanwhile is lost."""
+
+    def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
+        super().__init__(config, learner)
+        self._live = learner.params
+
+    def _average_with(self, peer: int) -> Program:
+        sent = self.published.lend()
+        received = yield Exchange(peer, sent, self.published.spare())
+        self._live.add_(received).mul_(0.5)
+        self.published._lent = False
+        self.published.publish()
+
+
+class OneAnswerTwice(Published):
+    """The copy does not get the correction."""
+
+    def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
+        before = self._copy.clone()
+        yield from super().correct(received, sent)
+        self._copy.copy_(before)
+
+
+class AnswersTwice(Adpsgd):
+    """Gives two askers in one step the same copy."""
+
+    def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
+        super().__init__(config, learner)
+        self.published = OneAnswerTwice(learner, shared=bool(self.neighbours))
+
+
+class PullsOnly(Adpsgd):
+    """Only the active learner goes towards the other."""
+
+    def _average_with(self, peer: int) -> Program:
+        sent = self.published.lend()
+        received = yield Exchange(peer, sent, self.published.spare())
+        yield from self.published.correct(received if self.active else sent.clone())
+
+
+class CorrectsTwice(Adpsgd):
+    """Applies what the gossip brought and leaves it pending, now and then."""
+
+    def _correct(self, learner: Learner) -> Program:
+        if learner.steps % 3 == 0:
+            for difference in self.published.unapplied():
+                learner.params.add_(difference, alpha=0.5)
+        yield from super()._correct(learner)
+
+
+class Unbounded(Adpsgd):
+    """Never waits for an exchange."""
+
+    def after_step(self, learner: Learner) -> Program:
+        yield from self._correct(learner)
+
+
+class TwoActives(Adpsgd):
+    """Everybody invites first: on a ring of waits, nobody answers."""
+
+    def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
+        super().__init__(config, learner)
+        self.active = True
+
+
+class LosesTheLast(Adpsgd):
+    """Forgets what comes after the last step."""
+
+    def finish(self, learner: Learner) -> Program:
+        yield from ()
+        self.published._pending = None
+        self.published.publish()
+
+
+class LosesAGradient(Adpsgd):
+    """Publishes, then goes on from the published copy of the step before."""
+
+    def after_step(self, learner: Learner) -> Program:
+        if learner.steps == 3:
+            learner.params.copy_(self.published._copy)
+        yield from super().after_step(learner)
+
+
+class NeverEnds(Adpsgd):
+    """A passive learner that waits to be asked by those who have gone."""
+
+    def finish(self, learner: Learner) -> Program:
+        while learner.size > 1:
+            yield AllReduceMean(learner.params.clone())
+
+
+MISTAKES = {
+    AveragesLiveWeights: "mean|wrong copy",
+    AnswersTwice: "publishes a wrong copy",
+    PullsOnly: "changed the learners' mean",
+    CorrectsTwice: "changed the learners' mean|wrong copy",
+    Unbounded: "steps old",
+    TwoActives: "wait for ever: .*Exchange with",
+    LosesTheLast: "mean",
+    LosesAGradient: "mean",
+    NeverEnds: "runs on for ever",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found_and_its_line_repeats_it(
+    mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "mistaken", (mistake, AdpsgdConfig))
+    for schedule in islice(family("mistaken", [4, 5], []), 40):
+        try:
+            schedule.run()
+        except InvariantError as error:
+            found = error
+            break
+    else:
+        pytest.fail("not found")
+    message, command = str(found).rsplit("\n", 1)
+    assert re.search(MISTAKES[mistake], message)
+    given = re.fullmatch(r"python -m [\w.]+schedules '(.*)'", command)
+    assert given is not None
+    with pytest.raises(InvariantError) as again:
+        Schedule.parse(given[1]).run()
+    assert str(again.value) == str(found)

@@ -1,0 +1,353 @@
+"""The command `simulate`: its table, its files, its figures beside closed forms."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.bin.simulate import get_parser, main
+from espnet_distopt.simulation.study import plots
+from espnet_distopt.simulation.study.quadratic import Quadratic
+
+TINY = ["--dimension", "4", "--batch_size", "32", "--samples", "160", "--epochs", "2"]
+TINY += ["--step_seconds", "1"]
+NO_NETWORK = ["--latency", "0", "--bandwidth", "1e30"]
+
+
+@pytest.fixture(autouse=True)
+def _plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots take longer than all the rest: only one test looks at them."""
+    if request.function is not test_table_results_and_plots:
+        monkeypatch.setattr(plots, "plot", lambda outcomes, folder: None)
+
+
+def simulate(out: Path, *arguments: str) -> list[dict[str, Any]]:
+    main([*TINY, "--out", str(out), *arguments])
+    results = json.loads((out / "results.json").read_text())
+    trials: list[dict[str, Any]] = results["trials"]
+    return trials
+
+
+def speedups(out: Path, *arguments: str) -> list[float]:
+    return [t["speedup"] for t in simulate(out, *NO_NETWORK, *arguments)]
+
+
+# What it prints and writes
+
+
+def test_table_results_and_plots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "exp" / "simulated"
+    arguments = ["--learners", "2", "4", "--seed", "3"]
+    trials = simulate(out, *arguments)
+    names = [(t["name"], t["learners"]) for t in trials]
+    assert names == [(n, k) for n in ("allreduce", "adpsgd") for k in (2, 4)]
+    for trial in trials:
+        assert [p["samples"] for p in trial["history"]] == [0, 160, 320]
+        losses = [p["loss"] for p in trial["history"]]
+        assert losses[0] > losses[1] > losses[2] == trial["held_out_loss"] > 0
+        seconds = [p["seconds"] for p in trial["history"]]
+        assert seconds[0] == 0 < seconds[1] < seconds[2] == trial["virtual_seconds"]
+        assert trial["parameters"] == 4 and trial["bytes_sent_per_learner"] > 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "allreduce, 2 learners: epoch 0/2, 0 samples, 0.0 s of virtual time, held-out"
+    )
+    assert sum("epoch" in line for line in lines[:12]) == 4 * 3
+    table = (out / "table.md").read_text()
+    assert table.splitlines() == lines[13:]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| a")]
+    assert [cell.strip() for cell in rows[0]][1:4] == [
+        "algorithm",
+        "learners",
+        "held-out loss",
+    ]
+    assert [float(row[3]) for row in rows[1:]] == pytest.approx(
+        [t["held_out_loss"] for t in trials], rel=1e-4
+    )
+    assert "Simulated: virtual learners in one process" in table
+    assert "noisy quadratic of 4 dimensions" in table
+    assert "--learners 2 4 --seed 3` (seed 3)." in table
+    pictures = sorted(path.name for path in out.glob("*.png"))
+    assert pictures == [
+        "consensus_distance.png",
+        "loss_against_samples.png",
+        "loss_against_time.png",
+        "speedup.png",
+    ]
+    for picture in pictures:
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in out.parent.iterdir()] == ["simulated"]
+
+
+def test_same_seed_same_results_and_old_ones_are_replaced(tmp_path: Path) -> None:
+    clutter = ["--spread", "0.5", "--loss", "0.1", "--straggler", "1:3"]
+    simulate(tmp_path / "a", *clutter, "--learners", "2", "4")
+    simulate(tmp_path / "b", *clutter, "--learners", "2", "4")
+    first = (tmp_path / "a" / "results.json").read_bytes()
+    assert (tmp_path / "b" / "results.json").read_bytes() == first
+    (tmp_path / "a" / "speedup.png").touch()
+    simulate(tmp_path / "a", *clutter, "--learners", "4", "--seed", "1")
+    assert (tmp_path / "a" / "results.json").read_bytes() != first
+    assert not (tmp_path / "a" / "speedup.png").exists()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_runs(name: str, tmp_path: Path) -> None:
+    trials = simulate(
+        tmp_path / "out", "--algorithm", name, "--learners", "1", "4", "--per_node", "2"
+    )
+    alone, four = trials
+    assert alone["bytes_sent_per_learner"] == 0 < four["bytes_sent_per_learner"]
+    assert four["held_out_loss"] < four["history"][0]["loss"]
+
+
+def test_methods_of_files_and_options(tmp_path: Path) -> None:
+    file = tmp_path / "slow_blocks.yaml"
+    file.write_text("distopt: bmuf\ndistopt_conf: {period: 5}\n")
+    arguments = ["--distopt_config", str(file), "--option", "period=2"]
+    trials = simulate(
+        tmp_path / "out", *arguments, "--algorithm", "allreduce", "local_sgd"
+    )
+    methods = {t["name"]: (t["algorithm"], t["options"]) for t in trials}
+    assert methods == {
+        "slow_blocks": ("bmuf", {"period": 5}),
+        "allreduce": ("allreduce", {}),
+        "local_sgd": ("local_sgd", {"period": 2}),
+    }
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "slow_blocks: bmuf with period=5" in table
+
+
+def test_a_training_configuration_of_espnet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own tests are in tests/espnet; here, what it gets from the command line."""
+    got: list[Any] = []
+
+    def problem(arguments: list[str], seed: int) -> Quadratic:
+        got.append((arguments, seed))
+        return Quadratic(dimension=2, samples=96)
+
+    module = "espnet_distopt.espnet.training.simulated"
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(EspnetProblem=problem))
+    config = tmp_path / "train.yaml"
+    config.write_text("optim: adam\n")
+    arguments = ["--config", str(config), "--train_args", "--token_list 'a b'"]
+    arguments += ["--learners", "2", "--batch_size", "32", "--epochs", "1"]
+    main([*arguments, "--seed", "5", "--out", str(tmp_path / "out")])
+    assert got == [(["--config", str(config), "--token_list", "a b"], 5)]
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["trials"][0]["history"][-1]["samples"] == 96
+    assert results["trials"][0]["parameters"] == 2
+
+
+def test_an_open_quote_in_train_args(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yaml").touch()
+    with pytest.raises(SystemExit):
+        main(["--config", str(tmp_path / "train.yaml"), "--train_args", "--x 'y"])
+    assert capsys.readouterr().err.startswith("error: --train_args: No closing")
+
+
+def test_adam_and_divergence(tmp_path: Path) -> None:
+    (adam,) = simulate(tmp_path / "a", "--algorithm", "adpsgd", "--optim", "adam")
+    assert adam["held_out_loss"] < adam["history"][0]["loss"]
+    far = ["--algorithm", "allreduce", "--learners", "2", "--lr", "1e40"]
+    (wild,) = simulate(tmp_path / "b", *far)
+    assert wild["held_out_loss"] is None
+    assert "| diverged" in (tmp_path / "b" / "table.md").read_text()
+
+
+def test_a_crash_cuts_short_and_the_others_go_on(tmp_path: Path) -> None:
+    """Learner 1 stops in the second epoch, of 5 steps of 1 s each."""
+    trials = simulate(tmp_path / "out", *NO_NETWORK, "--crash", "1:7.5")
+    for trial in trials:
+        assert "learner 1" in trial["lost"]
+        assert [p["samples"] for p in trial["history"]] == [0, 160]
+        assert trial["speedup"] is None and trial["samples_per_second"] is None
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "adpsgd, 16 learners: cut short after 160 samples: " in table
+    assert "learner 1 crashes at 7.5 s" in table
+
+
+# Time, in closed form: 5 steps an epoch of 1 s each, nothing for messages
+
+
+@pytest.mark.parametrize("name", ["allreduce", "bmuf", "adpsgd"])
+def test_speedup_is_linear_where_messages_cost_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    found = speedups(tmp_path, "--algorithm", name, "--learners", "1", "2", "8")
+    assert found == pytest.approx([1, 2, 8], rel=1e-9)
+
+
+def test_all_wait_for_a_straggler_in_allreduce(tmp_path: Path) -> None:
+    arguments = ["--algorithm", "allreduce", "--learners", "16"]
+    found = speedups(tmp_path, *arguments, "--straggler", "3:10")
+    assert found == pytest.approx([16 / 10], rel=1e-9)
+
+
+def test_nobody_waits_for_a_straggler_in_adpsgd(tmp_path: Path) -> None:
+    """AD6. An epoch of 16 * 151 batches, ten seconds for 15 * 10 + 1 of them."""
+    arguments = ["--algorithm", "adpsgd", "--learners", "16", "--batch_size", "16"]
+    many = ["--samples", "2416", "--epochs", "1", "--straggler", "3:10"]
+    assert speedups(tmp_path, *arguments, *many) == pytest.approx([15.1], rel=1e-9)
+
+
+def test_fewer_learners_have_longer_steps(tmp_path: Path) -> None:
+    trials = simulate(tmp_path, *NO_NETWORK, "--learners", "2", "8")
+    seconds = {(t["name"], t["learners"]): t["virtual_seconds"] for t in trials}
+    assert seconds["allreduce", 8] == pytest.approx(10 * 1)
+    assert seconds["allreduce", 2] == pytest.approx(10 * 4)
+
+
+def test_steps_as_measured(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("3\n")
+    arguments = ["--trace", str(trace), "--algorithm", "allreduce"]
+    (trial,) = simulate(tmp_path / "out", *NO_NETWORK, *arguments, "--learners", "4")
+    assert trial["virtual_seconds"] == pytest.approx(10 * 3)
+    assert "as 1 measured ones, 3 s" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_messages_of_a_large_model(tmp_path: Path) -> None:
+    link = ["--latency", "0", "--bandwidth", "1e9", "--learners", "2"]
+    own, large = (
+        simulate(tmp_path, *link, "--algorithm", "allreduce", *model)[0]
+        for model in ([], ["--model_bytes", "32e7"])
+    )
+    factor = 32e7 / (4 * 8)
+    assert large["bytes_sent_per_learner"] == pytest.approx(
+        own["bytes_sent_per_learner"] * factor
+    )
+    assert large["virtual_seconds"] - 10 == pytest.approx(
+        (own["virtual_seconds"] - 10) * factor, rel=1e-3
+    )
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--algorithm sgd", "unknown algorithm 'sgd'; there are: "),
+        ("--option period=2", "--option period: none of --algorithm knows it"),
+        ("--option period", "--option period: expected KEY=VALUE"),
+        ("--algorithm bmuf --option period=x", "period must be an integer"),
+        ("--distopt_config nowhere.yaml", "nowhere.yaml: No such file"),
+        ("--learners 0", "the number of learners must be >= 1"),
+        ("--learners 3", "32 samples has no equal shares for 3 learners"),
+        ("--samples 31", "31 samples is less than a batch of 32"),
+        ("--batch_size 0", "batch_size must be >= 1"),
+        ("--epochs 0", "epochs must be >= 1"),
+        ("--seed -1", "--seed must be >= 0"),
+        ("--lr 0", "--lr must be > 0"),
+        ("--momentum 1", "--momentum must be in [0, 1)"),
+        ("--optim adam --momentum 0.9", "--momentum belongs to --optim sgd"),
+        ("--dimension 0", "the dimension must be >= 1"),
+        ("--condition 0.5", "the condition must be >= 1"),
+        ("--noise -1", "the noise must be >= 0"),
+        ("--train_args -x", "--train_args belongs to --config"),
+        ("--config nowhere.yaml", "nowhere.yaml: No such file"),
+        ("--step_seconds 0", "a step must take seconds > 0"),
+        ("--spread -1", "the spread of steps must be >= 0"),
+        ("--trace nowhere", "nowhere: cannot be read"),
+        ("--straggler 3", "--straggler 3: expected RANK:NUMBER"),
+        ("--straggler 3:x", "--straggler 3:x: expected RANK:NUMBER"),
+        ("--straggler 3:2 3:4", "--straggler: learner 3 is given twice"),
+        ("--straggler 16:2", "there is no learner 16 among 16"),
+        ("--straggler 3:0", "slowdown of learner 3 must be > 0"),
+        ("--learners 2 16 --crash 2:1", "there is no learner 2 among 2"),
+        ("--latency -1", "latency must be >= 0"),
+        ("--bandwidth 0", "bandwidth must be > 0"),
+        ("--inside_bandwidth 0", "bandwidth must be > 0"),
+        ("--per_node 0", "per_node must be >= 1"),
+        ("--loss 1", "the loss must be in [0, 1)"),
+        ("--model_bytes 0", "model_bytes must be > 0"),
+    ],
+)
+def test_bad_input_ends_in_one_line(
+    arguments: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if arguments.startswith("--train_args"):
+        arguments = arguments.replace(" ", "=")
+    with pytest.raises(SystemExit) as ended:
+        main([*TINY, "--out", "out", *arguments.split()])
+    assert ended.value.code == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("error: ") and message in written.err
+    assert written.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0.3\n0,4\n", "trace:2: expected seconds: '0,4'"),
+        ("0.3\n0\n", "step 1 of the trace must take seconds > 0"),
+        ("", "trace: expected seconds of steps, one a line; it is empty"),
+    ],
+)
+def test_bad_traces(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trace").write_text(content)
+    with pytest.raises(SystemExit):
+        main([*TINY, "--trace", str(tmp_path / "trace")])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("optim: adam\n", "has no `distopt: ALGORITHM`"),
+        ("distopt: bmuf\ndistopt_conf: 3\n", "must be `option: value` lines"),
+        ("distopt: sgd\n", "unknown algorithm 'sgd'"),
+    ],
+)
+def test_bad_methods(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.yaml").write_text(content)
+    with pytest.raises(SystemExit):
+        main([*TINY, "--distopt_config", str(tmp_path / "m.yaml")])
+    assert message in capsys.readouterr().err
+
+
+def test_a_name_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bmuf.yaml").write_text("distopt: bmuf\n")
+    with pytest.raises(SystemExit):
+        main(
+            [*TINY, "--algorithm", "bmuf", "--distopt_config", f"{tmp_path}/bmuf.yaml"]
+        )
+    assert "two methods are called 'bmuf'" in capsys.readouterr().err
+
+
+def test_nothing_of_others_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(SystemExit):
+        main([*TINY, "--out", str(tmp_path)])
+    written = capsys.readouterr()
+    assert "is not empty and has no table.md" in written.err and written.out == ""
+
+
+def test_help_is_grouped() -> None:
+    text = get_parser().format_help()
+    for group in ("training:", "problem:", "compute:", "network:"):
+        assert f"\n{group}\n" in text

@@ -1,0 +1,147 @@
+"""The parts of a trial: its problem, its queue, its look at the consensus model."""
+
+import pytest
+import torch
+from torch.optim import SGD
+from virtual import place, points, towards_rank, x
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.simulation.study.evaluation import evaluate
+from espnet_distopt.simulation.study.quadratic import Quadratic
+from espnet_distopt.simulation.study.queue_shares import shares
+
+# The quadratic
+
+
+def test_curvatures_of_the_quadratic() -> None:
+    problem = Quadratic(dimension=3, condition=100, noise=0)
+    model, gradient = problem.replica(0, 1)
+    (parameter,) = model.parameters()
+    start = parameter.detach().clone()
+    loss = gradient(0)
+    assert loss == pytest.approx(problem.held_out_loss(model), rel=1e-12)
+    assert parameter.grad is not None
+    curvature = torch.tensor([1, 0.1, 0.01], dtype=torch.float64)
+    optimum = start - parameter.grad / curvature
+    expected = (curvature * (start - optimum).square()).sum() / 2
+    assert loss == pytest.approx(float(expected), rel=1e-12)
+    with torch.no_grad():
+        parameter.copy_(optimum)
+    assert problem.held_out_loss(model) == pytest.approx(0, abs=1e-25)
+
+
+def test_noise_of_the_quadratic_is_that_of_a_mean_over_samples() -> None:
+    problem = Quadratic(dimension=20_000, condition=1, noise=3, batch_size=4)
+    model, gradient = problem.replica(0, 1)
+    (parameter,) = model.parameters()
+    torch.manual_seed(0)
+    gradients = []
+    for step in range(2):
+        parameter.grad = None
+        gradient(step)
+        gradients.append(parameter.grad)
+    assert gradients[0] is not None and gradients[1] is not None
+    difference = gradients[0] - gradients[1]
+    assert float(difference.std()) == pytest.approx(2**0.5 * 3 / 2, rel=0.02)
+
+
+def test_replicas_begin_equal_and_the_seed_decides_where() -> None:
+    def start(seed: int, rank: int) -> torch.Tensor:
+        model, _ = Quadratic(seed=seed).replica(rank, 2)
+        return next(model.parameters()).detach()
+
+    assert torch.equal(start(0, 0), start(0, 1))
+    assert not torch.equal(start(0, 0), start(1, 0))
+
+
+# The queue
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "group", "total", "expected"),
+    [
+        ({}, 1, 12, [3, 3, 3, 3]),
+        ({}, 1, 2, [1, 1, 0, 0]),
+        ({0: 3}, 1, 10, [1, 3, 3, 3]),
+        ({3: 100}, 1, 31, [10, 10, 10, 1]),
+        ({0: 3}, 2, 16, [2, 2, 6, 6]),
+        ({0: 3}, 4, 12, [3, 3, 3, 3]),
+    ],
+)
+def test_shares(
+    slowdown: dict[int, float], group: int, total: int, expected: list[int]
+) -> None:
+    compute = Compute(seconds=1, slowdown=slowdown)
+    assert shares(compute, [0] * 4, total, group) == expected
+
+
+def test_shares_follow_the_steps_that_come() -> None:
+    """Earlier epochs count: a step's seconds depend on its number."""
+    compute = Compute(spread=1)
+    taken = shares(compute, [0, 0], 40)
+    again = shares(compute, taken, 40)
+    assert sum(taken) == sum(again) == 40
+    seconds = [
+        sum(compute.of(rank, taken[rank] + k) for k in range(again[rank]))
+        for rank in range(2)
+    ]
+    last = max(compute.of(rank, taken[rank] + again[rank] - 1) for rank in range(2))
+    assert abs(seconds[0] - seconds[1]) <= last
+
+
+# The consensus model
+
+
+def test_evaluate_looks_at_the_mean_and_changes_nothing() -> None:
+    learners = points("adpsgd", 3, towards_rank)
+    place(learners, [1, 2, 6])
+    simulation = Simulation(learners)
+    loss, distance = evaluate(simulation, lambda model: float(model.x.detach().sum()))
+    assert loss == pytest.approx(2 * 3)
+    assert distance == pytest.approx((2 + 1 + 3) / 3 / 3)
+    assert [x(v)[0] for v in learners] == [1, 2, 6]
+
+
+def test_evaluate_gives_the_parameters_back_when_the_loss_fails() -> None:
+    learners = points("adpsgd", 2, towards_rank)
+    place(learners, [1, 3])
+
+    def fail(_: torch.nn.Module) -> float:
+        raise ValueError("no data")
+
+    with pytest.raises(ValueError, match="no data"):
+        evaluate(Simulation(learners), fail)
+    assert [x(v)[0] for v in learners] == [1, 3]
+
+
+def test_a_learner_that_goes_on_from_the_consensus_does() -> None:
+    learners = points("adpsgd", 2, towards_rank, from_consensus=True)
+    place(learners, [1, 3])
+    _, distance = evaluate(Simulation(learners), lambda _: 0.0)
+    assert distance == pytest.approx(0.5)
+    assert [x(v)[0] for v in learners] == [2, 2]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_evaluating_does_not_disturb(name: str) -> None:
+    def trained(look: bool) -> list[list[float]]:
+        options = {"per_node": 2} if name == "hadpsgd" else {}
+        problem = Quadratic(dimension=3)
+        learners = []
+        for rank in range(4):
+            model, gradient = problem.replica(rank, 4)
+            optimizer = SGD(model.parameters(), lr=0.1)
+            learner = VirtualLearner(
+                model, optimizer, gradient, name, rank, 4, **options
+            )
+            learners.append(learner)
+        simulation = Simulation(learners)
+        simulation.start()
+        for _ in range(2):
+            simulation.epoch(3)
+            if look:
+                evaluate(simulation, problem.held_out_loss)
+        return [x(v) for v in learners]
+
+    assert trained(look=True) == trained(look=False)

@@ -1,0 +1,56 @@
+"""How long all-to-all and all-gather take in a simulation: sums done by hand."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from virtual import Toy, points, towards_rank
+
+from espnet_distopt.core.effects import AllGather, AllToAll, Effect, Program
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.simulation import Compute, Link, Network, Simulation
+
+NETWORK = Network(
+    inside=Link(latency=1, bandwidth=160),
+    between=Link(latency=2, bandwidth=16),
+    per_node=2,
+)
+"""A message of 40 float32 leaves in 1 s inside a node, in 10 s between nodes."""
+
+
+def all_to_all(ranks: tuple[int, ...]) -> AllToAll:
+    return AllToAll(torch.ones(len(ranks), 40), ranks)
+
+
+def all_gather(ranks: tuple[int, ...]) -> AllGather:
+    return AllGather(torch.ones(40), ranks)
+
+
+@pytest.mark.parametrize("effect", [all_to_all, all_gather])
+@pytest.mark.parametrize(
+    ("size", "ranks", "seconds"),
+    [
+        (2, (0, 1), 1 + 1),
+        (3, (0, 1, 2), 2 * 10 + 2),  # learner 2, which is alone on its node
+        (4, (0, 1, 2, 3), 1 + 2 * 10 + 2),
+        (4, (0, 2), 10 + 2),
+        (4, (2, 3), 1 + 1),
+    ],
+)
+def test_all_pairs_send_each_other_a_message(
+    effect: Callable[[tuple[int, ...]], Effect],
+    size: int,
+    ranks: tuple[int, ...],
+    seconds: float,
+) -> None:
+    def after_step(learner: Learner) -> Program:
+        if learner.rank in ranks:
+            yield effect(ranks)
+
+    learners = points("bmuf", size, towards_rank)
+    for virtual in learners:
+        virtual.algorithm = Toy(after_step)
+    simulation = Simulation(learners, Compute(seconds=8), NETWORK)
+    simulation.epoch(1)
+    assert simulation.seconds == 8 + seconds
+    assert learners[ranks[0]].metrics()["bytes"] == 160 * (len(ranks) - 1)

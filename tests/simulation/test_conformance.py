@@ -1,0 +1,187 @@
+"""Both drivers run the same algorithms: the same schedule gives the same parameters.
+
+Real processes with random pauses record the order of their sections; the simulation
+follows the recordings. Compared bit for bit.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from processes import launch
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.simulation.replay import ReplayError
+from tests.simulation.conformance import OPTIMIZERS, Part, Training
+from tests.simulation.conformance_real import real
+from tests.simulation.conformance_simulated import simulated
+
+FOUR: list[Training] = [
+    Training(
+        name="adpsgd",
+        options={"max_staleness": 2},
+        optimizer="adam",
+        epochs=[[12, 15, 9, 12], [0, 9, 11, 3]],
+        pause=0.004,
+    ),
+    Training(
+        name="hadpsgd",
+        options={"per_node": 2},
+        optimizer="momentum",
+        epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
+        pause=0.004,
+    ),
+    # one epoch: of more, the reference is a mean, which gloo sums in its own order
+    Training(
+        name="adpsgd",
+        options={"max_staleness": 2, "exchange": "bfloat16"},
+        optimizer="momentum",
+        epochs=[[15, 12, 9, 15]],
+        pause=0.004,
+    ),
+]
+RANDOM: list[Training] = [
+    Training(
+        name="adpsgd",
+        options={"topology": "random"},
+        optimizer="adam",
+        epochs=[[9, 6, 12, 9, 9, 3, 9, 9, 9, 6], [3] * 10],
+        uneven=True,
+        pause=0.004,
+    ),
+    Training(
+        name="hadpsgd",
+        options={"topology": "random", "per_node": 2},
+        optimizer="momentum",
+        epochs=[[9, 9, 6, 6, 9, 9, 12, 12, 9, 9], [3] * 10],
+        uneven=True,
+        pause=0.004,
+    ),
+]
+"""On ten learners, or five nodes: of four, a ring has all pairs."""
+GOSSIP = {training.name for training in FOUR}
+
+
+def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
+    """Return the options of `name` with which learners talk to each other."""
+    if name == "dpsgd":
+        return [{"topology": t} for t in ("ring", "randomized_ring", "complete")]
+    if not hasattr(config, "period"):
+        return [{}]
+    delays = [{"delay": 2}] if hasattr(config, "delay") else []
+    return [{"period": 3, **delay} for delay in [{}, *delays]]
+
+
+def together(size: int, optimizer: str) -> list[Training]:
+    """Return what learners do that step together; they may have unequal blocks."""
+    return [
+        Training(
+            name=name,
+            options=options,
+            optimizer=optimizer,
+            epochs=[range(7, 7 + size), [4] * size]
+            if "period" in options
+            else [[7] * size, [4] * size],
+            uneven=True,
+        )
+        for name, (_, config) in ALGORITHMS.items()
+        if name not in GOSSIP
+        for options in options_of(name, config)
+    ]
+
+
+def all_real(trainings: Sequence[Training]) -> list[Part]:
+    return [real(training)[0] for training in trainings]
+
+
+def parameters(training: Training, parts: Sequence[Part]) -> list[list[float]]:
+    """Return those of each virtual learner."""
+    return [part.params for [part] in simulated(training, [[part] for part in parts])]
+
+
+@pytest.mark.parametrize(("size", "trainings"), [(4, FOUR), (10, RANDOM)])
+def test_the_recorded_schedule_gives_the_same_bits(
+    size: int, trainings: list[Training]
+) -> None:
+    results = launch(size, all_real, trainings)
+    for number, training in enumerate(trainings):
+        parts = [result[number] for result in results]
+        check_exchanges(training, parts)
+        found = [part for [part] in simulated(training, [[part] for part in parts])]
+        assert [p.params for p in found] == [p.params for p in parts], training
+        assert [p.sent for p in found] == [p.sent for p in parts], training
+
+
+def check_exchanges(training: Training, parts: Sequence[Part]) -> None:
+    """Check that there were some, and between learners that only this topology has."""
+    per_node = training.options.get("per_node", 1)
+    distances = {
+        (value - rank) // per_node % (len(parts) // per_node)
+        for rank, part in enumerate(parts)
+        for side, value in part.record
+        if side == "gossip" and type(value) is int
+    }
+    assert distances
+    if "topology" in training.options:
+        assert distances - {1, len(parts) // per_node - 1}
+
+
+def swaps(parts: Sequence[Part], rank: int) -> list[list[Part]]:
+    """Each time two neighbouring entries of one learner's recording are permuted."""
+    permuted = []
+    entries = parts[rank].record
+    for at in range(len(entries) - 1):
+        if entries[at] != entries[at + 1]:
+            swapped = [*entries]
+            swapped[at], swapped[at + 1] = swapped[at + 1], swapped[at]
+            other = [*parts]
+            other[rank] = parts[rank]._replace(record=swapped)
+            permuted.append(other)
+    return permuted
+
+
+def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
+    """Some swap leaves a schedule that can be followed, to other parameters."""
+    training = Training(
+        name="adpsgd",
+        options={"from_consensus": True},  # of two: gloo sums more in its own order
+        optimizer="momentum",
+        epochs=[[24, 24], [16, 16]],
+        pause=0.004,
+    )
+    parts = [part for [part] in launch(2, all_real, [training])]
+    expected = [part.params for part in parts]
+    assert parameters(training, parts) == expected
+    # The passive learner first: more of its swaps can be followed.
+    for permuted in [*swaps(parts, 1), *swaps(parts, 0)]:
+        try:
+            found = parameters(training, permuted)
+        except (ReplayError, AssertionError):
+            continue
+        if found != expected:
+            return
+    pytest.fail("no permutation of the recording made a difference")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_learners_that_step_together_need_no_recording(size: int) -> None:
+    """Two have one order of summing; of four, gloo chooses its own.
+
+    Where nothing but neighbours' messages is summed, so does each learner itself.
+    """
+    # Adam makes of the last bit of a small gradient a step of its own.
+    optimizers = OPTIMIZERS if size == 2 else ["momentum"]
+    trainings = [t for optimizer in optimizers for t in together(size, optimizer)]
+    results = launch(size, all_real, trainings)
+    for number, training in enumerate(trainings):
+        parts = [result[number] for result in results]
+        virtual = simulated(training, [[part] for part in parts], follow=False)
+        assert [p.sent for [p] in virtual] == [p.sent for p in parts], training
+        found = torch.tensor([part.params for part in parts])
+        expected = torch.tensor([part.params for [part] in virtual])
+        if size == 2 or "ring" in training.options.get("topology", ""):
+            assert torch.equal(found, expected), training
+        else:
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * scale)

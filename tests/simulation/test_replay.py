@@ -1,0 +1,151 @@
+"""Replay: a recorded run, followed under another clock, gives the same bits."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from virtual import noisy, points, published, x
+
+from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.simulation import (
+    Compute,
+    Link,
+    Network,
+    ReplayError,
+    Simulation,
+)
+
+EPOCHS: list[list[int]] = [[6, 6, 9, 9], [4, 4, 0, 0]]
+
+
+def cluster(name: str, seed: int, **more: Any) -> Simulation:
+    options = {"max_staleness": 2} if ALGORITHMS[name][0].wants_gossip else {}
+    simulation = Simulation(
+        points(name, 4, lambda model, _: noisy(model), **options),
+        Compute(seconds=1, spread=1, seed=seed),
+        Network(between=Link(latency=1.5), spread=1, loss=0.2, retry=2, seed=seed),
+        **more,
+    )
+    simulation.start()
+    return simulation
+
+
+def epochs(name: str) -> list[list[int]]:
+    return EPOCHS if ALGORITHMS[name][0].wants_gossip else [[5] * 4, [3] * 4]
+
+
+def recorded(name: str, seed: int = 0) -> tuple[Any, Simulation]:
+    """A run, and what its learners recorded, as it comes back from a file."""
+    simulation = cluster(name, seed, recording=True)
+    for steps in epochs(name):
+        simulation.epoch(steps)
+        simulation.consensus()
+    text = json.loads(json.dumps(simulation.recordings))
+    return {int(rank): entries for rank, entries in text.items()}, simulation
+
+
+def replayed(name: str, recordings: Any, seed: int = 1) -> Simulation:
+    simulation = cluster(name, seed, replay=recordings)
+    for steps in epochs(name):
+        simulation.epoch(steps)
+        simulation.consensus()
+    return simulation
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_replay_gives_the_same_bits(name: str) -> None:
+    recordings, first = recorded(name)
+    again = replayed(name, recordings)
+    assert again.seconds != first.seconds
+    for one, other in zip(first.learners, again.learners, strict=True):
+        assert torch.equal(one.learner.params, other.learner.params)
+    if "published" in vars(first.learners[0].algorithm):
+        plain = cluster(name, seed=1)
+        for steps in epochs(name):
+            plain.epoch(steps)
+            plain.consensus()
+        assert [x(v) for v in plain.learners] != [x(v) for v in first.learners]
+        for one, other in zip(first.learners, again.learners, strict=True):
+            assert published(one).staleness == published(other).staleness
+
+
+def test_a_permuted_recording_gives_other_bits_or_is_refused() -> None:
+    recordings, first = recorded("adpsgd")
+    expected = [x(virtual) for virtual in first.learners]
+    other, refused = 0, 0
+    for place in range(len(recordings[0]) - 1):
+        entries = list(recordings[0])
+        if entries[place] == entries[place + 1]:
+            continue
+        entries[place : place + 2] = entries[place + 1], entries[place]
+        try:
+            again = replayed("adpsgd", recordings | {0: entries})
+            other += [x(virtual) for virtual in again.learners] != expected
+        except ReplayError as error:
+            assert "learner 0 cannot follow its recording at entry" in str(error)
+            refused += 1
+    assert other > 0
+    assert refused > 0
+
+
+def change(recordings: Any, rank: int, number: int, entry: Any) -> Any:
+    entries = list(recordings[rank])
+    entries[number : number + 1] = entry
+    return recordings | {rank: entries}
+
+
+def first_of(entries: Any, kind: type) -> int:
+    return next(n for n, (_, value) in enumerate(entries) if type(value) is kind)
+
+
+def test_what_cannot_be_followed_is_refused() -> None:
+    recordings, _ = recorded("adpsgd")
+    invited = first_of(recordings[1], int)
+    step = first_of(recordings[0], bool)
+    nothing = recordings[0].index(["gossip", None])
+    end = len(recordings[2])
+    cases = [
+        (1, invited, [["gossip", 3.5]], "no answer for gossip of learner 1 for Await"),
+        (
+            0,
+            step,
+            [["gossip", None]],
+            "no answer for gossip of learner 0 for AwaitStep",
+        ),
+        (0, nothing, [["gossip", True]], "decides nothing"),
+        (2, end - 1, [], rf"learner 2 .* at entry {end - 1} of {end - 1}, the end"),
+        (0, 0, [["nobody", None]], "learner 0 .* at entry 0 .*nobody"),
+    ]
+    for rank, number, entry, words in cases:
+        wrong = change(recordings, rank, number, entry)
+        with pytest.raises(ReplayError, match=words):
+            replayed("adpsgd", wrong)
+
+
+def test_what_is_left_over_is_found() -> None:
+    recordings, _ = recorded("adpsgd")
+    simulation = replayed("adpsgd", recordings)
+    engine: Any = simulation.engine
+    engine.check_complete()
+    more = change(recordings, 3, len(recordings[3]), [["training", None]])
+    engine = replayed("adpsgd", more).engine
+    with pytest.raises(ReplayError, match=r"learner 3 .* the epochs have ended"):
+        engine.check_complete()
+
+
+def test_a_recording_counts_the_sections_of_programs() -> None:
+    """Two steps of allreduce: after_backward (2 sections), after_step; finish (2)."""
+    simulation = cluster("allreduce", 0, recording=True)
+    simulation.epoch(2)
+    step = [("training", None)] * 3
+    assert simulation.recordings == {
+        rank: [*step, *step, *[("training", None)] * 2] for rank in range(4)
+    }
+
+
+def test_gossip_of_a_learner_without_steps_begins_before_its_end() -> None:
+    simulation = cluster("adpsgd", 0, recording=True)
+    simulation.epoch([3, 0, 3, 3])
+    first, second, *_ = simulation.recordings[1]
+    assert (first, second) == (("gossip", None), ("training", None))
