@@ -10,17 +10,17 @@ between: the sum of orthogonal updates, the mean of parallel ones.
 
 from dataclasses import replace
 
-from convergence.across_learners import Size, compare
+from convergence.across_learners import StudySize, compare
 from convergence.training import SINGLES, Training
 
 BATCH = 4
-FULL = Size(
+FULL = StudySize(
     learners=(8, 16, 32),
     samples=32_768,
     rates=(0.003, 0.01, 0.03, 0.1),
     seeds=(0, 1, 2),
 )
-QUICK = Size(learners=(2, 4), samples=512, rates=(0.01, 0.03), seeds=(0, 1))
+QUICK = StudySize(learners=(2, 4), samples=512, rates=(0.01, 0.03), seeds=(0, 1))
 
 
 def methods(samples: int, learners: int) -> dict[str, Training]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated.learners import Place, launch
+from emulated.learners import Namespace, launch
 from report import write_report
 from torch import Tensor, nn
 
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     data = {}
     for size in SIZES:
-        found = launch([Place()] * size, work, units, repeats, timeout=1200)[0]
+        found = launch([Namespace()] * size, work, units, repeats, timeout=1200)[0]
         lines += table(size, found)
         data[size] = found
     caption = (

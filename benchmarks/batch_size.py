@@ -23,7 +23,7 @@ POWERS = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class BatchSize:
     """How large the experiment is; batches are total ones."""
 
     learners: int
@@ -33,19 +33,19 @@ class Size:
     seeds: tuple[int, ...]
 
 
-FULL = Size(
+FULL = BatchSize(
     learners=16,
     samples=131_072,
     batches=(64, 256, 1024),
     base_rates=(0.01, 0.03, 0.1),
     seeds=(0, 1, 2),
 )
-QUICK = Size(
+QUICK = BatchSize(
     learners=4, samples=1024, batches=(16, 64), base_rates=(0.01, 0.03), seeds=(0, 1)
 )
 
 
-def measure(size: Size, sweep: Sweep) -> dict[tuple[str, int], Best]:
+def measure(size: BatchSize, sweep: Sweep) -> dict[tuple[str, int], Best]:
     """Return what each method comes to at each batch."""
     smallest = size.batches[0]
 

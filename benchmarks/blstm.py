@@ -26,7 +26,7 @@ BATCH, FEATURES, BOTTLENECK = 32, 40, 256
 TOLERANCE = 1e-5
 
 
-class Case(NamedTuple):
+class BlstmCase(NamedTuple):
     """A size of the model and how it is measured."""
 
     layers: int
@@ -44,11 +44,11 @@ class Times(NamedTuple):
     cpu: float
 
 
-FULL = (Case(3, 160, 1, 5), Case(3, 160, 2, 5), Case(6, 512, 1, 2))
-QUICK = (Case(2, 32, 1, 2, frames=20), Case(2, 32, 2, 2, frames=20))
+FULL = (BlstmCase(3, 160, 1, 5), BlstmCase(3, 160, 2, 5), BlstmCase(6, 512, 1, 2))
+QUICK = (BlstmCase(2, 32, 1, 2, frames=20), BlstmCase(2, 32, 2, 2, frames=20))
 
 
-def encoders(case: Case) -> dict[str, RNNEncoder]:
+def encoders(case: BlstmCase) -> dict[str, RNNEncoder]:
     """Return the two with the same weights."""
     torch.manual_seed(0)
     shape = {
@@ -83,7 +83,7 @@ def forward_only(encoder: RNNEncoder, x: Tensor, lengths: Tensor) -> float:
 
 
 @torch.no_grad()
-def products(case: Case) -> Times:
+def products(case: BlstmCase) -> Times:
     """Time the matrix products of a step; equal layers are measured once."""
     first = _layer_products(case, FEATURES)
     other = _layer_products(case, 2 * case.cells)
@@ -96,7 +96,7 @@ def products(case: Case) -> Times:
     )
 
 
-def _layer_products(case: Case, inputs: int) -> Times:
+def _layer_products(case: BlstmCase, inputs: int) -> Times:
     """Time those of one layer in one direction."""
     cells, rows = case.cells, BATCH * case.frames
     x, h = torch.randn(rows, inputs), torch.randn(rows, cells)
@@ -116,7 +116,9 @@ def _layer_products(case: Case, inputs: int) -> Times:
     return Times(time.perf_counter() - began, forward, time.process_time() - cpu)
 
 
-def measure(case: Case) -> tuple[dict[str, list[Times]], dict[str, list[float]], float]:
+def measure(
+    case: BlstmCase,
+) -> tuple[dict[str, list[Times]], dict[str, list[float]], float]:
     """Time all in turns; returns steps, forward passes and the largest difference."""
     torch.set_num_threads(case.threads)
     both = encoders(case)
@@ -149,7 +151,7 @@ def spread(values: list[float], form: str = ".2f") -> str:
 
 
 def rows_of(
-    case: Case, steps: dict[str, list[Times]], alone: dict[str, list[float]]
+    case: BlstmCase, steps: dict[str, list[Times]], alone: dict[str, list[float]]
 ) -> list[str]:
     """Return the rows of the table; ratios are those of neighbours in time."""
     stock = steps["ESPnet, packed"]

@@ -21,9 +21,9 @@ from statistics import fmean, median
 import torch
 import torch.distributed as dist
 from emulated.emulated import Emulated
-from emulated.learners import LearnersFailedError, Place, launch
+from emulated.learners import LearnersFailedError, Namespace, launch
 from emulated.link_cases import FULL, LEARNERS, QUICK, Case, Size
-from emulated.methods import Method, begin
+from emulated.methods import MeasuredMethod, begin
 from emulated.namespaces import network
 from report import write_report
 
@@ -34,14 +34,14 @@ from espnet_distopt.errors import one_line_errors
 class Measurement:
     """What one learner does: so many steps, after some that do not count."""
 
-    method: Method
+    method: MeasuredMethod
     size: Size
     warm_up: int
     steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class LinkFigures:
     """Per step, the means over the learners: seconds, of the CPU, and exchanges."""
 
     seconds: float
@@ -50,15 +50,15 @@ class Figures:
 
 
 @dataclass(kw_only=True)
-class Row:
+class LinkRow:
     """A case and its measurements, or why there are none."""
 
     case: Case
-    found: list[Figures] = field(default_factory=list)
+    found: list[LinkFigures] = field(default_factory=list)
     failure: str | None = None
 
 
-def measure(rank: int, what: Measurement) -> Figures:
+def measure(rank: int, what: Measurement) -> LinkFigures:
     """Train as learner `rank`."""
     model = Emulated(what.size.parameters, what.size.seconds, rank)
     training = begin(what.method, model)
@@ -72,7 +72,7 @@ def measure(rank: int, what: Measurement) -> Figures:
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     exchanges = training.exchanges() - before
     dist.barrier()  # nobody hangs up on others; what is under way is left undone
-    return Figures(
+    return LinkFigures(
         seconds=seconds / what.steps,
         cpu=cpu / what.steps,
         exchanges=exchanges / what.steps,
@@ -110,7 +110,9 @@ def planned(case: Case, size: Size, rate: int) -> Measurement:
     )
 
 
-def figures(places: Sequence[Place], case: Case, size: Size, rate: int) -> Figures:
+def figures(
+    places: Sequence[Namespace], case: Case, size: Size, rate: int
+) -> LinkFigures:
     """Return the means over the learners.
 
     Raises:
@@ -120,16 +122,16 @@ def figures(places: Sequence[Place], case: Case, size: Size, rate: int) -> Figur
     each = size.seconds + size.link_seconds(case.models, rate) / case.period
     timeout = 60 + 4 * each * (what.warm_up + what.steps)
     found = launch(places, measure, what, timeout=timeout)
-    return Figures(
+    return LinkFigures(
         seconds=fmean(f.seconds for f in found),
         cpu=fmean(f.cpu for f in found),
         exchanges=fmean(f.exchanges for f in found),
     )
 
 
-def measure_all(places: Sequence[Place], size: Size, rate: int) -> list[Row]:
+def measure_all(places: Sequence[Namespace], size: Size, rate: int) -> list[LinkRow]:
     """Measure every case; repeats are interleaved."""
-    rows = [Row(case=c, failure=c.method.missing()) for c in size.cases()]
+    rows = [LinkRow(case=c, failure=c.method.missing()) for c in size.cases()]
     for repeat in range(size.repeats):
         for row in rows:
             if row.failure or repeat >= row.case.repeats:
@@ -144,7 +146,7 @@ def measure_all(places: Sequence[Place], size: Size, rate: int) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row], size: Size, rate: int) -> list[str]:
+def table(rows: Sequence[LinkRow], size: Size, rate: int) -> list[str]:
     """Return the lines of the table of one rate."""
     lines = [
         f"| {rate} Mbit/s | s a step | over no communication, median (min - max) | "
@@ -164,7 +166,7 @@ def table(rows: Sequence[Row], size: Size, rate: int) -> list[str]:
     return lines
 
 
-def _line(row: Row, alone: list[float], size: Size, rate: int) -> str:
+def _line(row: LinkRow, alone: list[float], size: Size, rate: int) -> str:
     case, found = row.case, row.found
     bare = median(alone)
     ratios = [f.seconds / bare for f in found]

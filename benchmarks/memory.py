@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulated.learners import Place, launch
+from emulated.learners import Namespace, launch
 from report import write_report
 from torch import Tensor, nn
 from torch.optim import Adam
@@ -92,7 +92,7 @@ def process(rank: int, size: int, name: str, options: Options) -> float:
     with Session(model, optimizer, name, **options) as session:
         peak = Peak()
         for _ in range(STEPS):
-            session.weigh(1)
+            session.begin_batch(1)
             optimizer.zero_grad()
             model.loss().backward()  # type: ignore[no-untyped-call]
             time.sleep(0.02)  # in which gossip goes on
@@ -152,7 +152,7 @@ def main() -> None:
     for title, (name, options) in METHODS.items():
         found = {}
         for head, learners in zip(heads, processes, strict=False):
-            places = [Place()] * learners
+            places = [Namespace()] * learners
             peaks = launch(places, process, size, name, options, timeout=120)
             found[head] = max(peaks)
         for learners in virtual:

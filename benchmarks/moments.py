@@ -10,18 +10,18 @@ plain averages: block momentum amplifies the wild first steps of a random model.
 
 from dataclasses import replace
 
-from convergence.across_learners import Size, compare
+from convergence.across_learners import StudySize, compare
 from convergence.training import SINGLES, Training
 
 BATCH = 4
 PERIOD = 2
-FULL = Size(
+FULL = StudySize(
     learners=(8, 16, 32),
     samples=32_768,
     rates=(0.0003, 0.001, 0.003, 0.01),
     seeds=(0, 1, 2),
 )
-QUICK = Size(learners=(2, 4), samples=512, rates=(0.003, 0.01), seeds=(0, 1))
+QUICK = StudySize(learners=(2, 4), samples=512, rates=(0.003, 0.01), seeds=(0, 1))
 
 
 def methods(samples: int, learners: int) -> dict[str, Training]:

@@ -68,7 +68,7 @@ class Small(nn.Module):
         return loss
 
 
-class Case(NamedTuple):
+class OverheadCase(NamedTuple):
     """A model, its input, and how many steps a turn has."""
 
     name: str
@@ -78,12 +78,12 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("BLSTM 3x160", Blstm, (BATCH, 60, FEATURES), 1),
-    Case("one hidden layer of 64", Small, (BATCH, 480), 100),
+    OverheadCase("BLSTM 3x160", Blstm, (BATCH, 60, FEATURES), 1),
+    OverheadCase("one hidden layer of 64", Small, (BATCH, 480), 100),
 )
 
 
-def turn(case: Case, algorithm: str | None) -> Callable[[], float]:
+def turn(case: OverheadCase, algorithm: str | None) -> Callable[[], float]:
     """Return what trains for a turn with `algorithm` and returns seconds a step."""
     torch.manual_seed(SEED)
     model, x = case.model(), torch.randn(case.shape)
@@ -96,7 +96,7 @@ def turn(case: Case, algorithm: str | None) -> Callable[[], float]:
         begun = time.perf_counter()
         for _ in range(case.steps):
             if session is not None:
-                session.weigh(len(x))
+                session.begin_batch(len(x))
             optimizer.zero_grad()
             model(x).backward()
             optimizer.step()
@@ -108,7 +108,7 @@ def turn(case: Case, algorithm: str | None) -> Callable[[], float]:
     return run
 
 
-def measure(case: Case, repeats: int) -> dict[str, list[float]]:
+def measure(case: OverheadCase, repeats: int) -> dict[str, list[float]]:
     """Return each method's seconds a step, of every repeat."""
     turns = {name: turn(case, name) for name in ALGORITHMS}
     turns[BARE] = turn(case, None)

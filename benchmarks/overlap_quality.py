@@ -19,7 +19,7 @@ LEARNERS, BATCH, PERIOD = 8, 4, 8
 
 
 @dataclass(frozen=True)
-class Size:
+class OverlapSize:
     """How large the experiment is; rates are Adam's and SGD's."""
 
     samples: int
@@ -28,8 +28,8 @@ class Size:
     seeds: tuple[int, ...]
 
 
-FULL = Size(8_192, (0.003, 0.01), (0.1, 0.3), (0, 1, 2))
-QUICK = Size(512, (0.003,), (0.1,), (0, 1))
+FULL = OverlapSize(8_192, (0.003, 0.01), (0.1, 0.3), (0, 1, 2))
+QUICK = OverlapSize(512, (0.003,), (0.1,), (0, 1))
 
 OPTIMIZERS = {"local_sgd": "sgd", "bmuf": "sgd", "slowmo": "sgd"}
 """Of the others: Adam."""

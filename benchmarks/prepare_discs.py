@@ -22,7 +22,7 @@ from report import ROOT, write_report
 from espnet_distopt.corpora.hub5.pem import Span, write_pem
 from espnet_distopt.corpora.hub5.stm import Reference, write_stm
 from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
-from espnet_distopt.corpora.ldc.ms98 import Segment, write_transcript
+from espnet_distopt.corpora.ldc.ms98 import Ms98Segment, write_transcript
 from espnet_distopt.corpora.mini_swbd.hub5 import STM_HEADER, glm_text
 
 RATE = 8000
@@ -124,11 +124,11 @@ def make_evaluation(root: Path, conversations: int) -> None:
     (text / "en20000405_hub5.glm").write_text(glm_text(), encoding="utf-8")
 
 
-def segment_side(draw: random.Random) -> list[Segment]:
+def segment_side(draw: random.Random) -> list[Ms98Segment]:
     """Utterances of three seconds, about; between them silence."""
     length = SECONDS / SEGMENTS
     return [
-        Segment(
+        Ms98Segment(
             k * length,
             (k + 1) * length,
             "[silence]" if k % 2 else " ".join(draw.choices(TEXT.split(), k=18)),

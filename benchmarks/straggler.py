@@ -24,15 +24,15 @@ from statistics import fmean, median
 
 import torch.distributed as dist
 from emulated.emulated import Emulated
-from emulated.learners import LearnersFailedError, Place, launch
-from emulated.methods import Training, begin
+from emulated.learners import LearnersFailedError, Namespace, launch
+from emulated.methods import MeasuredTraining, begin
 from emulated.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
 from report import write_report
 
 from espnet_distopt import WorkQueue
 
 
-def batches(run: Run, rank: int, training: Training) -> Iterator[int]:
+def batches(run: Run, rank: int, training: MeasuredTraining) -> Iterator[int]:
     """Yield this learner's batches."""
     if not run.queue:
         yield from range(rank, run.steps, LEARNERS)
@@ -92,7 +92,7 @@ def figures(run: Run) -> Figures:
         LearnersFailedError: the method has failed.
     """
     timeout = 60 + 4 * run.steps / LEARNERS * STEP_SECONDS * run.slowdown
-    epochs: list[Epoch] = launch([Place()] * LEARNERS, train, run, timeout=timeout)
+    epochs: list[Epoch] = launch([Namespace()] * LEARNERS, train, run, timeout=timeout)
     whole = max(e.ended for e in epochs) - min(e.began for e in epochs)
     throughput = middle = run.steps / whole
     if run.queue:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from emulated.learners import Place, launch
+from emulated.learners import Namespace, launch
 from report import write_report
 
 from espnet_distopt import Session, WorkQueue
@@ -71,7 +71,7 @@ def measure(
 ) -> dict[str, float | str]:
     """Return the figures of one run; times in microseconds."""
     args = (algorithm, size, steps, slowdown)
-    results = launch([Place()] * size, take, *args, timeout=300)
+    results = launch([Namespace()] * size, take, *args, timeout=300)
     takes = [t for own, *_ in results for t in own]
     adds = [t for _, own, *_ in results for t in own]
     ends = [lasted for *_, lasted in results]

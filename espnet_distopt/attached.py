@@ -12,7 +12,7 @@ from espnet_distopt.core.agreement import agree, items
 from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.model_buffers import share_untrained
+from espnet_distopt.core.model_buffers import share_model_buffers
 from espnet_distopt.core.refusals import (
     check_algorithm,
     check_model,
@@ -79,7 +79,7 @@ class Attached:
 
     def _start(self) -> None:
         """Let every learner begin at learner 0's model."""
-        self._run(share_untrained(self._model, self.learner))
+        self._run(share_model_buffers(self._model, self.learner))
         self._run(self.algorithm.start(self.learner))
 
     def close(self, error: BaseException | None = None) -> None:

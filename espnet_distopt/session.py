@@ -79,7 +79,7 @@ class Session(Attached):
         finally:
             self.close(error)
 
-    def weigh(self, samples: float) -> None:
+    def begin_batch(self, samples: float) -> None:
         """At the start of each batch: how many samples it has (see `allreduce`).
 
         At the start of an epoch the gossip begins here, if this is called, so that a
@@ -139,13 +139,13 @@ class Session(Attached):
         self._gossiping = False
         # Others may be far behind. Where learners step together they are not, and
         # those with more data must not be left waiting for a block.
-        return self.driver.meet(pausing)
+        return self.driver.barrier(pausing)
 
     def request_stop(self) -> None:
         """Ask all learners to stop soon; may be called by a signal handler."""
         self._stop_requested = True
 
-    def stops_here(self) -> bool:
+    def agree_to_stop(self) -> bool:
         """After a step, or before the first: whether this learner is to stop now.
 
         Learners that step together stop at the same step, which is at most a block
@@ -159,7 +159,7 @@ class Session(Attached):
                 return False
             # Steps of this epoch: in earlier ones some may have made more than others.
             step = self.algorithm.next_stop(learner) - self._epoch_start
-            agreed = driver.agree_to_stop(self.algorithm.lockstep(learner), step)
+            agreed = driver.propose_stop(self.algorithm.lockstep(learner), step)
             self._stop_at = self._epoch_start + agreed
         return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
 

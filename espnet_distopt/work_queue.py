@@ -126,7 +126,7 @@ class WorkQueue:
         self._prefix = self._keys.prefix()
         with self._asking():
             self._open(taken)
-        self._driver.meet()
+        self._driver.barrier()
         with self._asking():
             self._keys.sweep()
             self._refuse_differences()

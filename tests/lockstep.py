@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms import Algorithm, build
-from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
-    Aside,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
@@ -28,6 +27,7 @@ from espnet_distopt.core.effects import (
     Invite,
     Program,
     Retire,
+    RunInBackground,
     Wait,
 )
 from espnet_distopt.core.learner import Learner
@@ -140,20 +140,20 @@ def _meet(effects: list[Any]) -> list[Tensor]:
     return tensors
 
 
-def aside(program: Generator[Aside, Any, Any]) -> Any:
+def aside(program: Generator[RunInBackground, Any, Any]) -> Any:
     """Run a program of the gossip side that needs nobody; returns its value."""
     while True:
         try:
             effect = next(program)
         except StopIteration as stop:
             return stop.value
-        assert isinstance(effect, Aside), effect
+        assert isinstance(effect, RunInBackground), effect
         effect.work()
 
 
-def correct(published: Published, received: Tensor) -> None:
+def correct(snapshot: Snapshot, received: Tensor) -> None:
     """Bring what a peer has sent."""
-    aside(published.correct(published.spare().copy_(received)))  # type: ignore[arg-type]
+    aside(snapshot.end_exchange(snapshot.spare().copy_(received)))  # type: ignore[arg-type]
 
 
 def end(replicas: Sequence[Replica]) -> None:
@@ -307,7 +307,7 @@ class Gossip:
                 sent, received = result
                 assert torch.equal(tensor, sent), "changed while it was sent"
                 result = into.copy_(received)
-            case Aside(work):
+            case RunInBackground(work):
                 work()
             case Invite(other):
                 self._peers[other].mails.append(rank)

@@ -29,7 +29,7 @@ def train(
     for step in range(steps):
         optimizer.zero_grad()
         if session is not None:
-            session.weigh(2)
+            session.begin_batch(2)
         model(torch.full((2, 3), 1.0 + step)).square().sum().backward()
         optimizer.step()
         if session is not None:
@@ -180,7 +180,7 @@ def stopped_after_unequal_epochs() -> int:
             if step == 6 and rank == 0:
                 session.request_stop()
             train(model, optimizer, session, 1)
-            if session.stops_here():
+            if session.agree_to_stop():
                 session.pause()
                 return step
     raise AssertionError("was not told to stop")

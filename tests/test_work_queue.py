@@ -114,7 +114,7 @@ def means_after_stops(run: Session, stops: int) -> list[float]:
     means = []
     for _ in range(stops):
         run.learner.params.fill_(run.learner.rank)
-        run.algorithm.published.publish()  # type: ignore[attr-defined]
+        run.algorithm.snapshot.publish()  # type: ignore[attr-defined]
         run.mean(0.0)
         for _ in WorkQueue(run, 15).read(identity):
             step(run)

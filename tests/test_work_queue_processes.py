@@ -42,7 +42,7 @@ def take_over_a_slow_store(epochs: int, items: int) -> list[list[int]]:
             for item in WorkQueue(run, items).read(identity):
                 trained[-1].append(item)
                 train(0.5 if slow else 0.05)
-        run.driver.meet()
+        run.driver.barrier()
     return trained
 
 
@@ -68,7 +68,7 @@ def take_in_two_sessions() -> list[list[int]]:
     with session("adpsgd") as run, session("adpsgd") as other:
         trained = take_in_turn(run, other)
         for each in (run, other):
-            each.driver.meet()
+            each.driver.barrier()
     return trained
 
 
@@ -88,11 +88,11 @@ def keys_after_epochs() -> list[bool]:
         for _ in range(4):
             for _ in WorkQueue(run, 6).read(identity):
                 pass
-        run.driver.meet()
+        run.driver.barrier()
         assert run.driver.watch is not None
         store = run.driver.watch.store
         there = [store.check([f"work/{n}/share/0"]) for n in range(4)]
-        run.driver.meet()
+        run.driver.barrier()
     return there
 
 
@@ -119,7 +119,7 @@ def differ() -> list[Any]:
         ]
         # learners that do not step together may read ahead as they like
         items = list(WorkQueue(run, 30, ahead=1 + rank).read(identity))
-        run.driver.meet()
+        run.driver.barrier()
     return [messages, items]
 
 

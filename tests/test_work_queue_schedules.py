@@ -78,7 +78,7 @@ class Driver:
     def run(self, program: Program) -> None:
         for effect in program:
             assert isinstance(effect, Broadcast)
-            brought = dict(self._node.meet((self._rank, effect.tensor.clone())))
+            brought = dict(self._node.barrier((self._rank, effect.tensor.clone())))
             sizes = {tensor.numel() for tensor in brought.values()}
             assert len(sizes) == 1, f"unequal tensors in a broadcast: {sizes}"
             effect.tensor.copy_(brought[effect.ranks[0]])

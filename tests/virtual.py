@@ -90,7 +90,7 @@ def place(learners: Sequence[VirtualLearner], starts: Sequence[float]) -> None:
 
 def published(virtual: VirtualLearner) -> Any:
     algorithm: Any = virtual.algorithm
-    return algorithm.published
+    return algorithm.snapshot
 
 
 def x(virtual: VirtualLearner) -> list[float]:

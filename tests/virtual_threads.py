@@ -120,7 +120,7 @@ class Meeting:
         self._here: list[tuple[Any, Callable[[], None]]] = []
         self._brought: list[Any] = []
 
-    def meet(self, thing: Any = None) -> list[Any]:
+    def barrier(self, thing: Any = None) -> list[Any]:
         """Return what all have brought."""
         if len(self._here) + 1 == self._size:
             self._brought = [*(other for other, _ in self._here), thing]

@@ -11,7 +11,7 @@ from convergence.training import ABOUT, Training, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class StudySize:
     """How large the experiment is.
 
     Attributes:
@@ -30,7 +30,12 @@ Methods = Callable[[int, int], dict[str, Training]]
 
 
 def compare(
-    name: str, doc: str | None, full: Size, quick: Size, methods: Methods, note: str
+    name: str,
+    doc: str | None,
+    full: StudySize,
+    quick: StudySize,
+    methods: Methods,
+    note: str,
 ) -> None:
     """Run what is left to run; print the table; write it and a plot.
 

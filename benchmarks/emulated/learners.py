@@ -37,7 +37,7 @@ class LearnersFailedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Place:
+class Namespace:
     """Where a learner lives.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
 
 
 def launch(
-    places: Sequence[Place],
+    places: Sequence[Namespace],
     function: Callable[..., Any],
     *args: Any,
     timeout: float,
@@ -67,7 +67,7 @@ def launch(
 
 
 def _launch(
-    places: Sequence[Place],
+    places: Sequence[Namespace],
     function: Callable[..., Any],
     args: tuple[Any, ...],
     timeout: float,
@@ -122,7 +122,7 @@ def _collect(pipes: dict[Connection, int], size: int, deadline: float) -> list[A
 
 def _child(
     pipe: Connection,
-    place: Place,
+    place: Namespace,
     port: int,
     rank: int,
     size: int,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from emulated.methods import Method
+from emulated.methods import MeasuredMethod
 from espnet_distopt.algorithms import ALGORITHMS
 
 LEARNERS = 4
@@ -27,7 +27,7 @@ class Case:
         repeats: of the measurement.
     """
 
-    method: Method
+    method: MeasuredMethod
     period: int = 1
     models: float = 0.0
     beside: bool = False
@@ -79,7 +79,8 @@ QUICK = Size(
 
 def _alone() -> list[Case]:
     return [
-        Case(method=Method(name="none", adam=adam), repeats=3) for adam in (False, True)
+        Case(method=MeasuredMethod(name="none", adam=adam), repeats=3)
+        for adam in (False, True)
     ]
 
 
@@ -91,7 +92,7 @@ def _gossip() -> list[Case]:
         options.append({**patient, "exchange": "bfloat16"})
     return [
         Case(
-            method=Method(name="adpsgd", options=chosen),
+            method=MeasuredMethod(name="adpsgd", options=chosen),
             models=0.5 if "exchange" in chosen else 1.0,
             beside=True,
             repeats=3 if chosen else 1,
@@ -108,7 +109,11 @@ def _every_step() -> list[Case]:
         "decent-dp": 1.0,  # an all-reduce of two learners
     }
     return [
-        Case(method=Method(name=name), models=sent, beside=name in ("DDP", "decent-dp"))
+        Case(
+            method=MeasuredMethod(name=name),
+            models=sent,
+            beside=name in ("DDP", "decent-dp"),
+        )
         for name, sent in models.items()
     ]
 
@@ -116,7 +121,7 @@ def _every_step() -> list[Case]:
 def _in_blocks() -> list[Case]:
     return [
         Case(
-            method=Method(name=name, options=options, adam=name == "bmuf_adam"),
+            method=MeasuredMethod(name=name, options=options, adam=name == "bmuf_adam"),
             period=options["period"],
             # BMUF-Adam averages Adam's two moments, too.
             models=ALL_REDUCE * (3 if name == "bmuf_adam" else 1),

@@ -26,7 +26,7 @@ PEERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class MeasuredMethod:
     """A way to train.
 
     Attributes:
@@ -69,7 +69,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Training:
+class MeasuredTraining:
     """A method at work on one learner.
 
     Attributes:
@@ -85,16 +85,16 @@ class Training:
     session: Session | None = None
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """Begin to train `model`; all learners do."""
     if method.name in PEERS:
         peer = importlib.import_module(f"machines.peers.{PEERS[method.name][0]}")
-        made: Training = peer.begin(method, model)
+        made: MeasuredTraining = peer.begin(method, model)
         return made
     optimizer = method.optimizer(model.parameters())
     train = plain(model, optimizer)
     if method.name == "none":
-        return Training(train)
+        return MeasuredTraining(train)
     session = Session(model, optimizer, method.name, **method.options)
 
     def step() -> None:
@@ -108,7 +108,7 @@ def begin(method: Method, model: Emulated) -> Training:
         exchanged += session.metrics().get("exchanges", 0.0)
         return exchanged
 
-    return Training(step, session.finish, exchanges, session)
+    return MeasuredTraining(step, session.finish, exchanges, session)
 
 
 def plain(model: torch.nn.Module, optimizer: Optimizer) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emulated.learners import Place, exit_on_signals
+from emulated.learners import Namespace, exit_on_signals
 from espnet_distopt.errors import InputError
 
 _NAME = "bench"
@@ -33,7 +33,7 @@ def require() -> None:
 
 
 @contextmanager
-def network(machines: int, megabits: int) -> Iterator[list[Place]]:
+def network(machines: int, megabits: int) -> Iterator[list[Namespace]]:
     """Inside, there are so many machines; yields their places.
 
     Args:
@@ -55,7 +55,7 @@ def network(machines: int, megabits: int) -> Iterator[list[Place]]:
             for number in range(machines):
                 _add_machine(bridge, number, f"{subnet}.{number + 1}/24", megabits)
             yield [
-                Place(f"{subnet}.254", f"{bridge}-{number}", _INTERFACE)
+                Namespace(f"{subnet}.254", f"{bridge}-{number}", _INTERFACE)
                 for number in range(machines)
             ]
         finally:

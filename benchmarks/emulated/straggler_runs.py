@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from emulated.methods import PEERS, Method
+from emulated.methods import PEERS, MeasuredMethod
 from espnet_distopt.algorithms import ALGORITHMS
 
 LEARNERS = 4
@@ -33,7 +33,7 @@ class Run:
         slow: learners that are slow with the last one, as they step together.
     """
 
-    method: Method
+    method: MeasuredMethod
     slowdown: float
     steps: int
     queue: bool = False
@@ -55,12 +55,12 @@ def runs(slowdown: float, quick: bool) -> list[Run]:
     many, few = (160, 16) if quick else (960, 48)
 
     def alone(slowdown: float, queue: bool) -> Run:
-        method = Method(name="none")
+        method = MeasuredMethod(name="none")
         return Run(method=method, slowdown=slowdown, steps=many, queue=queue, slow=1)
 
     queued = [
         Run(
-            method=Method(name=name, options=OPTIONS.get(name, {})),
+            method=MeasuredMethod(name=name, options=OPTIONS.get(name, {})),
             slowdown=slowdown,
             steps=many,
             queue=True,
@@ -70,7 +70,7 @@ def runs(slowdown: float, quick: bool) -> list[Run]:
     ]
     shared = [
         Run(
-            method=Method(
+            method=MeasuredMethod(
                 name=name, options=OPTIONS.get(name, {}), adam=name == "bmuf_adam"
             ),
             slowdown=slowdown,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.bin.corpus_options import corpus_parser
-from espnet_distopt.bin.progress import Progress
+from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
@@ -43,7 +43,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     # Late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.lines.sets import summarize
-    from espnet_distopt.corpora.mini_ocr.corpus import Sizes, make_corpus
+    from espnet_distopt.corpora.mini_ocr.corpus import LineSizes, make_corpus
     from espnet_distopt.corpora.mini_ocr.fonts import added_fonts
     from espnet_distopt.corpora.mini_ocr.texts import ALPHABET
 
@@ -51,8 +51,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     fonts, lacking = added_fonts(args.fonts, ALPHABET)
     for path in lacking:
         print(f"{path}: left out: a character of the texts is missing")
-    progress = Progress("lines", every=1000)
-    sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
+    progress = ProgressLine("lines", every=1000)
+    sizes = LineSizes(**{name: getattr(args, name) for name in _SIZES})
     sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
     print(summarize(sets))

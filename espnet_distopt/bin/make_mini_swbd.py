@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from espnet_distopt.bin.corpus_options import corpus_parser
-from espnet_distopt.bin.progress import Progress
+from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
 _SIZES = {
@@ -32,7 +32,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.corpora.mini_swbd.plan import Sizes
 
     started = time.monotonic()
-    progress = Progress("conversations", every=10)
+    progress = ProgressLine("conversations", every=10)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
     recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.progress import Progress
+from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import InputError, one_line_errors
 
 
@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)
         lines.write(args.out)
     else:
-        progress = Progress("pages", every=50)
+        progress = ProgressLine("pages", every=50)
         lines = write_pages(args.pages, args.out, args.writer, progress)
     print(summarize({args.out.name: lines}))
     if lines.skipped:

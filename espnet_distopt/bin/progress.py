@@ -1,7 +1,7 @@
 """How far a command's work is, for those who watch it."""
 
 
-class Progress:
+class ProgressLine:
     """Prints a line of every so many units of work that are done."""
 
     def __init__(self, units: str, every: int) -> None:

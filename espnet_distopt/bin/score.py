@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.scoring.halves import parse_halves
 from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import Scorer, score, write_whole
 from espnet_distopt.scoring.sclite import find_sclite
+from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import (
     check_same_utterances,
     format_trn,

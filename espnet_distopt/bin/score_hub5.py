@@ -8,13 +8,13 @@ from pathlib import Path
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.scoring.halves import parse_halves
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
 from espnet_distopt.scoring.result import Result, add_up
 from espnet_distopt.scoring.self_test import CASES, check_counts, write_task
-from espnet_distopt.scoring.sides import Side, add_words, read_sides
+from espnet_distopt.scoring.sides import ConversationSide, add_words, read_sides
+from espnet_distopt.scoring.subsets import parse_halves
 
 _FILES = ("stm", "glm", "ctm", "out")
 
@@ -80,7 +80,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 
 def _score(
-    sides: Mapping[str, Side],
+    sides: Mapping[str, ConversationSide],
     halves: Mapping[str, str],
     hubscr: Hubscr | None,
     args: argparse.Namespace,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.scoring.characters import read_lines, score_lines
-from espnet_distopt.scoring.halves import parse_halves
+from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import read_utt2spk
 
 

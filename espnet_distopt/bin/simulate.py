@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from espnet_distopt.errors import InputError, one_line_errors
 
 if TYPE_CHECKING:
-    from espnet_distopt.simulation.study.outcome import Method, Outcome, Point
+    from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
     from espnet_distopt.simulation.study.trial import Trial
 
 
@@ -165,7 +165,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
             _write(folder, text, args.seed, trial, outcomes)
 
 
-def _log(method: "Method", learners: int, epochs: int) -> Callable[["Point"], None]:
+def _log(
+    method: "SimulatedMethod", learners: int, epochs: int
+) -> Callable[["Point"], None]:
     epoch = 0
 
     def log(point: "Point") -> None:

@@ -15,7 +15,7 @@ from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.simulation.cluster import Compute, Link, Network
-from espnet_distopt.simulation.study.outcome import Method
+from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.quadratic import Quadratic
 from espnet_distopt.simulation.study.trial import Trial
@@ -23,7 +23,7 @@ from espnet_distopt.simulation.study.trial import Trial
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
 
 
-def methods_of(args: argparse.Namespace) -> list[Method]:
+def methods_of(args: argparse.Namespace) -> list[SimulatedMethod]:
     """Return the methods to compare, each under a name of its own.
 
     Raises:
@@ -41,7 +41,7 @@ def methods_of(args: argparse.Namespace) -> list[Method]:
     methods = [_method_of(path) for path in args.distopt_config]
     for name, keys in known.items():
         chosen = {key: value for key, value in options.items() if key in keys}
-        methods.append(Method(name=name, algorithm=name, options=chosen))
+        methods.append(SimulatedMethod(name=name, algorithm=name, options=chosen))
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
@@ -63,7 +63,7 @@ def _known_options(name: str) -> list[str]:
     return [option.name for option in dataclasses.fields(lookup(name)[1])]
 
 
-def _method_of(path: Path) -> Method:
+def _method_of(path: Path) -> SimulatedMethod:
     config = read_yaml(path)
     if "distopt" not in config:
         raise InputError(f"{path}: has no `distopt: ALGORITHM`")
@@ -72,7 +72,7 @@ def _method_of(path: Path) -> Method:
         raise InputError(f"{path}: distopt_conf must be `option: value` lines")
     algorithm = str(config["distopt"])
     lookup(algorithm)
-    return Method(name=path.stem, algorithm=algorithm, options=options)
+    return SimulatedMethod(name=path.stem, algorithm=algorithm, options=options)
 
 
 def trial_of(args: argparse.Namespace) -> Trial:

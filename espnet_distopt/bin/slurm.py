@@ -18,7 +18,7 @@ from types import FrameType
 from espnet_distopt.cluster.job import require_slurm, submit
 from espnet_distopt.cluster.script import Job, array_log, batch_script
 from espnet_distopt.cluster.settings import STAGES, Settings, read_settings
-from espnet_distopt.cluster.watch import Watch
+from espnet_distopt.cluster.watch import JobWatch
 from espnet_distopt.errors import InputError, one_line_errors
 
 
@@ -91,7 +91,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         print(number)
         return
     signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C, from a script that ends
-    status = Watch(number, job.name, job.log, job.array).until_end()
+    status = JobWatch(number, job.name, job.log, job.array).until_end()
     if status:
         raise SystemExit(status)
 

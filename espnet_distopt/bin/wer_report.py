@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.scoring.experiment import Experiment
+from espnet_distopt.scoring.experiment import DecodedExperiment
 from espnet_distopt.scoring.report import Environment, render
 
 
@@ -28,7 +28,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command."""
     args = get_parser().parse_args(cmd)
-    experiments = [Experiment.read(directory) for directory in args.experiments]
+    experiments = [DecodedExperiment.read(directory) for directory in args.experiments]
     scored = [experiment for experiment in experiments if experiment.results]
     for experiment in experiments:
         if not experiment.results:

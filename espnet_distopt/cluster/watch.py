@@ -19,7 +19,7 @@ CANCEL_SECONDS = 8.0
 
 
 @dataclass
-class Watch:
+class JobWatch:
     """One job, or one array, that is waited for.
 
     Attributes:

@@ -13,7 +13,7 @@ PIECE = 2**18
 """Elements: 1 MB of float32."""
 
 
-def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield views of the same places of all `tensors` (P,), which cover them.
 
     On another device than the CPU that is one piece: there launching costs more.

@@ -3,8 +3,8 @@
 An algorithm is a generator. It yields an effect, a driver carries the effect out,
 and the result comes back as the value of the `yield`. Between two yields a generator
 is atomic: a driver never runs the training side and the gossip side of one learner
-at the same time, but for the work of `Aside`. Costs are bytes sent by one learner, for
-a tensor of n bytes and N learners.
+at the same time, but for the work of `RunInBackground`. Costs are bytes sent by one
+learner, for a tensor of n bytes and N learners.
 """
 
 from collections.abc import Callable, Generator
@@ -177,7 +177,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, eq=False)
-class Aside:
+class RunInBackground:
     """Gossip side: run `work`, which is long, while the training side goes on.
 
     The training side leaves alone what `work` writes, and does not write what it reads,
@@ -208,7 +208,7 @@ Effect = (
     | Retire
     | AwaitInvitation
     | Exchange
-    | Aside
+    | RunInBackground
     | AwaitStep
     | AwaitGossip
 )

@@ -35,14 +35,14 @@ def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
     return named
 
 
-def not_trained(model: nn.Module, learner: Learner) -> list[Tensor]:
+def model_buffers(model: nn.Module, learner: Learner) -> list[Tensor]:
     """Return buffers and frozen parameters, which must begin equal everywhere, too."""
     return list(named_untrained(model, learner).values())
 
 
-def share_untrained(model: nn.Module, learner: Learner) -> Program:
+def share_model_buffers(model: nn.Module, learner: Learner) -> Program:
     """Overwrite what is not trained by learner 0's."""
-    for tensor in not_trained(model, learner):
+    for tensor in model_buffers(model, learner):
         yield Broadcast(tensor)
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.core.effects import (
-    Aside,
     AwaitInvitation,
     AwaitStep,
     Effect,
@@ -21,6 +20,7 @@ from espnet_distopt.core.effects import (
     Invite,
     Program,
     Retire,
+    RunInBackground,
 )
 from espnet_distopt.distributed.groups import Group
 from espnet_distopt.distributed.watch import Watch
@@ -112,7 +112,7 @@ class GossipThread(threading.Thread):
                 return self._await_invitation()
             case Exchange(peer, tensor, into):
                 return self._exchange(peer, tensor, into)
-            case Aside(work):
+            case RunInBackground(work):
                 work()
                 return None
             case _:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.distributed.barrier import barrier
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.meeting import meet
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -76,7 +76,7 @@ class Groups:
             name = "-".join(map(str, ranks))
             others = [rank for rank in ranks if rank != self._rank]
             what = f"meeting learners {', '.join(map(str, others))}"
-            meet(self.watch, f"group/{key[0]}/{name}", others, what)
+            barrier(self.watch, f"group/{key[0]}/{name}", others, what)
             self._groups[key] = self._make(key[0], name, ranks)
         return self._groups[key]
 

@@ -4,7 +4,8 @@ Collectives run on the training thread. Gossip runs on one thread of its own, ov
 gloo group of its own, from CPU memory (pinned for a GPU): NCCL supports neither several
 threads nor waiting for whichever peer comes. Algorithms run under one lock, which is
 released while an effect is carried out; so the code between two yields is atomic, and
-what takes the gossip side long (`Aside`) does not hold up the training thread.
+what takes the gossip side long (`RunInBackground`) does not hold up the training
+thread.
 """
 
 import itertools
@@ -26,12 +27,12 @@ from espnet_distopt.core.effects import (
     Program,
     Wait,
 )
+from espnet_distopt.distributed.barrier import barrier
 from espnet_distopt.distributed.collectives import Collectives
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.launcher import learners_per_node
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.meeting import meet
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
@@ -191,7 +192,7 @@ class ProcessGroupDriver:
 
     # Meeting and leaving
 
-    def meet(self, pausing: bool = False) -> bool:
+    def barrier(self, pausing: bool = False) -> bool:
         """Wait for all learners, however long they take, as long as they live.
 
         Comes before the collectives at the end of an epoch, which a learner may reach
@@ -206,7 +207,7 @@ class ProcessGroupDriver:
         with self._watch.asking(what):
             if pausing:
                 self._watch.store.set(f"pause/{self._meetings}", b"1")
-        meet(self._watch, f"epoch/{self._meetings}", others, what)
+        barrier(self._watch, f"epoch/{self._meetings}", others, what)
         self.spent["wait_time"] += time.perf_counter() - start
         with self._watch.asking(what):
             return bool(self._watch.store.check([f"pause/{self._meetings}"]))
@@ -224,7 +225,7 @@ class ProcessGroupDriver:
         with self._watch.asking("a step"):
             return bool(self._watch.store.check(["stop"]))
 
-    def agree_to_stop(self, group: tuple[int, ...], step: int) -> int:
+    def propose_stop(self, group: tuple[int, ...], step: int) -> int:
         """Return the step at which the learners of `group` stop: the first proposal."""
         if self._liveness is None:
             return step

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.monitoring import lines
-from espnet_distopt.monitoring.learner import Learner, State
+from espnet_distopt.monitoring.learner import LearnerHistory, State
 from espnet_distopt.monitoring.lines import Line
 
 RECENT = 60
@@ -27,7 +27,7 @@ class Experiment:
     """
 
     directory: Path
-    learners: dict[int, Learner]
+    learners: dict[int, LearnerHistory]
 
     @classmethod
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
@@ -47,7 +47,7 @@ class Experiment:
             found = re.fullmatch(r"learner(\d+)\.jsonl", path.name)
             own = lines.read(path, None if whole else RECENT) if found else []
             if found and own:
-                learners[int(found[1])] = Learner(own)
+                learners[int(found[1])] = LearnerHistory(own)
         if not learners:
             return None
         size = max((each.last for each in learners.values()), key=_time).learners

@@ -19,7 +19,7 @@ OTHER_SILENCE = 1800.0
 
 
 @dataclass(frozen=True)
-class Learner:
+class LearnerHistory:
     """A learner, and its lines in their order, of which there is at least one."""
 
     lines: Sequence[Line]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from espnet_distopt.monitoring.experiment import Experiment
-from espnet_distopt.monitoring.learner import STARTS, Learner
+from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
 from espnet_distopt.monitoring.lines import Line
 
 NAMED = 8
@@ -65,7 +65,7 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
 
 
 def _curve(
-    learner: Learner, of: Callable[[Line], float | None], first: float
+    learner: LearnerHistory, of: Callable[[Line], float | None], first: float
 ) -> tuple[list[float], list[float]]:
     """Return hours since `first`, and the figure, with a gap before each start."""
     hours, values = [], []

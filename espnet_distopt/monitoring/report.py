@@ -3,7 +3,7 @@
 from typing import Any
 
 from espnet_distopt.monitoring.experiment import Experiment
-from espnet_distopt.monitoring.learner import Learner
+from espnet_distopt.monitoring.learner import LearnerHistory
 from espnet_distopt.monitoring.lines import plain
 
 
@@ -39,7 +39,7 @@ def report(experiment: Experiment, now: float) -> dict[str, Any]:
     return {**_plain(content), "per_learner": learners}
 
 
-def _learner(learner: Learner, now: float) -> dict[str, Any]:
+def _learner(learner: LearnerHistory, now: float) -> dict[str, Any]:
     last = learner.last
     content = {
         "host": last.host,

@@ -2,7 +2,7 @@
 
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.experiment import Experiment, log_end
-from espnet_distopt.monitoring.learner import Learner
+from espnet_distopt.monitoring.learner import LearnerHistory
 
 HEAD = (
     *("learner", "host", "step", "samples/s", "comm", "wait"),
@@ -75,7 +75,9 @@ def _position(experiment: Experiment, now: float) -> str:
     return "  ".join(parts)
 
 
-def _row(rank: int, learner: Learner, now: float, slowest: bool) -> tuple[str, ...]:
+def _row(
+    rank: int, learner: LearnerHistory, now: float, slowest: bool
+) -> tuple[str, ...]:
     last, state = learner.last, learner.state(now)
     notes = [state, "slowest"] if slowest else [state]
     return (
@@ -101,7 +103,7 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
-def _staleness(learner: Learner) -> str:
+def _staleness(learner: LearnerHistory) -> str:
     """Return the mean, and the largest in parentheses."""
     mean, largest = learner.mean("staleness"), learner.staleness_max
     if mean is None:
@@ -109,7 +111,7 @@ def _staleness(learner: Learner) -> str:
     return f"{mean:.1f}" + ("" if largest is None else f" ({largest:.0f})")
 
 
-def _gpu(learner: Learner) -> str:
+def _gpu(learner: LearnerHistory) -> str:
     """Return how busy it is, and the GiB of memory that the learner holds."""
     memory = learner.last.gpu_memory
     if memory is None:

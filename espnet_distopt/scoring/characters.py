@@ -13,9 +13,9 @@ from pathlib import Path
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.halves import ALL, members
 from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import CER, WER, Result, Scorer
+from espnet_distopt.scoring.subsets import ALL, members
 from espnet_distopt.scoring.trn import Transcripts, check_same_utterances, read_text
 
 

@@ -9,7 +9,7 @@ from espnet_distopt.scoring.result import Result
 
 
 @dataclass(frozen=True)
-class Summary:
+class TrainingSummary:
     """How an experiment was trained; None where the trainer did not say.
 
     Attributes:
@@ -29,7 +29,7 @@ class Summary:
     torch: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> "Summary":
+    def read(cls, path: Path) -> "TrainingSummary":
         """Read the trainer's `distopt/summary.json`; without the file all is None.
 
         Raises:
@@ -46,18 +46,18 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class DecodedExperiment:
     """An experiment: its name, its training, and its results by test set.
 
     A set has one result, or one for characters and one for words.
     """
 
     name: str
-    summary: Summary
+    summary: TrainingSummary
     results: dict[str, list[Result]]
 
     @classmethod
-    def read(cls, directory: Path) -> "Experiment":
+    def read(cls, directory: Path) -> "DecodedExperiment":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
         A set decoded in more than one way is named `DECODE/SET`, else `SET`. A file, or
@@ -75,5 +75,5 @@ class Experiment:
             decoding, test_set = path.parts[-4:-2]
             name = test_set if len(decodings) == 1 else f"{decoding}/{test_set}"
             results.setdefault(name, []).append(Result.read(path))
-        summary = Summary.read(directory / "distopt" / "summary.json")
+        summary = TrainingSummary.read(directory / "distopt" / "summary.json")
         return cls(directory.resolve().name, summary, results)

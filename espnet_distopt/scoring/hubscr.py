@@ -17,7 +17,7 @@ from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.programs import complaint, run
 from espnet_distopt.scoring.sclite import parse_raw_summary
-from espnet_distopt.scoring.sides import Side, all_words, is_judged
+from espnet_distopt.scoring.sides import ConversationSide, all_words, is_judged
 
 CTM = "hyp.ctm"
 _REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
@@ -39,7 +39,7 @@ class Hubscr:
         return f"hubscr (sclite {self.version})"
 
     def count(
-        self, sides: Mapping[str, Side], stm: Path, glm: Path, keep: Path
+        self, sides: Mapping[str, ConversationSide], stm: Path, glm: Path, keep: Path
     ) -> dict[str, Counts]:
         """Score the words of conversation sides.
 
@@ -81,7 +81,11 @@ class Hubscr:
             )
 
     def _check(
-        self, counts: dict[str, Counts], sides: Mapping[str, Side], raw: str, stm: Path
+        self,
+        counts: dict[str, Counts],
+        sides: Mapping[str, ConversationSide],
+        raw: str,
+        stm: Path,
     ) -> None:
         """Check that nothing was passed over: all segments, and hubscr's own sum."""
         for name, side in sides.items():

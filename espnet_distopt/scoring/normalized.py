@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.sides import Side
+from espnet_distopt.scoring.sides import ConversationSide
 from espnet_distopt.scoring.spoken_words import plain_hypothesis, plain_reference
 
 
@@ -17,7 +17,7 @@ def label() -> str:
     return f"{Jiwer().label}, normalised text"
 
 
-def count_normalized(sides: Mapping[str, Side]) -> dict[str, Counts]:
+def count_normalized(sides: Mapping[str, ConversationSide]) -> dict[str, Counts]:
     """Score the words of conversation sides without SCTK.
 
     Returns:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 
-from espnet_distopt.scoring.experiment import Experiment
+from espnet_distopt.scoring.experiment import DecodedExperiment
 from espnet_distopt.scoring.result import CER, Result
 from espnet_distopt.scoring.table import columns, format_interval
 
@@ -41,7 +41,7 @@ class Environment:
 
 
 def render(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[DecodedExperiment],
     environment: Environment,
     *,
     title: str,
@@ -78,7 +78,7 @@ def render(
     return "\n\n".join(parts) + "\n"
 
 
-def _overview(experiments: Sequence[Experiment]) -> str:
+def _overview(experiments: Sequence[DecodedExperiment]) -> str:
     """Return the main table: how each was trained, and its error rates."""
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
@@ -121,7 +121,7 @@ def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterat
 
     Args:
         heading: What the tables are.
-        results: Experiment, test set and result.
+        results: DecodedExperiment, test set and result.
     """
     tables: dict[tuple[str, str], list[list[str]]] = {}
     for experiment, name, result in results:
@@ -136,7 +136,9 @@ def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterat
 
 
 def _environment(
-    experiments: Iterable[Experiment], environment: Environment, command: str | None
+    experiments: Iterable[DecodedExperiment],
+    environment: Environment,
+    command: str | None,
 ) -> str:
     """Return the list of what a reader needs to make the figures again."""
     trained = {

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.halves import ALL, members
+from espnet_distopt.scoring.subsets import ALL, members
 from espnet_distopt.scoring.table import counts_table
 from espnet_distopt.scoring.trn import Transcripts
 

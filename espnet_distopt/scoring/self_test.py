@@ -17,7 +17,7 @@ Texts = tuple[tuple[float, float, str], ...]
 
 
 @dataclass(frozen=True)
-class Case:
+class SelfTestCase:
     """A conversation side and its counts.
 
     Attributes:
@@ -37,8 +37,8 @@ class Case:
 
 def _case(
     name: str, ref: str, hyp: str, hubscr: Known, jiwer: Known | None = None
-) -> Case:
-    return Case(name, ((0, 9, ref),), ((0, 9, hyp),), hubscr, jiwer)
+) -> SelfTestCase:
+    return SelfTestCase(name, ((0, 9, ref),), ((0, 9, hyp),), hubscr, jiwer)
 
 
 # An optional word that was left out is correct to sclite; normalised text lacks it.
@@ -65,37 +65,37 @@ CASES = (
     _case("alternative: first", "{ a / the / @ } cat", "a cat", "2000"),
     _case("alternative: second", "{ a / the / @ } cat", "the cat", "2000", "1100"),
     _case("alternative: nothing", "{ a / the / @ } cat", "cat", "1000", "1010"),
-    Case(
+    SelfTestCase(
         "ignored segment",
         ((0, 4, "one"), (4, 6, "IGNORE_TIME_SEGMENT_IN_SCORING"), (6, 9, "two")),
         ((0, 4, "one"), (4, 6, "oh what oh"), (6, 9, "two")),
         "2000",
     ),
-    Case(
+    SelfTestCase(
         "words between segments go to the later",
         ((0, 2, "one two"), (6, 9, "three")),
         ((0, 2, "one two"), (3, 4, "oh"), (6, 9, "three")),
         "3001",
     ),
-    Case(
+    SelfTestCase(
         "words after the last segment",
         ((0, 2, "one two"), (3, 4, "three")),
         ((0, 2, "one two"), (8, 9, "three")),
         "3000",
     ),
-    Case(
+    SelfTestCase(
         "a word over a boundary belongs where its middle is",
         ((0, 4, "one"), (4, 9, "two three")),
         ((0, 3, "one"), (3.5, 5, "two"), (5, 9, "three")),
         "3000",
     ),
-    Case(
+    SelfTestCase(
         "words of a segment do not serve its neighbour",
         ((0, 4, "one two"), (4, 9, "three")),
         ((0, 2, "one"), (5, 9, "two three")),
         "2011",
     ),
-    Case(
+    SelfTestCase(
         "segment without words",
         ((0, 4, ""), (4, 9, "one")),
         ((0, 4, "oh"), (4, 9, "one")),

@@ -16,7 +16,7 @@ _MARKUP = frozenset("(){}<>/;@*\\")
 
 
 @dataclass
-class Side:
+class ConversationSide:
     """A side: its segments in order of time, and the words recognized in it."""
 
     references: list[Reference] = field(default_factory=list)
@@ -47,7 +47,7 @@ def is_judged(reference: Reference) -> bool:
     return IGNORED not in reference.text.lower().split()
 
 
-def read_sides(stm: Path) -> dict[str, Side]:
+def read_sides(stm: Path) -> dict[str, ConversationSide]:
     """Read an STM; the sides, such as `en_4156-A`, in order of their names.
 
     Raises:
@@ -56,14 +56,16 @@ def read_sides(stm: Path) -> dict[str, Side]:
     references = read_stm(stm)
     if not any(map(is_judged, references)):
         raise InputError(f"{stm}: no segment to score")
-    sides: dict[str, Side] = {each.span.side: Side() for each in references}
+    sides: dict[str, ConversationSide] = {
+        each.span.side: ConversationSide() for each in references
+    }
     for reference in sorted(references, key=lambda each: each.span.start):
         sides[reference.span.side].references.append(reference)
     return dict(sorted(sides.items()))
 
 
 def add_words(
-    sides: dict[str, Side], words: Sequence[Word], stm: Path, ctm: Path
+    sides: dict[str, ConversationSide], words: Sequence[Word], stm: Path, ctm: Path
 ) -> None:
     """Put recognized words where they were said, those that are to be scored.
 
@@ -94,7 +96,7 @@ def add_words(
             place.words = _spelled(place.words)
 
 
-def all_words(sides: Iterable[Side]) -> list[Word]:
+def all_words(sides: Iterable[ConversationSide]) -> list[Word]:
     """The words of all sides."""
     return [word for side in sides for word in side.words]
 

@@ -17,10 +17,10 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.virtual_learner import Meet
+from espnet_distopt.simulation.virtual_learner import Barrier
 from espnet_distopt.simulation.wire import Wire
 
-Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Meet
+Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
 Done = Callable[[Any], None]
 
 
@@ -47,7 +47,7 @@ class Handle:
             self._waiting = resume
 
 
-class Collectives:
+class SimulatedCollectives:
     """Brings the results of collectives, in their time.
 
     A collective begins when the last of its learners joins. Those of one set of ranks
@@ -101,14 +101,14 @@ class Collectives:
         _check_equal(ranks, effects)
         when = self._clock.later(self._seconds(ranks, effects[0]))
         for end, finish, result in zip(ranks, dones, _results(effects), strict=True):
-            if not isinstance(effects[0], Meet):
+            if not isinstance(effects[0], Barrier):
                 self._sent(end, effects[0].bytes_sent(len(ranks)))
             self._clock.at(when, partial(finish, result))
 
     def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
         """Return virtual seconds: of a ring, or of messages between all pairs."""
         size = len(ranks)
-        if size == 1 or isinstance(effect, Meet):
+        if size == 1 or isinstance(effect, Barrier):
             return 0.0
         nbytes, network = effect.tensor.nbytes, self._network
         match effect:
@@ -149,7 +149,7 @@ class Collectives:
 def _results(effects: Sequence[Gathering]) -> list[Any]:
     """Return each learner's result."""
     match effects[0]:
-        case Meet():
+        case Barrier():
             return [None] * len(effects)
         case AllToAll():
             tensors = _tensors(effects)
@@ -201,6 +201,6 @@ def _check_equal(ranks: Sequence[int], effects: Sequence[Gathering]) -> None:
 
 def _kind(effect: Gathering) -> str:
     name = type(effect).__name__
-    if isinstance(effect, Meet):
+    if isinstance(effect, Barrier):
         return name
     return f"{name} of {effect.tensor.dtype} {tuple(effect.tensor.shape)}"

@@ -14,7 +14,7 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.sides import Side
-from espnet_distopt.simulation.virtual_learner import Meet
+from espnet_distopt.simulation.virtual_learner import Barrier
 
 
 class Crashes:
@@ -62,7 +62,7 @@ class Crashes:
                 return self._needs(collective)
             case Wait(handle):
                 return self._needs(handle.collective)
-            case Meet():
+            case Barrier():
                 return self._everybody
         return ()
 

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.core.effects import (
-    Aside,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
@@ -19,17 +18,18 @@ from espnet_distopt.core.effects import (
     Exchange,
     Invite,
     Retire,
+    RunInBackground,
     Wait,
 )
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.collective import Collectives, Handle
+from espnet_distopt.simulation.collective import Handle, SimulatedCollectives
 from espnet_distopt.simulation.crashes import Crashes
 from espnet_distopt.simulation.gossip import VirtualGossip
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import (
+    Barrier,
     EndGossip,
-    Meet,
     StartGossip,
     Step,
     Stepped,
@@ -82,7 +82,7 @@ class Engine:
         self.last: Side | None = None
         self._retired = 0
         self._learners = learners
-        self._collectives = Collectives(
+        self._collectives = SimulatedCollectives(
             self.clock, network, self.wire, len(learners), self._count_bytes
         )
         self._crashes = crashes(self.clock)
@@ -203,7 +203,7 @@ class Engine:
                 self._resume(side, handle)
             case Wait(handle):
                 handle.wait(partial(self._resume, side))
-            case Collective() | Meet():
+            case Collective() | Barrier():
                 self._join(side, effect, partial(self._advance, side))
             case AwaitGossip():
                 pass  # until the gossip side advances
@@ -223,7 +223,7 @@ class Engine:
                     for peer in passives:
                         self._mail(side.rank, peer, None)
                 self._resume(side)
-            case Aside(work):
+            case RunInBackground(work):
                 work()
                 self._resume(side)
             case Exchange():

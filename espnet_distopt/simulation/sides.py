@@ -7,8 +7,8 @@ from typing import Any
 
 from espnet_distopt.core.effects import AwaitInvitation, AwaitStep, Exchange
 from espnet_distopt.simulation.virtual_learner import (
+    Barrier,
     EndGossip,
-    Meet,
     StartGossip,
     Stepped,
 )
@@ -42,7 +42,7 @@ class Side:
         """
         if self.name == "gossip":
             return True
-        own = (StartGossip, Stepped, EndGossip, Meet, type(None))
+        own = (StartGossip, Stepped, EndGossip, Barrier, type(None))
         return not isinstance(self.effect, own)
 
     def story(self) -> str:

@@ -19,8 +19,8 @@ from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.model_buffers import (
     average_statistics,
-    not_trained,
-    share_untrained,
+    model_buffers,
+    share_model_buffers,
 )
 from espnet_distopt.simulation.cluster import Compute
 
@@ -53,7 +53,7 @@ class EndGossip:
 
 
 @dataclass(frozen=True)
-class Meet:
+class Barrier:
     """Wait for all learners."""
 
 
@@ -109,7 +109,7 @@ class VirtualLearner:
 
     def start(self) -> Program:
         """Begin at learner 0's model, with what is not trained, too."""
-        yield from share_untrained(self.model, self.learner)
+        yield from share_model_buffers(self.model, self.learner)
         yield from self.algorithm.start(self.learner)
 
     def epoch(
@@ -126,7 +126,7 @@ class VirtualLearner:
             yield Work(0)
             yield from algorithm.end_steps(learner)
             yield EndGossip()
-            yield Meet()
+            yield Barrier()
         yield Work(0)
         yield from algorithm.pause(learner) if pausing else algorithm.finish(learner)
         learner.check_storage()
@@ -174,7 +174,7 @@ class VirtualLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between epochs: tensors, numbers, strings, lists, dicts."""
-        untrained = not_trained(self.model, self.learner)
+        untrained = model_buffers(self.model, self.learner)
         return {
             "learner": self.learner.state_dict(),
             "optimizer": copy.deepcopy(self.optimizer.state_dict()),
@@ -187,6 +187,6 @@ class VirtualLearner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.learner.load_state_dict(state["learner"])
         self.algorithm.load_state_dict(state["algorithm"])
-        untrained = not_trained(self.model, self.learner)
+        untrained = model_buffers(self.model, self.learner)
         for tensor, saved in zip(untrained, state["untrained"], strict=True):
             tensor.copy_(saved)

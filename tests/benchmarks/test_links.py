@@ -2,9 +2,9 @@
 
 import links
 import pytest
-from emulated.learners import Place, launch
+from emulated.learners import Namespace, launch
 from emulated.link_cases import FULL, LEARNERS, Case, Size
-from emulated.methods import PEERS, Method
+from emulated.methods import PEERS, MeasuredMethod
 
 from espnet_distopt.algorithms import check
 
@@ -36,15 +36,15 @@ def test_a_link_takes_its_time() -> None:
 
 
 def test_the_table_compares_with_the_same_optimizer() -> None:
-    def row(method: Method, seconds: float, **case: float) -> links.Row:
+    def row(method: MeasuredMethod, seconds: float, **case: float) -> links.Row:
         found = [links.Figures(seconds=seconds, cpu=0.0, exchanges=0.0)]
         return links.Row(case=Case(method=method, **case), found=found)
 
     rows = [
-        row(Method(name="none"), 0.01),
-        row(Method(name="none", adam=True), 0.02),
-        row(Method(name="bmuf_adam", adam=True), 0.03, period=2, models=1e3),
-        links.Row(case=Case(method=Method(name="DDP")), failure="E: it failed"),
+        row(MeasuredMethod(name="none"), 0.01),
+        row(MeasuredMethod(name="none", adam=True), 0.02),
+        row(MeasuredMethod(name="bmuf_adam", adam=True), 0.03, period=2, models=1e3),
+        links.Row(case=Case(method=MeasuredMethod(name="DDP")), failure="E: it failed"),
     ]
     lines = links.table(rows, SMALL, rate=100)
     # 1000 models of 4 kB at 100 Mbit/s, every other step: 0.16 s
@@ -54,7 +54,7 @@ def test_the_table_compares_with_the_same_optimizer() -> None:
 
 @pytest.mark.parametrize("name", ["DDP", "PostLocalSGD"])
 def test_peers_run(name: str) -> None:
-    method = Method(name=name, options={"period": 2} if name != "DDP" else {})
+    method = MeasuredMethod(name=name, options={"period": 2} if name != "DDP" else {})
     what = links.Measurement(method=method, size=SMALL, warm_up=1, steps=3)
-    for figures in launch([Place()] * 2, links.measure, what, timeout=60):
+    for figures in launch([Namespace()] * 2, links.measure, what, timeout=60):
         assert figures.seconds > 0.01

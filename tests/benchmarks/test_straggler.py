@@ -2,14 +2,16 @@
 
 import pytest
 import straggler
-from emulated.learners import LearnersFailedError, Place, launch
-from emulated.methods import Method
+from emulated.learners import LearnersFailedError, Namespace, launch
+from emulated.methods import MeasuredMethod
 from emulated.straggler_runs import LEARNERS, Run, runs
 
 
 def test_a_queue_deals_out_every_step_once() -> None:
-    run = Run(method=Method(name="adpsgd"), slowdown=4.0, steps=24, queue=True, slow=1)
-    epochs = launch([Place()] * LEARNERS, straggler.train, run, timeout=60)
+    run = Run(
+        method=MeasuredMethod(name="adpsgd"), slowdown=4.0, steps=24, queue=True, slow=1
+    )
+    epochs = launch([Namespace()] * LEARNERS, straggler.train, run, timeout=60)
     made = [len(epoch.steps) for epoch in epochs]
     assert sum(made) == run.steps
     assert made[-1] < min(made[:-1])  # the slow one's
@@ -17,7 +19,7 @@ def test_a_queue_deals_out_every_step_once() -> None:
 
 
 def test_a_failure_is_one_line() -> None:
-    run = Run(method=Method(name="nonsense"), slowdown=1.0, steps=4)
+    run = Run(method=MeasuredMethod(name="nonsense"), slowdown=1.0, steps=4)
     with pytest.raises(LearnersFailedError, match=r"InputError: unknown algorithm.*"):
         straggler.figures(run)
 

@@ -11,7 +11,7 @@ from espnet_distopt.corpora.hub5.stm import Reference, write_stm
 from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
-    Segment,
+    Ms98Segment,
     write_dictionary,
     write_transcript,
 )
@@ -46,8 +46,10 @@ def audio(path: Path, channels: int = 2, rate: int = 8000) -> None:
     write_sphere(path, np.zeros((SECONDS * rate, channels), np.int16), rate)
 
 
-def segments(texts: Sequence[str]) -> list[Segment]:
-    return [Segment(2.0 * n + 0.5, 2.0 * n + 2.0, text) for n, text in enumerate(texts)]
+def segments(texts: Sequence[str]) -> list[Ms98Segment]:
+    return [
+        Ms98Segment(2.0 * n + 0.5, 2.0 * n + 2.0, text) for n, text in enumerate(texts)
+    ]
 
 
 def write_hub5(root: Path) -> None:

@@ -1,12 +1,12 @@
-"""Progress of a command: a line of every so many units."""
+"""ProgressLine of a command: a line of every so many units."""
 
 import pytest
 
-from espnet_distopt.bin.progress import Progress
+from espnet_distopt.bin.progress import ProgressLine
 
 
 def test_a_line_of_every_so_many(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("lines", every=10)
+    progress = ProgressLine("lines", every=10)
     for done in (4, 9, 10, 11, 34, 39, 40, 41):  # also past two tens at once
         progress(done, 41)
     assert capsys.readouterr().out.splitlines() == [

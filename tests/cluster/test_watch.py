@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.cluster.job import Record, parse
-from espnet_distopt.cluster.watch import Watch
+from espnet_distopt.cluster.watch import JobWatch
 
 LINE = (
     "JobId=12 JobName=train UserId=me(1) JobState={state} Reason={reason} "
@@ -43,7 +43,9 @@ def told(
 ) -> tuple[int, str, str]:
     """Return status, stdout and stderr of a wait."""
     story = Story(answers)
-    watch = Watch("12", "train", log, array, story.ask, story.sleep, lambda: story.now)
+    watch = JobWatch(
+        "12", "train", log, array, story.ask, story.sleep, lambda: story.now
+    )
     out, errors = io.StringIO(), io.StringIO()
     out.isatty = lambda: terminal  # type: ignore[method-assign]
     return watch.until_end(out, errors), out.getvalue(), errors.getvalue()

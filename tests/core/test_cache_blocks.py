@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from espnet_distopt.core.cache_blocks import PIECE, pieces
+from espnet_distopt.core.cache_blocks import PIECE, cache_blocks
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7])
 def test_every_element_is_touched_once(size: int) -> None:
     counts, ones = torch.zeros(size), torch.ones(size)
-    for count, one in pieces(counts, ones):
+    for count, one in cache_blocks(counts, ones):
         assert len(count) <= PIECE
         count.add_(one)
     assert torch.equal(counts, ones)
@@ -17,5 +17,5 @@ def test_every_element_is_touched_once(size: int) -> None:
 
 def test_tensors_of_unequal_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="zip"):
-        for _ in pieces(torch.zeros(PIECE + 1), torch.zeros(3)):
+        for _ in cache_blocks(torch.zeros(PIECE + 1), torch.zeros(3)):
             pass

@@ -130,7 +130,7 @@ def load_around(model: Net) -> None:
 @pytest.mark.parametrize(
     "go_on",
     [
-        lambda session: session.weigh(1),
+        lambda session: session.begin_batch(1),
         lambda session: session.step(),
         lambda session: session.finish(),
         lambda session: session.consensus().__enter__(),

@@ -200,9 +200,13 @@ def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> N
 def test_a_wait_of_the_main_thread_can_be_interrupted(
     store: Any, pair: list[Liveness]
 ) -> None:
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    # not SIGINT: a shell that starts a command in the background has it ignore this
+    # signal
+    before = signal.signal(signal.SIGUSR2, signal.default_int_handler)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR2)).start()
     with pytest.raises(KeyboardInterrupt):
         Watch(pair[0], store).wait_for("never", WHAT)
+    signal.signal(signal.SIGUSR2, before)
 
 
 def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) -> None:

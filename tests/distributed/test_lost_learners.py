@@ -132,7 +132,7 @@ def test_the_learner_that_keeps_the_store_is_named() -> None:
 
 
 def wait_by_itself(number: int) -> str:
-    """Meet in a collective of the user's own, in which a learner is lost."""
+    """Barrier in a collective of the user's own, in which a learner is lost."""
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:

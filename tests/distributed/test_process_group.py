@@ -34,7 +34,7 @@ def session(algorithm: str, lr: float = 0.0, size: int = 1, **options: Any) -> S
 def place(run: Session, value: float) -> None:
     run.learner.params.fill_(value)
     algorithm: Any = run.algorithm
-    algorithm.published.publish()
+    algorithm.snapshot.publish()
 
 
 def step(run: Session, target: float = 1.0) -> None:
@@ -131,7 +131,7 @@ def before_its_first_step() -> int:
         if run.learner.rank == 0:
             for _ in range(30):
                 step(run)
-        run.weigh(1)
+        run.begin_batch(1)
         dist.barrier()
         return run.learner.steps
 

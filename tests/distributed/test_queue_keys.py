@@ -24,7 +24,7 @@ def opened(keys: QueueKeys, queue: Queue, items: int = 0) -> str:
     return prefix
 
 
-def meet(*everybody: QueueKeys) -> None:
+def barrier(*everybody: QueueKeys) -> None:
     for keys in everybody:
         keys.leave()
     for keys in everybody:
@@ -47,11 +47,11 @@ def test_keys_are_deleted_when_the_last_learner_has_dropped_the_queue() -> None:
     store.set(f"{prefix}own", "1")
     del keys, queue
     for _ in range(3):
-        meet(*learners)
+        barrier(*learners)
         assert store.check([f"{prefix}own"])
         queues.pop()
     before = store.num_keys()
-    meet(*learners)
+    barrier(*learners)
     assert not store.check([f"{prefix}own"])
     assert not store.check([f"{prefix}left"])
     assert store.num_keys() < before
@@ -64,7 +64,7 @@ def test_items_that_nobody_has_begun_are_told_of(
 ) -> None:
     store, [keys] = team(1)
     store.set(f"{opened(keys, Queue(), 10)}started", str(started))
-    meet(keys)
+    barrier(keys)
     assert ("a work queue of 10 items was left after 7" in caplog.text) == warned
 
 
@@ -73,5 +73,5 @@ def test_a_queue_that_is_saved_may_be_left(caplog: pytest.LogCaptureFixture) -> 
     queue = Queue()
     keys.stop(opened(keys, queue, 10))
     del queue
-    meet(keys)
+    barrier(keys)
     assert not caplog.text

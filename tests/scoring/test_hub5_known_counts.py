@@ -10,7 +10,13 @@ from espnet_distopt.bin import score, score_hub5
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.hubscr import find_hubscr
 from espnet_distopt.scoring.result import Result
-from espnet_distopt.scoring.self_test import CASES, Case, check_counts, side, write_task
+from espnet_distopt.scoring.self_test import (
+    CASES,
+    SelfTestCase,
+    check_counts,
+    side,
+    write_task,
+)
 
 needs_sctk = pytest.mark.skipif(
     find_hubscr() is None and "CI" not in os.environ, reason="sctk is not installed"
@@ -42,7 +48,7 @@ def test_enough_cases() -> None:
     ("number", "case"), enumerate(CASES), ids=lambda x: str(x)[:40]
 )
 def test_known_case(
-    results: dict[str, Result], scorer: str, number: int, case: Case
+    results: dict[str, Result], scorer: str, number: int, case: SelfTestCase
 ) -> None:
     counts = results[scorer].speakers["-".join(side(number))]
     expected = (case.jiwer if scorer == "jiwer" else None) or case.hubscr

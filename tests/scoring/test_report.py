@@ -8,7 +8,7 @@ import pytest
 from espnet_distopt.bin.wer_report import main
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.experiment import Experiment
+from espnet_distopt.scoring.experiment import DecodedExperiment
 from espnet_distopt.scoring.report import Environment, format_time, render
 from espnet_distopt.scoring.result import Result
 
@@ -101,7 +101,7 @@ def experiments(tmp_path: Path) -> list[Path]:
 
 
 def test_golden(experiments: list[Path]) -> None:
-    read = [Experiment.read(path) for path in experiments]
+    read = [DecodedExperiment.read(path) for path in experiments]
     command = "./run.sh --ngpu 0"
     note = "Synthetic speech."
     report = render(read, ENVIRONMENT, title="toy", command=command, note=note)
@@ -130,7 +130,7 @@ def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
         add_result(tmp_path / "one", place, result)
     for place in ("decode/dev", "decode_lm/dev"):
         add_result(tmp_path / "two", place, result)
-    one, two = (Experiment.read(tmp_path / name) for name in ("one", "two"))
+    one, two = (DecodedExperiment.read(tmp_path / name) for name in ("one", "two"))
     assert list(one.results) == ["dev", "test"]
     assert list(two.results) == ["decode/dev", "decode_lm/dev"]
     report = render([one], ENVIRONMENT, title="x")
@@ -175,4 +175,4 @@ def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_damaged_summary(experiments: list[Path]) -> None:
     (experiments[0] / "distopt" / "summary.json").write_text("{")
     with pytest.raises(InputError, match=r"summary\.json: not a JSON object"):
-        Experiment.read(experiments[0])
+        DecodedExperiment.read(experiments[0])

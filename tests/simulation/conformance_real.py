@@ -116,7 +116,7 @@ class RealLoop:
         return False
 
     def _told_to_stop(self) -> bool:
-        return self._training.stops and self._run.stops_here()
+        return self._training.stops and self._run.agree_to_stop()
 
     def _see_to_the_stop(self, steps: int) -> None:
         """Ask for it, or do not end the epoch before it is asked for."""

@@ -146,7 +146,7 @@ class Run:
         seed = 1000 * self.rank + 10 * self.k + number
         generator = torch.Generator().manual_seed(seed)
         for session in self.sessions:
-            session.weigh(self._samples)
+            session.begin_batch(self._samples)
         x = torch.randn(self._samples, 3, generator=generator)
         return x, torch.randn(self._samples, 2, generator=generator)
 

@@ -3,10 +3,10 @@
 from torch.nn.parallel import DistributedDataParallel
 
 from emulated.emulated import Emulated
-from emulated.methods import Method, Training, plain
+from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """With its defaults."""
     parallel = DistributedDataParallel(model)
-    return Training(plain(parallel, method.optimizer(model.parameters())))
+    return MeasuredTraining(plain(parallel, method.optimizer(model.parameters())))

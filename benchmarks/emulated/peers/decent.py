@@ -4,10 +4,10 @@ from decent_dp.ddp import DecentralizedDataParallel
 from loguru import logger
 
 from emulated.emulated import Emulated, batch
-from emulated.methods import Method, Training
+from emulated.methods import MeasuredMethod, MeasuredTraining
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """One peer a step. It steps its optimizers itself, in the backward pass."""
     logger.remove()
     parallel = DecentralizedDataParallel(
@@ -17,4 +17,4 @@ def begin(method: Method, model: Emulated) -> Training:
     def step() -> None:
         parallel(batch()).backward()
 
-    return Training(step)
+    return MeasuredTraining(step)

@@ -13,10 +13,10 @@ import hivemind
 import torch.distributed as dist
 
 from emulated.emulated import Emulated
-from emulated.methods import Method, Training, plain
+from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """Learner 0 is whom the others meet first."""
     multiprocessing.set_start_method("fork", force=True)  # it can do no other
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -46,7 +46,7 @@ def begin(method: Method, model: Emulated) -> Training:
         table.shutdown()
 
     step = plain(model, optimizer)
-    return Training(step, finish, lambda: float(optimizer.local_epoch))
+    return MeasuredTraining(step, finish, lambda: float(optimizer.local_epoch))
 
 
 def _table(others: list[str]) -> Any:

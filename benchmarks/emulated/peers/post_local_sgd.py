@@ -6,11 +6,11 @@ from torch.distributed.algorithms.model_averaging.averagers import (
 from torch.distributed.optim import PostLocalSGDOptimizer
 
 from emulated.emulated import Emulated
-from emulated.methods import Method, Training, plain
+from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """From the first step on."""
     averager = PeriodicModelAverager(period=method.options["period"], warmup_steps=0)
     optimizer = PostLocalSGDOptimizer(method.optimizer(model.parameters()), averager)
-    return Training(plain(model, optimizer))
+    return MeasuredTraining(plain(model, optimizer))

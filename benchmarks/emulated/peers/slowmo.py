@@ -9,10 +9,10 @@ import torch.distributed as dist
 from fairscale.experimental.nn.data_parallel import SlowMoDistributedDataParallel
 
 from emulated.emulated import Emulated
-from emulated.methods import Method, Training, plain
+from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
-def begin(method: Method, model: Emulated) -> Training:
+def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
     """One process a node."""
     period = method.options["period"]
     parallel = SlowMoDistributedDataParallel(
@@ -29,4 +29,4 @@ def begin(method: Method, model: Emulated) -> Training:
         train()
         parallel.perform_slowmo(optimizer)
 
-    return Training(step)
+    return MeasuredTraining(step)

@@ -38,7 +38,7 @@ from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.moments import BlockMoments, Fate
 from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
-from espnet_distopt.core.cache_blocks import pieces
+from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -231,7 +231,7 @@ class Bmuf(Algorithm):
             return 0.0
         held = self._rates.follow(rates, self.delta) if self._rates else []
         before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
-        for m, theta, delta in pieces(mean, self.theta, self.delta):
+        for m, theta, delta in cache_blocks(mean, self.theta, self.delta):
             start = torch.add(theta, delta, alpha=before)
             delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
             theta.add_(delta)

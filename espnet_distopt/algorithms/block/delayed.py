@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import pieces
+from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 
 _PARAMS = "parameters"
@@ -80,7 +80,7 @@ class LateAverage:
         snapshot = self._snapshots[name]
         if name not in self._sent:
             return snapshot.copy_(tensor)
-        for own, sent, new in pieces(snapshot, self._sent[name], tensor):
+        for own, sent, new in cache_blocks(snapshot, self._sent[name], tensor):
             own.copy_(new)
             sent.copy_(own)
         return snapshot
@@ -107,7 +107,7 @@ class LateAverage:
 
         Where there have been no updates since, `params` become the bits of `start`.
         """
-        for x, s, snapshot in pieces(params, start, self.params):
+        for x, s, snapshot in cache_blocks(params, start, self.params):
             x.sub_(snapshot).add_(s)
 
     def state_dict(self) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.flat_moments import Moments
-from espnet_distopt.core.cache_blocks import pieces
+from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -228,7 +228,7 @@ def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -
     E[g*g] >= 0 bounds the second moment from below, by `floor` times the start; exact
     arithmetic respects the bound, rounding (and gradients that vanish) do not.
     """
-    for m, s in pieces(moment, start):
+    for m, s in cache_blocks(moment, start):
         if gain != 0:
             m.mul_(1 + gain).sub_(s, alpha=gain)
             if floor is not None:
@@ -240,7 +240,7 @@ def _replace(
     live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
 ) -> None:
     """Put `new` in place of what is left of `old`."""
-    for moment, n, o in pieces(live, new, old):
+    for moment, n, o in cache_blocks(live, new, old):
         moment.sub_(o, alpha=share).add_(n, alpha=share)
         if positive:
             moment.clamp_(min=0)  # against rounding

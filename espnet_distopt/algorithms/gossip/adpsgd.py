@@ -8,7 +8,7 @@ average their replicas, each pair on its own, with no barrier anywhere:
     paper                 here
     X (columns x^i)       `learner.params`, one a learner
     W_k (1/2, 1/2)        one `Exchange` between an active and a passive learner
-    tau_k                 staleness, `Published.staleness`
+    tau_k                 staleness, `Snapshot.staleness`
     active / passive      even / odd ranks: actives initiate, passives only answer, so
                           no cycle of waits can form
 
@@ -41,7 +41,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
-from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -100,7 +100,7 @@ class Adpsgd(Algorithm):
         self.config = config
         self.active, self.neighbours = self._place(learner)
         self._actives, self._passives = colours(self._gossipers(learner))
-        self.published = Published(learner, shared=bool(self.neighbours))
+        self.snapshot = Snapshot(learner, shared=bool(self.neighbours))
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
             shown = learner.params if self.neighbours else learner.params[:0]
@@ -120,20 +120,20 @@ class Adpsgd(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Begin at learner 0's parameters, and publish them."""
         yield from super().start(learner)
-        self.published.publish()
+        self.snapshot.publish()
         if self._rounded:
             self._rounded.refer_to(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
         """Apply what the gossip brought and publish; wait only beyond the bound."""
-        while self.published.age() >= self.config.max_staleness:
+        while self.snapshot.age() >= self.config.max_staleness:
             yield AwaitGossip()
         yield from self._correct(learner)
 
     def _correct(self, learner: Learner) -> Program:
         """Apply the pending corrections and publish."""
         yield from ()
-        self.published.publish()
+        self.snapshot.publish()
 
     def gossip(self, learner: Learner) -> Program:
         """Exchange with one neighbour after another."""
@@ -141,7 +141,7 @@ class Adpsgd(Algorithm):
             return
         if self.active:
             while (yield AwaitStep()):
-                if self.published.outdated:
+                if self.snapshot.outdated:
                     continue
                 peer = self._choice.choice(self.neighbours)
                 yield Invite(peer)
@@ -150,17 +150,17 @@ class Adpsgd(Algorithm):
         else:
             while (peer := (yield AwaitInvitation(self.neighbours))) is not None:
                 yield from self._average_with(peer)
-                while self.published.outdated and (yield AwaitStep()):
+                while self.snapshot.outdated and (yield AwaitStep()):
                     pass
 
     def _average_with(self, peer: int) -> Program:
-        copy = self.published.lend()
+        copy = self.snapshot.begin_exchange()
         if self._rounded:
             received, sent = yield from self._rounded.swap(peer, copy)
-            yield from self.published.correct(received, sent)
+            yield from self.snapshot.end_exchange(received, sent)
         else:
-            received = yield Exchange(peer, copy, self.published.spare())
-            yield from self.published.correct(received)
+            received = yield Exchange(peer, copy, self.snapshot.spare())
+            yield from self.snapshot.end_exchange(received)
         self._exchanges += 1
 
     def finish(self, learner: Learner) -> Program:
@@ -184,7 +184,7 @@ class Adpsgd(Algorithm):
         mean = yield from self._mean(learner.params.detach().clone())
         if self.config.from_consensus:
             learner.params.copy_(mean)
-            self.published.publish()
+            self.snapshot.publish()
         if self._rounded:
             self._rounded.refer_to(mean)
         return mean
@@ -202,8 +202,8 @@ class Adpsgd(Algorithm):
         the application of its correction. All of them since construction are counted
         in `published.staleness`, which this does not change.
         """
-        staleness = self.published.staleness - self._reported
-        self._reported = self.published.staleness.copy()
+        staleness = self.snapshot.staleness - self._reported
+        self._reported = self.snapshot.staleness.copy()
         figures = {"exchanges": float(self._exchanges)}
         self._exchanges = 0
         if staleness:
@@ -222,7 +222,7 @@ class Adpsgd(Algorithm):
         """Restore the sequence of neighbours, and publish the restored parameters."""
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
-        self.published.publish()
+        self.snapshot.publish()
         if self._rounded is None:
             return
         if state.get("reference") is None:

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import pieces
-from espnet_distopt.core.effects import Aside, Exchange
+from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.effects import Exchange, RunInBackground
 from espnet_distopt.errors import InputError
 
 CHECKED = 4
@@ -59,7 +59,7 @@ class Rounded:
 
     def swap(
         self, peer: int, copy: Tensor
-    ) -> Generator[Aside | Exchange, Any, tuple[Tensor, Tensor]]:
+    ) -> Generator[RunInBackground | Exchange, Any, tuple[Tensor, Tensor]]:
         """Exchange `copy` (P,) with `peer`; return what was received, and sent.
 
         Both lack the reference. They are valid until the next exchange.
@@ -68,7 +68,7 @@ class Rounded:
             InputError: the peer has another reference.
         """
         sent = self._sent[: self._size]
-        yield Aside(lambda: self._round(copy, sent))
+        yield RunInBackground(lambda: self._round(copy, sent))
         received = yield Exchange(peer, self._sent, self._received)
         if not torch.equal(received[self._size :], self._sent[self._size :]):
             raise InputError(
@@ -79,5 +79,5 @@ class Rounded:
         return received[: self._size], sent
 
     def _round(self, copy: Tensor, sent: Tensor) -> None:
-        for q, s, reference in pieces(sent, copy, self.reference):
+        for q, s, reference in cache_blocks(sent, copy, self.reference):
             q.copy_(s - reference)

@@ -126,7 +126,7 @@ class Hadpsgd(Adpsgd):
         """Publish; apply, in the whole node, what its leader's gossip has brought."""
         if len(self._leaders) == 1:
             return
-        difference = self.published.take() if self.leads else None
+        difference = self.snapshot.take() if self.leads else None
         # on the CPU: no step waits for a GPU to read it
         taken = torch.tensor([float(difference is not None)])
         if (yield from self._from_leader(taken)).item():
@@ -134,7 +134,7 @@ class Hadpsgd(Adpsgd):
             yield from self._from_leader(message)
             learner.params.add_(message, alpha=HALF)
         if difference is not None:
-            self.published.recycle(difference)
+            self.snapshot.recycle(difference)
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Overwrite `tensor` by the leader's; returns it."""

@@ -10,8 +10,8 @@ negatives of each other in IEEE arithmetic, so the sum over the learners is cons
 whatever the optimizer does in between.
 
 Drivers never run two of these methods at the same time, but for what the gossip side
-yields as `Aside`: whatever passes over P elements on its account. So the training side
-waits for pointers that change hands, and for nothing else.
+yields as `RunInBackground`: whatever passes over P elements on its account. So the
+training side waits for pointers that change hands, and for nothing else.
 """
 
 from collections import Counter
@@ -20,15 +20,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import pieces
-from espnet_distopt.core.effects import Aside, Program
+from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.learner import Learner
 
 HALF = 0.5
 """The share of a difference by which both ends of an exchange move."""
 
 
-class Published:
+class Snapshot:
     """Copy of `learner.params`, and the corrections not yet applied to them.
 
     Invariant: the copy is the live parameters as of the last `publish` or `take` that
@@ -78,7 +78,7 @@ class Published:
         if copy is None:
             self._live.add_(self._pending, alpha=HALF)
         else:
-            for live, pending, new in pieces(self._live, self._pending, copy):
+            for live, pending, new in cache_blocks(self._live, self._pending, copy):
                 new.copy_(live.add_(pending, alpha=HALF))
         self.recycle(self._applied())
 
@@ -143,7 +143,7 @@ class Published:
         """Whether the training side has ended a step while the copy was lent."""
         return self._step < self._learner.steps
 
-    def lend(self) -> Tensor:
+    def begin_exchange(self) -> Tensor:
         """Return the copy (P,); it stays unchanged until `correct`."""
         assert not self._lent, "one exchange in flight per learner"
         self._lent = True
@@ -153,7 +153,7 @@ class Published:
         """Return (P,) of anything, for the difference that `correct` will be given."""
         return self._free.pop() if self._free else torch.empty_like(self._copy)
 
-    def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
+    def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
         """Hand over the correction (received - sent) / 2; ends the loan.
 
         The copy is corrected too, so that a learner that is asked twice before its
@@ -168,11 +168,11 @@ class Published:
         difference = received if sent is None else self.spare()
         self._held = difference
         operands = received, self._copy if sent is None else sent
-        yield Aside(partial(_subtract, *operands, difference, self._copy))
+        yield RunInBackground(partial(_subtract, *operands, difference, self._copy))
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
-            yield Aside(partial(difference.add_, earlier))
+            yield RunInBackground(partial(difference.add_, earlier))
             self._free.append(earlier)
         self._pending, self._held = difference, None
         self._pending_steps = [*self._merging_steps, self._step]
@@ -182,7 +182,7 @@ class Published:
 
 def _subtract(received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor) -> None:
     """Write received - sent to `difference`, maybe in place; correct `copy`."""
-    for d, r, s, c in pieces(difference, received, sent, copy):
+    for d, r, s, c in cache_blocks(difference, received, sent, copy):
         if r.dtype == d.dtype:
             torch.sub(r, s, out=d)
         else:

@@ -58,7 +58,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class CutShare:
     """What one process cuts.
 
     Attributes:
@@ -99,7 +99,7 @@ class Written:
         self.dropped += other.dropped
 
 
-def cut_share(share: Share, progress: Callable[[int], None]) -> Written:
+def cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
     """Cut a share into its ark, reading each audio file once.
 
     Args:
@@ -128,7 +128,7 @@ def _write(
     cut: Cut,
     samples: Samples,
     factor: float,
-    share: Share,
+    share: CutShare,
     ark: WavArkWriter,
     written: Written,
 ) -> None:

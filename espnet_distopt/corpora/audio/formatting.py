@@ -5,7 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_distopt.corpora.audio.cutting import Cut, Limits, Share, Written, cut_share
+from espnet_distopt.corpora.audio.cutting import (
+    Cut,
+    CutShare,
+    Limits,
+    Written,
+    cut_share,
+)
 from espnet_distopt.corpora.audio.speed import prefix
 from espnet_distopt.corpora.kaldi.arks import ark_names
 from espnet_distopt.corpora.kaldi.directory import DataDir
@@ -61,7 +67,7 @@ def format_data(
     with whole_directory(target) as new:
         parts = _split(_cuts(data, words, source), nj)
         shares = [
-            Share(
+            CutShare(
                 files=part,
                 ark=new / name,
                 named=target / name,

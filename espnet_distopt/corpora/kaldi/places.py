@@ -7,7 +7,7 @@ from espnet_distopt.corpora.kaldi.directory import CHANNELS, DataDir, FileChanne
 
 
 @dataclass(frozen=True)
-class Place:
+class ArkPlace:
     """The file of an utterance, by its name, its channel, and its start in seconds."""
 
     file: str
@@ -15,7 +15,7 @@ class Place:
     start: float
 
 
-def read_places(path: Path) -> dict[str, Place]:
+def read_places(path: Path) -> dict[str, ArkPlace]:
     """Read the place of each utterance of a data directory.
 
     Without segments an utterance is a recording of its own; without
@@ -34,5 +34,5 @@ def read_places(path: Path) -> dict[str, Place]:
         else:
             source = FileChannel(recording, CHANNELS[0])
         start = segment.start if segment else 0.0
-        places[utterance] = Place(source.file, source.channel, start)
+        places[utterance] = ArkPlace(source.file, source.channel, start)
     return places

@@ -20,7 +20,7 @@ _LINE = re.compile(r"(\d+\.?\d*)\s+(\d+\.?\d*)\s+([AB]):(.*)")
 _OVERSHOOT = 0.5
 
 
-class Turn(NamedTuple):
+class FisherTurn(NamedTuple):
     """A line of a transcript: start and end in seconds, channel A or B, the text."""
 
     start: float
@@ -75,7 +75,7 @@ def read_fisher(
     return SpeechSet("fisher", audio, tuple(utterances))
 
 
-def read_transcript(path: Path) -> list[Turn]:
+def read_transcript(path: Path) -> list[FisherTurn]:
     """Read `fe_03_NNNNN.txt`: lines `start end A: words`, comments start with `#`.
 
     Raises:
@@ -121,11 +121,11 @@ def _find(
     return name_recordings(sorted(paths))
 
 
-def _turn(line: str, where: str) -> Turn:
+def _turn(line: str, where: str) -> FisherTurn:
     found = _LINE.fullmatch(line.strip())
     if found is None:
         raise InputError(f"{where}: expected 'start end A: words', got {line[:60]!r}")
-    turn = Turn(float(found[1]), float(found[2]), found[3], found[4], where)
+    turn = FisherTurn(float(found[1]), float(found[2]), found[3], found[4], where)
     if turn.end < turn.start:
         raise InputError(
             f"{where}: expected start <= end, got {turn.start} and {turn.end}"
@@ -134,7 +134,7 @@ def _turn(line: str, where: str) -> Turn:
 
 
 def _utterances(
-    name: str, turns: Iterable[Turn], seconds: float, outside: list[str]
+    name: str, turns: Iterable[FisherTurn], seconds: float, outside: list[str]
 ) -> Iterator[Utterance]:
     """Those of a conversation that has so many seconds; adds to `outside`."""
     places: dict[str, str] = {}
@@ -154,7 +154,7 @@ def _utterances(
         yield Utterance(identity, name, turn.channel, turn.start, end, text)
 
 
-def _utterance_id(name: str, turn: Turn) -> str:
+def _utterance_id(name: str, turn: FisherTurn) -> str:
     start, end = int(turn.start * 100), int(turn.end * 100)
     return f"{name}-{turn.channel}-{start:06d}-{end:06d}"
 

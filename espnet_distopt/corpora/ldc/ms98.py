@@ -40,7 +40,7 @@ _MARK = re.compile(r"\[[^][]*\]")
 
 
 @dataclass(frozen=True)
-class Segment:
+class Ms98Segment:
     """A stretch of one channel.
 
     Attributes:
@@ -57,7 +57,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class TimedWord:
+class Ms98Word:
     """A word or a mark: number of its segment (from 1), start and end in seconds."""
 
     segment: int
@@ -87,7 +87,7 @@ def transcript_path(conversation: str, side: str, kind: str = "trans") -> Path:
 
 
 def write_transcript(
-    root: Path, conversation: str, side: str, segments: Iterable[Segment]
+    root: Path, conversation: str, side: str, segments: Iterable[Ms98Segment]
 ) -> None:
     """Write one side's transcript below `root`, at its place in the release."""
     path = root / transcript_path(conversation, side)
@@ -98,7 +98,7 @@ def write_transcript(
 
 
 def write_words(
-    root: Path, conversation: str, side: str, words: Iterable[TimedWord]
+    root: Path, conversation: str, side: str, words: Iterable[Ms98Word]
 ) -> None:
     """Write one side's words below `root`, at their place in the release."""
     path = root / transcript_path(conversation, side, "word")
@@ -111,7 +111,7 @@ def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
     _write_lines(root / DICTIONARY, ("# word, phones", "", *lines))
 
 
-def _line(path: Path, number: int, span: Segment | TimedWord, text: str) -> str:
+def _line(path: Path, number: int, span: Ms98Segment | Ms98Word, text: str) -> str:
     side = path.name.partition("-")[0]
     return f"{side}-ms98-a-{number:04d} {span.start:.6f} {span.end:.6f} {text}"
 
@@ -122,7 +122,7 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def read_transcript(path: Path) -> list[Segment]:
+def read_transcript(path: Path) -> list[Ms98Segment]:
     """Read one side's transcript.
 
     Raises:
@@ -130,7 +130,7 @@ def read_transcript(path: Path) -> list[Segment]:
             the number of a line above it, or times that go backwards; the message names
             file and line.
     """
-    segments: list[Segment] = []
+    segments: list[Ms98Segment] = []
     numbers: set[int] = set()
     for number, segment in _read_lines(path):
         if number in numbers:
@@ -140,14 +140,14 @@ def read_transcript(path: Path) -> list[Segment]:
     return segments
 
 
-def read_words(path: Path) -> list[TimedWord]:
+def read_words(path: Path) -> list[Ms98Word]:
     """Read one side's words.
 
     Raises:
         InputError: a line that is not `id start end word`, belongs to another side, or
             whose time or segment goes backwards; the message names file and line.
     """
-    words: list[TimedWord] = []
+    words: list[Ms98Word] = []
     for number, line in _read_lines(path):
         if len(line.text.split()) > 1:
             raise InputError(f"{line.where}: expected one word, got {line.text[:60]!r}")
@@ -156,11 +156,11 @@ def read_words(path: Path) -> list[TimedWord]:
                 f"{line.where}: a word of segment {number:04d} after one of segment "
                 f"{words[-1].segment:04d}"
             )
-        words.append(TimedWord(number, line.start, line.end, line.text))
+        words.append(Ms98Word(number, line.start, line.end, line.text))
     return words
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, Segment]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, Ms98Segment]]:
     """Numbers and contents of the lines of one side, ordered by start."""
     named = _FILE.fullmatch(path.name)
     if named is None:
@@ -176,7 +176,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, Segment]]:
         yield number, segment
 
 
-def _parse_line(line: str, where: str, side: str) -> tuple[int, Segment]:
+def _parse_line(line: str, where: str, side: str) -> tuple[int, Ms98Segment]:
     found = _LINE.fullmatch(line)
     if found is None:
         raise InputError(
@@ -189,7 +189,7 @@ def _parse_line(line: str, where: str, side: str) -> tuple[int, Segment]:
     start, end = float(found[3]), float(found[4])
     if end < start:
         raise InputError(f"{where}: ends at {end} s, before its start at {start} s")
-    return int(found[2]), Segment(start, end, found[5], where)
+    return int(found[2]), Ms98Segment(start, end, found[5], where)
 
 
 def read_dictionary(path: Path) -> list[Entry]:

@@ -43,7 +43,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Work:
+class LineJob:
     """Lines that one process formats.
 
     Attributes:
@@ -60,14 +60,14 @@ class Work:
 
 
 @dataclass
-class Written:
+class WrittenLines:
     """What was written: places and columns of lines; what was found unfit, and why."""
 
     places: dict[str, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, str] = field(default_factory=dict)
 
-    def add(self, other: "Written") -> None:
+    def add(self, other: "WrittenLines") -> None:
         """Add what another process wrote."""
         self.places |= other.places
         self.columns |= other.columns
@@ -75,7 +75,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Formatted:
+class FormattedLines:
     """Of a directory: lines and columns that it has, and unfit lines by reason."""
 
     lines: int
@@ -92,7 +92,7 @@ def format_lines(
     keep_all: bool = False,
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Formatted:
+) -> FormattedLines:
     """Write a dump directory: the lines of a data directory, each checked.
 
     A line that can't be used (unreadable, without text, too narrow, too wide) is
@@ -118,11 +118,13 @@ def format_lines(
     if source.resolve() == target.resolve():
         raise InputError(f"{target}: must be another directory than the source")
     data = LineDir.read(source)
-    written = Written()
+    written = WrittenLines()
     marker = FEATURES if feats == ARK else IMAGES
     with whole_directory(target, marker=_marker(target, marker)) as new:
         works = [
-            Work(part, height, keep_all, (new / name, target / name) if name else None)
+            LineJob(
+                part, height, keep_all, (new / name, target / name) if name else None
+            )
             for part, name in _split(data, source, nj, feats)
         ]
         for each in do_shares(format_share, works, len(data.text), progress):
@@ -136,16 +138,16 @@ def format_lines(
         kept.write_files(new, source, locations=marker)
         write_table(new / "utt2num_frames", written.columns)
     reasons = Counter(why.partition(":")[0] for why in written.unfit.values())
-    return Formatted(len(kept.text), sum(written.columns.values()), reasons)
+    return FormattedLines(len(kept.text), sum(written.columns.values()), reasons)
 
 
-def format_share(work: Work, progress: Callable[[int], None]) -> Written:
+def format_share(work: LineJob, progress: Callable[[int], None]) -> WrittenLines:
     """Format the lines of a process, which has one image in memory at a time.
 
     Raises:
         InputError: an image can't be read, and `keep_all` asks for every line.
     """
-    written = Written()
+    written = WrittenLines()
     with ExitStack() as stack:
         ark = stack.enter_context(MatrixArkWriter(*work.ark)) if work.ark else None
         for line in work.lines:
@@ -157,7 +159,7 @@ def format_share(work: Work, progress: Callable[[int], None]) -> Written:
 
 
 def _format_line(
-    work: Work, line: _Line, ark: MatrixArkWriter | None, written: Written
+    work: LineJob, line: _Line, ark: MatrixArkWriter | None, written: WrittenLines
 ) -> None:
     try:
         image = read_image(Path(line.path))

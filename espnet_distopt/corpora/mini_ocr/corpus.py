@@ -36,7 +36,7 @@ _DIGITS_IN_A_LINE = (4, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class LineSizes:
     """How many lines the corpus has.
 
     Attributes:
@@ -57,7 +57,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LinePlan:
     """A line to make.
 
     Attributes:
@@ -80,16 +80,16 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Share:
+class LineShare:
     """Lines that one process makes, and the directory of the corpus."""
 
-    plans: Sequence[Plan]
+    plans: Sequence[LinePlan]
     directory: Path
 
 
 def make_corpus(
     out: Path,
-    sizes: Sizes,
+    sizes: LineSizes,
     seed: int,
     nj: int = 1,
     fonts: Sequence[Font] = (),
@@ -120,7 +120,7 @@ def make_corpus(
     with whole_directory(out, marker=MARKER) as new:
         for name in ("train", "dev", "test"):
             (new / "images" / name).mkdir(parents=True)
-        shares = [Share(plans[job::nj], new) for job in range(nj)]
+        shares = [LineShare(plans[job::nj], new) for job in range(nj)]
         do_shares(draw_share, shares, len(plans), progress)
         sets = {name: _line_dir(plans, name, out) for name in ("train", "dev", "test")}
         for name, lines in sets.items():
@@ -131,7 +131,9 @@ def make_corpus(
     return sets
 
 
-def plan_corpus(sizes: Sizes, seed: int, fonts: Sequence[Font] = ()) -> list[Plan]:
+def plan_corpus(
+    sizes: LineSizes, seed: int, fonts: Sequence[Font] = ()
+) -> list[LinePlan]:
     """Decide what is written on each line, and by whom.
 
     Raises:
@@ -159,12 +161,12 @@ class _Planner:
     """Plans lines, no text twice."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.plans: list[Plan] = []
+        self.plans: list[LinePlan] = []
         self._rng = rng
         self._texts: set[str] = set()
 
     def printed(self, name: str, part: str, fonts: Sequence[Font], count: int) -> None:
-        """Plan `count` lines, in each of the fonts in turn."""
+        """LinePlan `count` lines, in each of the fonts in turn."""
         for number in range(count):
             font = fonts[number % len(fonts)]
             text = random_text(self._rng)
@@ -173,7 +175,7 @@ class _Planner:
             self._add(name, part, text, font.name, font.path, ())
 
     def handwritten(self, name: str, forms: range, count: int) -> None:
-        """Plan `count` lines, of each of the writers in turn."""
+        """LinePlan `count` lines, of each of the writers in turn."""
         for number in range(count):
             form = forms[number % len(forms)]
             text, digits = self._string(form)
@@ -201,10 +203,10 @@ class _Planner:
         self._texts.add(text)
         key = f"{writer}-{part}-{len(self.plans):06}"
         seed = self._rng.getrandbits(63)
-        self.plans.append(Plan(name, key, text, writer, font, digits, seed))
+        self.plans.append(LinePlan(name, key, text, writer, font, digits, seed))
 
 
-def draw_share(share: Share, progress: Callable[[int], None]) -> None:
+def draw_share(share: LineShare, progress: Callable[[int], None]) -> None:
     """Write the images of a process's lines."""
     for plan in share.plans:
         image = Image.fromarray(draw_line(plan))
@@ -212,7 +214,7 @@ def draw_share(share: Share, progress: Callable[[int], None]) -> None:
         progress(1)
 
 
-def draw_line(plan: Plan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+def draw_line(plan: LinePlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     """Draw a line: grey levels, shape (height, width)."""
     rng = np.random.default_rng(plan.seed)
     if plan.font is None:
@@ -220,11 +222,11 @@ def draw_line(plan: Plan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     return degrade(render_text(plan.text, plan.font, rng), rng)
 
 
-def _place(plan: Plan) -> Path:
+def _place(plan: LinePlan) -> Path:
     return Path("images", plan.set, f"{plan.id}.png")
 
 
-def _line_dir(plans: Sequence[Plan], name: str, out: Path) -> LineDir:
+def _line_dir(plans: Sequence[LinePlan], name: str, out: Path) -> LineDir:
     return LineDir.of(
         [
             TextLine(plan.id, str(out / _place(plan)), plan.text, plan.writer)

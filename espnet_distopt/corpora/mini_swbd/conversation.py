@@ -15,8 +15,8 @@ from espnet_distopt.corpora.mini_swbd.speakers import Speaker
 from espnet_distopt.corpora.mini_swbd.synthesis import Synthesizer, Voice
 from espnet_distopt.corpora.mini_swbd.telephone import (
     SAMPLE_RATE,
-    Line,
     Samples,
+    TelephoneLine,
     to_telephone_rate,
     transmit,
 )
@@ -59,7 +59,7 @@ class Conversation:
 def record(
     speakers: tuple[Speaker, Speaker],
     turns: int,
-    line: Callable[[np.random.Generator], Line],
+    line: Callable[[np.random.Generator], TelephoneLine],
     seed: str,
 ) -> Conversation:
     """Let two speakers talk on the telephone.

@@ -44,7 +44,7 @@ from espnet_distopt.corpora.mini_swbd.plan import (
 )
 from espnet_distopt.corpora.mini_swbd.telephone import (
     SAMPLE_RATE,
-    Line,
+    TelephoneLine,
     bad_line,
     good_line,
 )
@@ -121,7 +121,7 @@ def _record_all(directory: Path, plans: list[Plan], nj: int) -> Iterator[Recorde
 
 
 def _record_one(directory: Path, plan: Plan) -> Recorded:
-    line: Callable[[np.random.Generator], Line]
+    line: Callable[[np.random.Generator], TelephoneLine]
     line = bad_line if plan.part == CALLHOME else good_line
     first, second = plan.people
     conversation = record((first.speaker, second.speaker), plan.turns, line, plan.seed)

@@ -11,8 +11,8 @@ from pathlib import Path
 from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
-    Segment,
-    TimedWord,
+    Ms98Segment,
+    Ms98Word,
     write_dictionary,
     write_transcript,
     write_words,
@@ -43,19 +43,19 @@ def write_side(root: Path, number: str, side: str, conversation: Conversation) -
     write_words(root, number, side, chain.from_iterable(words))
 
 
-def _segments(conversation: Conversation, side: str) -> Iterator[Segment]:
+def _segments(conversation: Conversation, side: str) -> Iterator[Ms98Segment]:
     end = 0.0
     for turn in conversation.turns:
         if turn.side != side:
             continue
         if turn.start > end:
-            yield Segment(end, turn.start, "[silence]")
-        yield Segment(turn.start, turn.end, turn.text)
+            yield Ms98Segment(end, turn.start, "[silence]")
+        yield Ms98Segment(turn.start, turn.end, turn.text)
         end = turn.end
-    yield Segment(end, conversation.seconds, "[silence]")
+    yield Ms98Segment(end, conversation.seconds, "[silence]")
 
 
-def spread(segment: Segment, number: int) -> Iterator[TimedWord]:
+def spread(segment: Ms98Segment, number: int) -> Iterator[Ms98Word]:
     """The words of a segment, each with a share of its time by number of letters."""
     words = segment.text.split()
     shares = list(accumulate((len(word) for word in words), initial=0))
@@ -63,7 +63,7 @@ def spread(segment: Segment, number: int) -> Iterator[TimedWord]:
     edges = [segment.start + length * share for share in shares]
     edges[-1] = segment.end
     for word, start, end in zip(words, edges, edges[1:], strict=False):
-        yield TimedWord(number, start, end, word)
+        yield Ms98Word(number, start, end, word)
 
 
 def write_acronyms(root: Path) -> None:

@@ -16,7 +16,7 @@ SAMPLE_RATE = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TelephoneLine:
     """One side of a telephone connection.
 
     Attributes:
@@ -38,9 +38,9 @@ class Line:
     clip: float = 1.0
 
 
-def good_line(rng: np.random.Generator) -> Line:
+def good_line(rng: np.random.Generator) -> TelephoneLine:
     """A line as on Switchboard calls: differences in level, noise and band."""
-    return Line(
+    return TelephoneLine(
         level_db=rng.uniform(-32, -23),
         snr_db=rng.uniform(24, 40),
         low_hz=rng.uniform(280, 350),
@@ -48,9 +48,9 @@ def good_line(rng: np.random.Generator) -> Line:
     )
 
 
-def bad_line(rng: np.random.Generator) -> Line:
+def bad_line(rng: np.random.Generator) -> TelephoneLine:
     """A long-distance line: weaker, noisier, narrower, with echo and clipping."""
-    return Line(
+    return TelephoneLine(
         level_db=rng.uniform(-33, -23),
         snr_db=rng.uniform(16, 23),
         low_hz=rng.uniform(300, 400),
@@ -68,7 +68,7 @@ def to_telephone_rate(samples: Samples, sample_rate: int) -> Samples:
     return np.asarray(signal.resample_poly(samples, up, down), np.float32)
 
 
-def transmit(speech: Samples, line: Line, rng: np.random.Generator) -> Samples:
+def transmit(speech: Samples, line: TelephoneLine, rng: np.random.Generator) -> Samples:
     """Send the speech of one side through a line.
 
     Args:
@@ -88,7 +88,7 @@ def transmit(speech: Samples, line: Line, rng: np.random.Generator) -> Samples:
     return mu_law(received)
 
 
-def band_pass(samples: Samples, line: Line) -> Samples:
+def band_pass(samples: Samples, line: TelephoneLine) -> Samples:
     """Remove what lies outside the line's band, without delay (FIR, 201 taps)."""
     edges = [line.low_hz, line.high_hz]
     taps = signal.firwin(201, edges, pass_zero=False, fs=SAMPLE_RATE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from espnet_distopt.corpora.hub5.ctm import Word
 from espnet_distopt.corpora.kaldi.arks import read_wav
-from espnet_distopt.corpora.kaldi.places import Place
+from espnet_distopt.corpora.kaldi.places import ArkPlace
 from espnet_distopt.corpora.word_times import TimedWord, time_words
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
@@ -22,7 +22,7 @@ def align(
     model: CTCModel,
     wavs: Mapping[str, str],
     decoded: Mapping[str, Sequence[str]],
-    places: Mapping[str, Place],
+    places: Mapping[str, ArkPlace],
     samples: Mapping[str, int],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Alignment:
@@ -61,7 +61,7 @@ def align(
     return Alignment(words, sorted(spread))
 
 
-def _place(timed: TimedWord, place: Place, seconds: float, limit: float) -> Word:
+def _place(timed: TimedWord, place: ArkPlace, seconds: float, limit: float) -> Word:
     """Give a word its place in the file; the last frame may reach beyond the audio."""
     start = min(timed.first * seconds, limit)
     end = min(timed.end * seconds, limit)

@@ -21,7 +21,7 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingState:
     """What takes part in the training of one epoch.
 
     Attributes:
@@ -37,7 +37,7 @@ class Training:
     queued: QueuedBatches | None = None
 
 
-def capture(training: Training, batches: int | None) -> State:
+def capture(training: TrainingState, batches: int | None) -> State:
     """Return the state of this learner.
 
     Args:
@@ -62,7 +62,7 @@ def capture(training: Training, batches: int | None) -> State:
     }
 
 
-def restore_within(training: Training, state: State) -> None:
+def restore_within(training: TrainingState, state: State) -> None:
     """Go on within the epoch in which `state` was captured.
 
     All but the random numbers: who reads the data draws some before they matter.
@@ -79,7 +79,7 @@ def restore_within(training: Training, state: State) -> None:
     report_again(training.reporter, state["reported"])
 
 
-def restore_after(training: Training, state: State) -> None:
+def restore_after(training: TrainingState, state: State) -> None:
     """Go on after the epoch in which `state` was captured, from its end.
 
     ESPnet has loaded the consensus model and learner 0's optimizer by now.

@@ -73,7 +73,7 @@ class Stepping:
                 self._reporter.register(figures)
                 figures = {}
             if self._session is not None:
-                self._session.weigh(len(names))
+                self._session.begin_batch(len(names))
             yield names, batch
             self._progress.samples += len(names)
             self._progress.batches = number

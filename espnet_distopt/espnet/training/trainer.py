@@ -26,7 +26,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.learner_state import (
     State,
-    Training,
+    TrainingState,
     capture,
     restore_after,
     restore_within,
@@ -217,7 +217,7 @@ class DistoptTrainer(Trainer):
         schedulers: Any,
         scaler: Any,
         **_: Any,
-    ) -> Training:
+    ) -> TrainingState:
         """Return what takes part in this epoch; begins the session with the first."""
         if options.session is None:
             if len(optimizers) != 1:
@@ -227,12 +227,14 @@ class DistoptTrainer(Trainer):
                 model, optimizers[0], options.distopt, **options.distopt_conf
             )
             options.resumes = True
-        return Training(
+        return TrainingState(
             options.session, model, reporter, optimizers[0], schedulers[0], scaler
         )
 
     @classmethod
-    def _enter_epoch(cls, training: Training, options: DistoptOptions) -> State | None:
+    def _enter_epoch(
+        cls, training: TrainingState, options: DistoptOptions
+    ) -> State | None:
         """Return the state within this epoch that the learners go on from, if any."""
         within: State | None = None
         epoch = training.reporter.get_epoch()
@@ -252,7 +254,7 @@ class DistoptTrainer(Trainer):
 
     @classmethod
     def _stop_if_asked(
-        cls, training: Training | None, options: DistoptOptions, batches: int
+        cls, training: TrainingState | None, options: DistoptOptions, batches: int
     ) -> None:
         """Save this learner and end the process, if now is the time."""
         assert options.progress is not None
@@ -264,12 +266,14 @@ class DistoptTrainer(Trainer):
         session = training.session
         if options.stop_signal is not None:
             session.request_stop()
-        if session.stops_here():
+        if session.agree_to_stop():
             session.pause()
             cls._stop(training, options, batches)
 
     @classmethod
-    def _stop(cls, training: Training, options: DistoptOptions, batches: int) -> None:
+    def _stop(
+        cls, training: TrainingState, options: DistoptOptions, batches: int
+    ) -> None:
         """Save this learner, which has paused within the epoch, and end the process."""
         assert options.progress is not None
         cls._save(training, options, batches)
@@ -279,7 +283,7 @@ class DistoptTrainer(Trainer):
 
     @classmethod
     def _save(
-        cls, training: Training, options: DistoptOptions, batches: int | None
+        cls, training: TrainingState, options: DistoptOptions, batches: int | None
     ) -> None:
         assert options.progress is not None
         options.saves += 1
@@ -373,7 +377,9 @@ def _common_state(
     return None
 
 
-def _restore_after(training: Training, options: DistoptOptions, epoch: int) -> None:
+def _restore_after(
+    training: TrainingState, options: DistoptOptions, epoch: int
+) -> None:
     """Go on from this learner's own state after `epoch`, if there is one."""
     rank = training.session.learner.rank
     state = side_files.load_learner(Path(options.output_dir), rank, epoch)

@@ -134,7 +134,7 @@ class Invariants:
     def _published(self, rank: int) -> tuple[Any, int]:
         """Return the published copy of `rank`, and the bound on its age."""
         algorithm: Any = self._gossiping[rank].algorithm
-        return algorithm.published, algorithm.config.max_staleness
+        return algorithm.snapshot, algorithm.config.max_staleness
 
     def _passes_on(self, rank: int) -> bool:
         """Return whether a leader is passing a correction on: it is nowhere, then."""

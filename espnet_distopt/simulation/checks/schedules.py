@@ -26,7 +26,7 @@ from espnet_distopt.simulation.virtual_learner import VirtualLearner
 COMMAND = f"python -m {__spec__.name if __spec__ else __name__}"
 
 
-class Vector(nn.Module):
+class VectorModel(nn.Module):
     """A model that is one vector `x` (2,)."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class GivenGradients(VirtualLearner):
     """Descends given gradients, one row of `table` (steps, 2) a step: no autograd."""
 
     def __init__(self, table: Tensor, algorithm: str, **arguments: Any) -> None:
-        vector = Vector()
+        vector = VectorModel()
         optimizer = torch.optim.SGD(vector.parameters(), lr=0.1, foreach=False)
         super().__init__(vector, optimizer, lambda _: 0.0, algorithm, **arguments)
         self._table = table

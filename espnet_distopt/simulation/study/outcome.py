@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class SimulatedMethod:
     """An algorithm with its options, under a name of its own."""
 
     name: str
@@ -39,7 +39,7 @@ class Outcome:
         lost: why the trial ended before its time, or None.
     """
 
-    method: Method
+    method: SimulatedMethod
     learners: int
     batch_size: int
     parameters: int

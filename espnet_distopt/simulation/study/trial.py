@@ -12,7 +12,7 @@ from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.simulation.cluster import Compute, Network
 from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.study.evaluation import evaluate
-from espnet_distopt.simulation.study.outcome import Method, Outcome, Point
+from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.queue_shares import shares
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
@@ -65,7 +65,7 @@ class Trial:
                 f"{self.batch_size}"
             )
 
-    def check(self, method: Method, learners: int) -> None:
+    def check(self, method: SimulatedMethod, learners: int) -> None:
         """Raise InputError if `method` cannot run here on so many learners."""
         check(method.algorithm, self._options(method, learners), learners)
         if self.batch_size % learners:
@@ -79,7 +79,7 @@ class Trial:
                     f"there is no learner {rank} among {learners}, numbered from 0"
                 )
 
-    def run(self, method: Method, learners: int, log: Log) -> Outcome:
+    def run(self, method: SimulatedMethod, learners: int, log: Log) -> Outcome:
         """Train with `method`; `log` gets every point of the history.
 
         Raises:
@@ -111,7 +111,7 @@ class Trial:
             outcome.lost = str(error)
         return outcome
 
-    def _replica(self, method: Method, rank: int, size: int) -> VirtualLearner:
+    def _replica(self, method: SimulatedMethod, rank: int, size: int) -> VirtualLearner:
         model, gradient = self.problem.replica(rank, size)
         return VirtualLearner(
             model,
@@ -123,7 +123,7 @@ class Trial:
             **self._options(method, size),
         )
 
-    def _options(self, method: Method, learners: int) -> dict[str, Any]:
+    def _options(self, method: SimulatedMethod, learners: int) -> dict[str, Any]:
         """Return the method's options; the network knows the nodes, as a launcher."""
         options = dict(method.options)
         _, config = ALGORITHMS[method.algorithm]

@@ -31,7 +31,7 @@ def place(replicas: list[Replica], starts: Iterable[float]) -> None:
     for replica, x in zip(replicas, starts, strict=True):
         algorithm: Any = replica.algorithm
         replica.learner.params.fill_(x)
-        algorithm.published.publish()
+        algorithm.snapshot.publish()
 
 
 def training(replica: Replica, gradients: Iterable[float]) -> Any:
@@ -74,7 +74,7 @@ class Scripted:
 def in_flight(before: list[float], after: list[float]) -> list[float]:
     """Two learners at 1 and 3 exchange; they step meanwhile, and after answering."""
     replicas = points([1.0, 3.0])
-    published: list[Any] = [r.algorithm.published for r in replicas]  # type: ignore[attr-defined]
+    published: list[Any] = [r.algorithm.snapshot for r in replicas]  # type: ignore[attr-defined]
     sent = published[0].lend().clone()
     run(*(r.step([g]) for r, g in zip(replicas, before, strict=True)))
     answer = published[1].lend().clone()
@@ -141,7 +141,7 @@ def test_ad3_spread_tends_to_zero(size: int, topology: str) -> None:
 def test_a_passive_answers_twice_with_different_values() -> None:
     """Without a step in between: the second answer knows of the first exchange."""
     replicas = points([0.0, 8.0, 0.0, 0.0])
-    published: Any = replicas[1].algorithm.published  # type: ignore[attr-defined]
+    published: Any = replicas[1].algorithm.snapshot  # type: ignore[attr-defined]
     assert published.lend().item() == 8
     correct(published, torch.zeros(1, dtype=torch.float64))
     assert published.lend().item() == 4
@@ -216,7 +216,7 @@ def slow_network(bound: int) -> tuple[int, Gossip]:
     replicas = points([0.0, 1.0, 2.0, 3.0], max_staleness=bound)
     schedule = gossip(replicas, [[0.0] * 150] * 4, seed=1, patience=20)
     algorithms: list[Any] = [r.algorithm for r in replicas]
-    return max(max(a.published.staleness) for a in algorithms), schedule
+    return max(max(a.snapshot.staleness) for a in algorithms), schedule
 
 
 @pytest.mark.parametrize("bound", [1, 4])
@@ -236,7 +236,7 @@ def test_ad6_staleness_never_exceeds_the_bound(bound: int) -> None:
 
 def test_metrics_are_since_the_last_call_and_the_histogram_is_of_all() -> None:
     replicas = points([0.0, 1.0], max_staleness=3)
-    published: Any = replicas[0].algorithm.published  # type: ignore[attr-defined]
+    published: Any = replicas[0].algorithm.snapshot  # type: ignore[attr-defined]
     seen = published.staleness.copy()
     for seed in range(3):
         schedule = gossip(replicas, [[0.0] * 10] * 2, seed)
@@ -258,7 +258,7 @@ def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
     assert [m.item() for m in means] == [4.0] * 4
     kept = [4.0] * 4 if from_consensus else [1.0, 2.0, 6.0, 7.0]
     assert values(replicas).tolist() == kept
-    assert [r.algorithm.published.lend().item() for r in replicas] == kept  # type: ignore[attr-defined]
+    assert [r.algorithm.snapshot.lend().item() for r in replicas] == kept  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("topology", ["ring", "random"])
@@ -306,7 +306,7 @@ def test_ad3_a_random_pair_contracts_the_mean_square_by_one_nth() -> None:
         place(replicas, starts)
         active = source.randrange(0, 8, 2)
         passive = algorithms[active]._choice.choice(algorithms[active].neighbours)
-        pair = [algorithms[rank].published for rank in (active, passive)]
+        pair = [algorithms[rank].snapshot for rank in (active, passive)]
         sent = [published.lend().clone() for published in pair]
         for published, received in zip(pair, reversed(sent), strict=True):
             correct(published, received)

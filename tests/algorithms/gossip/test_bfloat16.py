@@ -42,7 +42,7 @@ def replicas(
     for replica, start in zip(made, starts, strict=True):
         algorithm: Any = replica.algorithm
         replica.learner.params.add_(start)
-        algorithm.published.publish()
+        algorithm.snapshot.publish()
     return made
 
 
@@ -107,9 +107,9 @@ def test_both_ends_move_by_exact_negatives() -> None:
     for replica, change in zip((a, b), changes(2, 0.1), strict=True):
         replica.learner.params.add_(change)
     for replica in (a, b):
-        replica.algorithm.published.publish()  # type: ignore[attr-defined]
+        replica.algorithm.snapshot.publish()  # type: ignore[attr-defined]
     Gossip([a, b], [still(a, 1), still(b, 1)], eager=True).run()
-    one, other = (r.algorithm.published.unapplied() for r in (a, b))  # type: ignore[attr-defined]
+    one, other = (r.algorithm.snapshot.unapplied() for r in (a, b))  # type: ignore[attr-defined]
     assert one and one[0].abs().sum() > 0
     assert torch.equal(one[0], -other[0])
 

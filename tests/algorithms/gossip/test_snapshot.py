@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from lockstep import Point, aside, correct
 from torch import Tensor
 
-from espnet_distopt.algorithms.gossip.snapshot import HALF, Published
+from espnet_distopt.algorithms.gossip.snapshot import HALF, Snapshot
 from espnet_distopt.core.learner import Learner
 
 
-def published(x: list[float]) -> tuple[Learner, Published]:
+def published(x: list[float]) -> tuple[Learner, Snapshot]:
     model = Point(x)
     learner = Learner(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    return learner, Published(learner)
+    return learner, Snapshot(learner)
 
 
 def vector(*x: float) -> Tensor:
@@ -27,7 +27,7 @@ def vector(*x: float) -> Tensor:
 
 def test_live_parameters_change_only_at_publish() -> None:
     learner, copy = published([1.0, 2.0])
-    copy.lend()
+    copy.begin_exchange()
     correct(copy, vector(3.0, 2.0))
     assert learner.params.tolist() == [1.0, 2.0]
     copy.publish()
@@ -38,7 +38,7 @@ def test_live_parameters_change_only_at_publish() -> None:
 
 def test_what_is_lent_stays_unchanged() -> None:
     learner, copy = published([1.0])
-    borrowed = copy.lend()
+    borrowed = copy.begin_exchange()
     for _ in range(3):
         learner.params.add_(1)
         copy.publish()
@@ -46,14 +46,14 @@ def test_what_is_lent_stays_unchanged() -> None:
     correct(copy, vector(5.0))
     copy.publish()
     assert learner.params.item() == 6.0
-    assert copy.lend().item() == 6.0
+    assert copy.begin_exchange().item() == 6.0
 
 
 def test_one_exchange_in_flight() -> None:
     _, copy = published([1.0])
-    copy.lend()
+    copy.begin_exchange()
     with pytest.raises(AssertionError, match="one exchange in flight"):
-        copy.lend()
+        copy.begin_exchange()
     correct(copy, vector(1.0))
     with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
         correct(copy, vector(1.0))
@@ -62,7 +62,7 @@ def test_one_exchange_in_flight() -> None:
 def test_staleness_and_age_are_in_own_steps() -> None:
     learner, copy = published([0.0])
     assert copy.age() == 0
-    copy.lend()
+    copy.begin_exchange()
     ages = []
     for _ in range(3):
         learner.steps += 1
@@ -82,7 +82,7 @@ def test_staleness_and_age_are_in_own_steps() -> None:
 def test_a_copy_lent_during_a_step_is_outdated_until_the_next() -> None:
     learner, copy = published([1.0])
     assert not copy.outdated
-    copy.lend()
+    copy.begin_exchange()
     learner.steps += 1
     learner.params.add_(10)
     copy.publish()
@@ -93,7 +93,7 @@ def test_a_copy_lent_during_a_step_is_outdated_until_the_next() -> None:
     learner.steps += 1
     copy.publish()
     assert not copy.outdated
-    assert copy.lend().item() == learner.params.item() == 13
+    assert copy.begin_exchange().item() == learner.params.item() == 13
 
 
 def test_two_copies_suffice_unless_a_learner_is_asked_twice_in_a_step() -> None:
@@ -101,7 +101,7 @@ def test_two_copies_suffice_unless_a_learner_is_asked_twice_in_a_step() -> None:
     seen = set()
     for asked in [1, 1, 1, 2, 2]:
         for _ in range(asked):
-            seen.add(copy.lend().data_ptr())
+            seen.add(copy.begin_exchange().data_ptr())
             received = copy.spare().fill_(2.0)
             seen.add(received.data_ptr())
             aside(copy.correct(received))
@@ -112,12 +112,12 @@ def test_two_copies_suffice_unless_a_learner_is_asked_twice_in_a_step() -> None:
 def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     learner, copy = published([0.0])
     assert copy.take() is None
-    copy.lend()
+    copy.begin_exchange()
     correct(copy, vector(2.0))
     learner.params.add_(10)
     taken = copy.take()
     assert taken is not None and taken.item() == 2  # of which half counts
-    assert copy.lend().item() == 11  # which has it all the same
+    assert copy.begin_exchange().item() == 11  # which has it all the same
     correct(copy, vector(15.0))
     learner.params.add_(taken, alpha=HALF)
     copy.recycle(taken)
@@ -130,10 +130,10 @@ def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
 
 def test_corrections_that_are_being_merged_count_as_in_use() -> None:
     learner, copy = published([0.0])
-    copy.lend()
+    copy.begin_exchange()
     correct(copy, vector(2.0))
     learner.steps += 3
-    copy.lend()
+    copy.begin_exchange()
     merging = copy.correct(copy.spare().fill_(5.0))
     next(merging).work()
     assert copy.age() == 3  # of the copy in use; the correction can be applied
@@ -151,10 +151,10 @@ def test_corrections_that_are_being_merged_count_as_in_use() -> None:
 def test_without_anybody_to_share_with_nothing_is_kept() -> None:
     model = Point([1.0, 2.0])
     learner = Learner(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    copy = Published(learner, shared=False)
+    copy = Snapshot(learner, shared=False)
     copy.publish()
     assert copy.take() is None
-    assert copy.lend().numel() == 0
+    assert copy.begin_exchange().numel() == 0
     assert learner.params.tolist() == [1.0, 2.0]
 
 
@@ -162,7 +162,7 @@ EVENTS = ["step", "publish", "take", "lend", "correct", "aside", "aside"]
 
 
 class Model:
-    """What `Published` promises, in numbers.
+    """What `Snapshot` promises, in numbers.
 
     `live` changes by steps at once, by corrections when they are applied; `pending` is
     handed over and not applied, and out of reach while `merging`. `copy` is of the
@@ -209,7 +209,7 @@ def test_the_copy_is_published_plus_handed_over(events: list[str]) -> None:
             model.renew()
         elif event == "lend" and not model.lent:
             model.lent = True
-            assert copy.lend().item() == model.copy
+            assert copy.begin_exchange().item() == model.copy
         elif event == "correct" and model.lent and gossip is None:
             received = float(2 * source.randrange(-64, 64))
             model.correction = (received - model.copy) / 2

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
-from espnet_distopt.corpora.kaldi.places import Place, read_places
+from espnet_distopt.corpora.kaldi.places import ArkPlace, read_places
 
 IDS = {"c1-A_1": "c1-A", "c1-B_1": "c1-B"}
 
@@ -20,8 +20,8 @@ def test_segments_and_channels(tmp_path: Path) -> None:
         channels={"c1-A": FileChannel("c1", "A"), "c1-B": FileChannel("c1", "B")},
     ).write(tmp_path / "test")
     assert read_places(tmp_path / "test") == {
-        "c1-A_1": Place("c1", "A", 1.5),
-        "c1-B_1": Place("c1", "B", 0.25),
+        "c1-A_1": ArkPlace("c1", "A", 1.5),
+        "c1-B_1": ArkPlace("c1", "B", 0.25),
     }
 
 
@@ -29,4 +29,4 @@ def test_an_utterance_can_be_a_file(tmp_path: Path) -> None:
     DataDir(wav={"a-1": "a.wav"}, text={"a-1": "one"}, utt2spk={"a-1": "a"}).write(
         tmp_path / "test"
     )
-    assert read_places(tmp_path / "test") == {"a-1": Place("a-1", "A", 0.0)}
+    assert read_places(tmp_path / "test") == {"a-1": ArkPlace("a-1", "A", 0.0)}

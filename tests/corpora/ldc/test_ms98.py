@@ -2,8 +2,8 @@ import pytest
 
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
-    Segment,
-    TimedWord,
+    Ms98Segment,
+    Ms98Word,
     plain_words,
     read_dictionary,
     read_transcript,
@@ -76,7 +76,10 @@ def test_acronyms_are_spelled_in_the_case_of_the_text():
 
 
 def test_written_as_the_release_writes_and_read_back(tmp_path):
-    segments = [Segment(0.0, 0.977625, "[silence]"), Segment(0.977625, 11.561375, "hi")]
+    segments = [
+        Ms98Segment(0.0, 0.977625, "[silence]"),
+        Ms98Segment(0.977625, 11.561375, "hi"),
+    ]
     write_transcript(tmp_path, "2001", "A", segments)
     path = tmp_path / "20" / "2001" / TRANS
     assert path.read_text().splitlines() == [
@@ -89,9 +92,9 @@ def test_written_as_the_release_writes_and_read_back(tmp_path):
 
 def test_words_written_and_read_back(tmp_path):
     words = [
-        TimedWord(1, 0.0, 0.977625, "[silence]"),
-        TimedWord(2, 0.977625, 1.25, "hi"),
-        TimedWord(2, 1.25, 1.5, "um"),
+        Ms98Word(1, 0.0, 0.977625, "[silence]"),
+        Ms98Word(2, 0.977625, 1.25, "hi"),
+        Ms98Word(2, 1.25, 1.5, "um"),
     ]
     write_words(tmp_path, "2001", "A", words)
     path = tmp_path / transcript_path("2001", "A", "word")

@@ -19,7 +19,7 @@ from espnet_distopt.corpora.kaldi.speech_set import (
 from espnet_distopt.corpora.ldc.discs import find_files
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
-    Segment,
+    Ms98Segment,
     write_dictionary,
     write_transcript,
 )
@@ -34,7 +34,7 @@ def write_call(path, seconds=10.0, channels=2, rate=8000):
 
 
 def segments(*texts):
-    return [Segment(float(n), n + 1.0, text) for n, text in enumerate(texts)]
+    return [Ms98Segment(float(n), n + 1.0, text) for n, text in enumerate(texts)]
 
 
 TRANSCRIPTS = "transcriptions/swb_ms98_transcriptions"
@@ -51,7 +51,7 @@ def swb1(tmp_path):
         transcripts = root / TRANSCRIPTS
         said = segments("[silence]", "yeah", "[noise] yeah")
         write_transcript(transcripts, number, "A", said)
-        said = [Segment(0.977625, 11.561375 - 2, "hi um th[is]- [laughter-story]")]
+        said = [Ms98Segment(0.977625, 11.561375 - 2, "hi um th[is]- [laughter-story]")]
         write_transcript(transcripts, number, "B", said)
     return root
 
@@ -77,7 +77,7 @@ def test_discs_may_be_links(swb1, tmp_path):
 
 
 def test_an_end_just_past_the_recording_is_cut_and_its_id_kept(swb1):
-    write_transcript(swb1 / TRANSCRIPTS, "2001", "B", [Segment(9.0, 10.3, "bye")])
+    write_transcript(swb1 / TRANSCRIPTS, "2001", "B", [Ms98Segment(9.0, 10.3, "bye")])
     bye = read_swb1(swb1).utterances[2]
     assert (bye.id, bye.end) == ("sw02001-B_000900-001030", 10.0)
 
@@ -96,7 +96,7 @@ def test_acronyms_are_spelled_out(swb1):
 
 
 def test_silence_may_pass_the_end_of_the_recording(swb1):
-    said = [Segment(0, 9, "bye"), Segment(9, 12, "[silence]")]
+    said = [Ms98Segment(0, 9, "bye"), Ms98Segment(9, 12, "[silence]")]
     write_transcript(swb1 / TRANSCRIPTS, "2001", "B", said)
     assert read_swb1(swb1).utterances[2].text == "bye"
 

@@ -15,7 +15,7 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.lines.images import line_features, read_image
 from espnet_distopt.corpora.lines.sets import LineDir
 from espnet_distopt.corpora.mini_ocr.corpus import (
-    Sizes,
+    LineSizes,
     draw_line,
     make_corpus,
     plan_corpus,
@@ -41,7 +41,7 @@ from espnet_distopt.corpora.mini_ocr.texts import ALPHABET, random_text
 from espnet_distopt.errors import InputError
 from tests.refusal import error_of
 
-TINY = Sizes(
+TINY = LineSizes(
     train_printed=14,
     train_digits=10,
     dev_printed=2,
@@ -96,7 +96,7 @@ def test_result_depends_on_the_seed_and_not_on_the_processes(corpus, tmp_path):
 
 
 def test_sets_share_no_text_and_no_image():
-    plans = plan_corpus(Sizes(), 0)
+    plans = plan_corpus(LineSizes(), 0)
     assert len({plan.text for plan in plans}) == len(plans) == 13600
     assert len({plan.id for plan in plans}) == len(plans)
     for one, other in combinations(("train", "dev", "test"), 2):
@@ -116,12 +116,12 @@ def test_sets_share_no_text_and_no_image():
 
 def test_test_lines_do_not_depend_on_the_size_of_training():
     test = [plan for plan in plan_corpus(TINY, 0) if plan.set == "test"]
-    larger = Sizes(**{**vars(TINY), "train_printed": 30})
+    larger = LineSizes(**{**vars(TINY), "train_printed": 30})
     assert [plan for plan in plan_corpus(larger, 0) if plan.set == "test"] == test
 
 
 def test_every_character_is_trained_often():
-    train = [plan.text for plan in plan_corpus(Sizes(), 0) if plan.set == "train"]
+    train = [plan.text for plan in plan_corpus(LineSizes(), 0) if plan.set == "train"]
     counts = Counter("".join(train))
     assert set(counts) == set(ALPHABET)
     assert min(counts.values()) > 50
@@ -245,7 +245,10 @@ def test_somebody_elses_directory_stays(tmp_path):
 
 def test_defaults_of_the_command_are_those_of_the_library():
     args = make_mini_ocr.get_parser().parse_args(["--out", "x"])
-    assert Sizes(**{name: getattr(args, name) for name in vars(Sizes())}) == Sizes()
+    assert (
+        LineSizes(**{name: getattr(args, name) for name in vars(LineSizes())})
+        == LineSizes()
+    )
 
 
 def test_command_replaces_its_own(tmp_path, capsys):

@@ -18,7 +18,7 @@ from espnet_distopt.corpora.hub5.stm import read_stm
 from espnet_distopt.corpora.ldc.acronyms import read_acronyms
 from espnet_distopt.corpora.ldc.conv_tab import read_conv_tab
 from espnet_distopt.corpora.ldc.discs import find_files
-from espnet_distopt.corpora.ldc.ms98 import Segment, read_transcript, read_words
+from espnet_distopt.corpora.ldc.ms98 import Ms98Segment, read_transcript, read_words
 from espnet_distopt.corpora.mini_swbd.conversation import record, speak
 from espnet_distopt.corpora.mini_swbd.corpus import make_corpus
 from espnet_distopt.corpora.mini_swbd.hub5 import reference_text
@@ -97,7 +97,7 @@ def test_words_are_spread_over_their_segments(corpus):
 
 
 def test_spread_goes_by_letters():
-    words = spread(Segment(1.0, 2.0, "a bcd [silence]"), 7)
+    words = spread(Ms98Segment(1.0, 2.0, "a bcd [silence]"), 7)
     edges = [(word.segment, word.start, word.end, word.word) for word in words]
     assert edges == [
         (7, 1.0, pytest.approx(1 + 1 / 13), "a"),

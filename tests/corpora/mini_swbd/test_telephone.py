@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from espnet_distopt.corpora.mini_swbd.noises import bump, laughter
 from espnet_distopt.corpora.mini_swbd.telephone import (
-    Line,
+    TelephoneLine,
     add_echo,
     bad_line,
     band_pass,
@@ -32,14 +32,14 @@ def decibels(samples):
     [(100, False), (200, False), (1000, True), (3000, True), (3700, False)],
 )
 def test_band(hertz, passes):
-    change = decibels(band_pass(tone(hertz), Line())) - decibels(tone(hertz))
+    change = decibels(band_pass(tone(hertz), TelephoneLine())) - decibels(tone(hertz))
     assert (change > -1) if passes else (change < -20)
 
 
 def test_band_pass_does_not_delay():
     click = np.zeros(1000, np.float32)
     click[500] = 1
-    assert np.argmax(np.abs(band_pass(click, Line()))) == 500
+    assert np.argmax(np.abs(band_pass(click, TelephoneLine()))) == 500
 
 
 def test_level_counts_active_samples_only():
@@ -62,20 +62,21 @@ def test_echo_is_a_delayed_weaker_copy():
 def test_signal_to_noise_ratio(snr):
     silence = np.zeros(8000, np.float32)
     sent = np.concatenate([tone(1000, 3.0), silence])
-    got = transmit(sent, Line(snr_db=snr), np.random.default_rng(0))
+    got = transmit(sent, TelephoneLine(snr_db=snr), np.random.default_rng(0))
     speech, noise = decibels(got[1000:23000]), decibels(got[24500:])
     assert speech - noise == pytest.approx(10 * np.log10(10 ** (snr / 10) + 1), abs=0.5)
 
 
 def test_clipping_bounds_the_speech():
-    loud = Line(level_db=-6, snr_db=80, clip=0.2)
+    loud = TelephoneLine(level_db=-6, snr_db=80, clip=0.2)
     got = transmit(tone(1000), loud, np.random.default_rng(0))
     assert 0.18 < np.abs(got).max() < 0.22
 
 
 def test_transmit_depends_on_its_generator_only():
     first, second, other = (
-        transmit(tone(700), Line(), np.random.default_rng(seed)) for seed in (5, 5, 6)
+        transmit(tone(700), TelephoneLine(), np.random.default_rng(seed))
+        for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, second)
     assert np.any(first != other)

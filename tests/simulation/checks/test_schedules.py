@@ -10,7 +10,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
-from espnet_distopt.algorithms.gossip.snapshot import Published
+from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation.checks import schedules
@@ -115,14 +115,14 @@ class AveragesLiveWeights(Adpsgd):
         self._live = learner.params
 
     def _average_with(self, peer: int) -> Program:
-        sent = self.published.lend()
-        received = yield Exchange(peer, sent, self.published.spare())
+        sent = self.snapshot.begin_exchange()
+        received = yield Exchange(peer, sent, self.snapshot.spare())
         self._live.add_(received).mul_(0.5)
-        self.published._lent = False
-        self.published.publish()
+        self.snapshot._lent = False
+        self.snapshot.publish()
 
 
-class OneAnswerTwice(Published):
+class OneAnswerTwice(Snapshot):
     """The copy does not get the correction."""
 
     def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
@@ -136,16 +136,16 @@ class AnswersTwice(Adpsgd):
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
-        self.published = OneAnswerTwice(learner, shared=bool(self.neighbours))
+        self.snapshot = OneAnswerTwice(learner, shared=bool(self.neighbours))
 
 
 class PullsOnly(Adpsgd):
     """Only the active learner goes towards the other."""
 
     def _average_with(self, peer: int) -> Program:
-        sent = self.published.lend()
-        received = yield Exchange(peer, sent, self.published.spare())
-        yield from self.published.correct(received if self.active else sent.clone())
+        sent = self.snapshot.begin_exchange()
+        received = yield Exchange(peer, sent, self.snapshot.spare())
+        yield from self.snapshot.end_exchange(received if self.active else sent.clone())
 
 
 class CorrectsTwice(Adpsgd):
@@ -153,7 +153,7 @@ class CorrectsTwice(Adpsgd):
 
     def _correct(self, learner: Learner) -> Program:
         if learner.steps % 3 == 0:
-            for difference in self.published.unapplied():
+            for difference in self.snapshot.unapplied():
                 learner.params.add_(difference, alpha=0.5)
         yield from super()._correct(learner)
 
@@ -178,8 +178,8 @@ class LosesTheLast(Adpsgd):
 
     def finish(self, learner: Learner) -> Program:
         yield from ()
-        self.published._pending = None
-        self.published.publish()
+        self.snapshot._pending = None
+        self.snapshot.publish()
 
 
 class LosesAGradient(Adpsgd):
@@ -187,7 +187,7 @@ class LosesAGradient(Adpsgd):
 
     def after_step(self, learner: Learner) -> Program:
         if learner.steps == 3:
-            learner.params.copy_(self.published._copy)
+            learner.params.copy_(self.snapshot._copy)
         yield from super().after_step(learner)
 
 

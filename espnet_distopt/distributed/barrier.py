@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from espnet_distopt.distributed.watch import Watch
 
 
-def meet(watch: Watch, name: str, others: Sequence[int], what: str) -> None:
+def barrier(watch: Watch, name: str, others: Sequence[int], what: str) -> None:
     """Wait until `others` meet too, however long they take, as long as all live.
 
     Comes before network operations that a learner may reach long before a slow one.
