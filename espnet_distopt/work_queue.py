@@ -6,18 +6,14 @@ for all within about one item of the slowest, and each item is trained on exactl
 (Work stealing; Blumofe and Leiserson 1999, section 3, with a share for a deque.)
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
-from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.queue_keys import QueueKeys
 from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
 from espnet_distopt.errors import InputError
@@ -25,8 +21,10 @@ from espnet_distopt.session import Session
 
 T = TypeVar("T")
 
-_keys: WeakKeyDictionary[ProcessGroupDriver, QueueKeys] = WeakKeyDictionary()
-"""The queues' keys, of each session with other learners that has queues."""
+_keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
+"""The queues' keys, of each session that has queues."""
+
+WHAT = "asking the work queue's store"
 
 
 _DIFFERENCES = {
@@ -117,17 +115,14 @@ class WorkQueue:
             )
         self.started: int = state["started"] if state else 0
         self._held: list[int] = list(state["held"]) if state else []
-        self._store: Store = HashStore()
-        self._keys, watch = QueueKeys(self._store, self._rank, size), self._driver.watch
-        if watch is not None:
-            self._store = watch.store
-            new = QueueKeys(self._store, self._rank, size)
-            self._keys = _keys.setdefault(self._driver, new)
+        self._store = self._driver.store
+        new = QueueKeys(self._store, self._rank, size)
+        self._keys = _keys.setdefault(self._driver, new)
         self._prefix = self._keys.prefix()
-        with self._asking():
+        with self._driver.asking(WHAT):
             self._open(taken)
-        self._driver.barrier()
-        with self._asking():
+        session.barrier()
+        with self._driver.asking(WHAT):
             self._keys.sweep()
             self._refuse_differences()
 
@@ -204,7 +199,7 @@ class WorkQueue:
         """Begin with an item, if it is from the `own` share and not taken by others."""
         got = True
         if self._leads:
-            with self._asking():
+            with self._driver.asking(WHAT):
                 if own:
                     got = self._shares.take()
                 self.started = self._store.add(self._prefix + "started", int(got))
@@ -215,7 +210,7 @@ class WorkQueue:
         """Take from what others have left, if they have."""
         items: Sequence[int] = ()
         if self._leads:
-            with self._asking():
+            with self._driver.asking(WHAT):
                 items = self._shares.steal(self._ahead)
         # one longer would not fit into what the others of the node wait for
         assert len(items) <= self._ahead, (items, self._ahead)
@@ -231,19 +226,6 @@ class WorkQueue:
         told = torch.tensor(numbers)
         self._driver.run(_broadcast(told, self._ranks))
         return told.tolist()
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Inside, the store is asked: it takes time, and the store may be gone."""
-        start = time.perf_counter()
-        try:
-            yield
-        except RuntimeError as error:
-            assert self._driver.watch is not None
-            what = "asking the work queue's store"
-            raise self._driver.watch.explain(error, what) from error
-        finally:
-            self._driver.spent["comm_time"] += time.perf_counter() - start
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left to do, when all learners have stopped to take items."""
