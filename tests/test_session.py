@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import Adam
-from virtual import STEPS_ALONE
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from tests.processes import launch
+from tests.virtual import STEPS_ALONE
 
 
 def net() -> nn.Module:

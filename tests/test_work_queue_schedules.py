@@ -17,10 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from virtual_threads import Meeting, VirtualThreads
 
 from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.work_queue import WorkQueue
+from tests.virtual_threads import Meeting, VirtualThreads
 
 MOST = 256
 SCHEDULES = int(os.environ.get("DISTOPT_SCHEDULES", "1000"))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from lockstep import Point
 from torch import nn
 from torch.optim import SGD
 
@@ -12,6 +11,7 @@ from espnet_distopt.algorithms import Algorithm
 from espnet_distopt.core.effects import Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Simulation, VirtualLearner
+from tests.replicas import Point
 
 NEEDED: dict[str, dict[str, Any]] = {"hadpsgd": {"per_node": 2}}
 """Options without which an algorithm does not run on several learners."""

@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from virtual import place, points, published, towards_rank, x
 
 from espnet_distopt.simulation import (
     Compute,
@@ -15,6 +14,7 @@ from espnet_distopt.simulation import (
     VirtualLearner,
 )
 from espnet_distopt.simulation.gossip import VirtualGossip
+from tests.virtual import place, points, published, towards_rank, x
 
 SIZES = [2, 4, 8]
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from virtual import Toy, points, towards_rank
 
 from espnet_distopt.core.effects import AllGather, AllToAll, Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
+from tests.virtual import Toy, points, towards_rank
 
 NETWORK = Network(
     inside=Link(latency=1, bandwidth=160),

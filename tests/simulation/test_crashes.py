@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from virtual import points, towards_rank, toys
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.core.effects import AwaitStep, Exchange, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
+from tests.virtual import points, towards_rank, toys
 
 
 def crash(name: str, size: int, crashes: dict[int, float], **more: Any) -> Simulation:

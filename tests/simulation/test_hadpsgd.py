@@ -1,10 +1,10 @@
 """H-ADPSGD in the simulation: learners of a node that step unequally often."""
 
 import pytest
-import virtual
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.simulation import Compute, Network, Simulation
+from tests import virtual
 
 
 @pytest.mark.parametrize("steps", [[3, 4, 3, 3], [3, 3, 5, 2], [0, 1, 0, 0]])

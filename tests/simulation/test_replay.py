@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from virtual import noisy, points, published, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.simulation import (
@@ -15,6 +14,7 @@ from espnet_distopt.simulation import (
     ReplayError,
     Simulation,
 )
+from tests.virtual import noisy, points, published, x
 
 EPOCHS: list[list[int]] = [[6, 6, 9, 9], [4, 4, 0, 0]]
 

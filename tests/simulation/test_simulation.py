@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.base import UnequalStepsError
@@ -27,6 +26,7 @@ from espnet_distopt.simulation import (
     Network,
     Simulation,
 )
+from tests.virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
 
 
 def outcome(name: str, compute: int = 0, network: int = 0, seed: int = 0) -> Any:

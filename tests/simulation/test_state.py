@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import SGD, Adam
-from virtual import noisy, points, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
+from tests.virtual import noisy, points, x
 
 STEPS = 5
 MAKERS: dict[str, Callable[..., Any]] = {

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Point, Replica, run
 from torch import nn
 from torch.optim import SGD, Adam
-from virtual import STEPS_ALONE, along, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.simulation import (
@@ -20,6 +18,8 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
+from tests.replicas import Point, Replica, run
+from tests.virtual import STEPS_ALONE, along, points, towards_rank, x
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - STEPS_ALONE))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Point, Replica, end, run
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from espnet_distopt.errors import InputError
+from tests.replicas import Point, Replica, end, run
 
 Make = Callable[[Iterable[nn.Parameter]], Optimizer]
 OPTIMIZERS: dict[str, Make] = {

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep import Point, Replica, end, run
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
@@ -16,6 +15,7 @@ from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.algorithms.block.moments import extrapolation_gain
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Simulation, VirtualLearner
+from tests.replicas import Point, Replica, end, run
 
 ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99), eps=0.0)
 

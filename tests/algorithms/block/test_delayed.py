@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Point, Replica, run
 from torch.optim import SGD, Adam
-from virtual import along, noisy, points, x
 
 from espnet_distopt.algorithms import ALGORITHMS, check
 from espnet_distopt.errors import InputError
@@ -20,6 +18,8 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
+from tests.replicas import Point, Replica, run
+from tests.virtual import along, noisy, points, x
 
 NAMES = [name for name, (_, config) in ALGORITHMS.items() if hasattr(config, "delay")]
 SIZE, PERIOD, STEPS = 3, 4, 11

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Point
 from torch import nn
 from torch.optim import SGD, AdamW
-from virtual import along, points, x
 
 from espnet_distopt.algorithms.block.diloco import DilocoConfig
 from espnet_distopt.simulation import Compute, Simulation
+from tests.replicas import Point
+from tests.virtual import along, points, x
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lockstep import Point
 from torch import nn
 from torch.optim import SGD, Adam
-from virtual import along, points, x
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from tests.replicas import Point
+from tests.virtual import along, points, x
 
 
 def test_ls1_a_block_ends_at_the_mean_and_moments_stay() -> None:

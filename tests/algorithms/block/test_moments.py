@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Replica, run
 from torch import nn
 from torch.optim import SGD, Adam
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
+from tests.replicas import Replica, run
 
 
 def net() -> nn.Module:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Gossip, Point, Replica, correct, end, run
 from torch import Tensor
 from torch.optim import SGD
 
 from espnet_distopt.errors import InputError
+from tests.random_gossip import Gossip
+from tests.replicas import Point, Replica, correct, end, run
 
 GRAPHS = [(2, "ring"), (3, "ring"), (8, "ring"), (5, "random"), (8, "random")]
 

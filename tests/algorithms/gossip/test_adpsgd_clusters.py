@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import virtual
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
+from tests import virtual
 
 CLUSTERS = [(size, topology) for topology in ("ring", "random") for size in range(1, 8)]
 

@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from lockstep import Gossip, Point, Replica, end, run
 from torch import Tensor
 from torch.optim import SGD
-from virtual import points as virtual_points
-from virtual import towards_rank
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.gossip.bfloat16 import CHECKED, Rounded
@@ -18,6 +15,10 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from espnet_distopt.simulation import Compute, Simulation
 from tests.processes import launch
+from tests.random_gossip import Gossip
+from tests.replicas import Point, Replica, end, run
+from tests.virtual import points as virtual_points
+from tests.virtual import towards_rank
 
 ELEMENTS = 200
 

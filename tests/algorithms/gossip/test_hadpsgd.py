@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import virtual
-from lockstep import Point, run
 from torch import Tensor
 from torch.optim import SGD, Adam
 
@@ -23,6 +21,8 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
+from tests import virtual
+from tests.replicas import Point, run
 
 CLUSTERS = [(4, 2, "ring"), (6, 2, "ring"), (6, 3, "random"), (8, 2, "random")]
 """(learners, learners a node, topology)."""

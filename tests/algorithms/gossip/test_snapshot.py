@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lockstep import Point, aside, correct
 from torch import Tensor
 
 from espnet_distopt.algorithms.gossip.snapshot import HALF, Snapshot
 from espnet_distopt.core.learner import Learner
+from tests.replicas import Point, aside, correct
 
 
 def published(x: list[float]) -> tuple[Learner, Snapshot]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Point, Replica, run
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.session import Session
+from tests.replicas import Point, Replica, run
 
 
 class Net(nn.Module):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lockstep import Point
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
-from virtual import along, points, x
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from tests.replicas import Point
+from tests.virtual import along, points, x
 
 BOTH = ["d1d_model", "d1d_grad"]
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep import Point
 from torch.optim import SGD, Adam
-from virtual import along, noisy, points, towards_rank, x
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.base import UnequalStepsError
@@ -26,6 +24,8 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
+from tests.replicas import Point
+from tests.virtual import along, noisy, points, towards_rank, x
 
 TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "complete"]
 DELAYED: list[tuple[str, dict[str, Any]]] = [

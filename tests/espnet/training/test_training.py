@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from virtual import STEPS_ALONE
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.espnet.training.side_files import load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import NanLoss, kill_at_step, read, train
+from tests.virtual import STEPS_ALONE
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch.optim import SGD
-from virtual import place, points, towards_rank, x
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.quadratic import Quadratic
 from espnet_distopt.simulation.study.queue_shares import shares
+from tests.virtual import place, points, towards_rank, x
 
 # The quadratic
 

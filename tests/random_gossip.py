@@ -1,164 +1,34 @@
-"""Runs the programs of several learners in one process, for tests.
+"""AD-PSGD under random schedules: training and gossip side by side, event by event.
 
-`run` advances programs that meet in collectives; `Gossip` runs training and gossip
-programs side by side under a seeded random schedule.
+This is a second, much smaller simulation than the package's, and knows nothing of it:
+what both find holds for the algorithm and not for a driver.
 """
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from espnet_distopt.algorithms import Algorithm, build
-from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
-    AllReduceMean,
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
-    Begin,
-    Broadcast,
     Effect,
     Exchange,
     Invite,
     Program,
     Retire,
     RunInBackground,
-    Wait,
 )
-from espnet_distopt.core.learner import Learner
+from tests.replicas import Replica
 
 
 class DeadlockError(AssertionError):
     """Nobody can go on, and not everybody has come to the end."""
-
-
-class Point(nn.Module):
-    """A model that is one vector."""
-
-    def __init__(self, x: Sequence[float], dtype: torch.dtype = torch.float64) -> None:
-        super().__init__()
-        self.x = nn.Parameter(torch.tensor(x, dtype=dtype))
-
-
-@dataclass
-class Replica:
-    """One learner with all that belongs to it."""
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    learner: Learner
-    algorithm: Algorithm
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        model: nn.Module,
-        optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
-        rank: int = 0,
-        size: int = 1,
-        **options: Any,
-    ) -> "Replica":
-        made = optimizer(model.parameters())
-        learner = Learner(model, made, rank, size)
-        algorithm = build(name, options, learner)
-        if algorithm.wants_gradients:
-            learner.watch_backward(lambda: None)
-        return cls(model, made, learner, algorithm)
-
-    @property
-    def x(self) -> list[float]:
-        values: list[float] = self.learner.params.tolist()
-        return values
-
-    def descend(self, gradient: Sequence[float] | float) -> None:
-        """Take one optimizer step along a given gradient."""
-        like = self.learner.params
-        flat = torch.as_tensor(gradient, dtype=like.dtype).expand_as(like)
-        for parameter, slot in zip(
-            self.learner.parameters, self.learner.slots, strict=True
-        ):
-            parameter.grad = slot.of(flat.clone())
-        self.optimizer.step()
-
-    def step(self, gradient: Sequence[float] | float | None) -> Program:
-        """One attempted step; None skips the update, as a NaN would."""
-        if gradient is not None:
-            self.descend(gradient)
-        self.learner.steps += 1
-        yield from self.algorithm.after_step(self.learner)
-
-    def epoch(self, gradients: Iterable[Sequence[float] | float | None]) -> Program:
-        """Steps along given gradients, and the end of the epoch."""
-        for gradient in gradients:
-            yield from self.step(gradient)
-        yield from self.algorithm.finish(self.learner)
-
-
-def run(*programs: Generator[Effect, Any, Any]) -> list[Any]:
-    """Run programs to their ends; returns their values.
-
-    One program is one learner, or any number of identical ones: means change nothing.
-    What begins is carried out at once, on what there was then.
-    """
-    values: list[Any] = [None] * len(programs)
-    results: list[Any] = [None] * len(programs)
-    while True:
-        waiting: dict[int, Effect] = {}
-        for rank, program in enumerate(programs):
-            try:
-                waiting[rank] = program.send(results[rank])
-            except StopIteration as stop:
-                if stop.value is not None:
-                    values[rank] = stop.value
-        if not waiting:
-            return values
-        if len(waiting) < len(programs):
-            raise DeadlockError(f"only {sorted(waiting)} came to {waiting}")
-        results = _meet([waiting[rank] for rank in range(len(programs))])
-
-
-def _meet(effects: list[Any]) -> list[Tensor]:
-    if isinstance(effects[0], Wait):
-        return [effect.handle for effect in effects]
-    effects = [e.collective if isinstance(e, Begin) else e for e in effects]
-    kind, tensors = type(effects[0]), [effect.tensor for effect in effects]
-    assert all(type(effect) is kind for effect in effects), effects
-    assert len({(t.shape, t.dtype) for t in tensors}) == 1, "unequal messages"
-    if kind is AllReduceMean and len(tensors) > 1:
-        result = torch.stack(tensors).sum(0).div_(len(tensors))
-    else:
-        assert kind in (AllReduceMean, Broadcast), kind
-        result = tensors[0].clone()
-    for tensor in tensors:
-        tensor.copy_(result)
-    return tensors
-
-
-def aside(program: Generator[RunInBackground, Any, Any]) -> Any:
-    """Run a program of the gossip side that needs nobody; returns its value."""
-    while True:
-        try:
-            effect = next(program)
-        except StopIteration as stop:
-            return stop.value
-        assert isinstance(effect, RunInBackground), effect
-        effect.work()
-
-
-def correct(snapshot: Snapshot, received: Tensor) -> None:
-    """Bring what a peer has sent."""
-    aside(snapshot.end_exchange(snapshot.spare().copy_(received)))  # type: ignore[arg-type]
-
-
-def end(replicas: Sequence[Replica]) -> None:
-    """Run the end of an epoch of learners whose gossip has ended."""
-    run(*(r.algorithm.finish(r.learner) for r in replicas))
 
 
 @dataclass
