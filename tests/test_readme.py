@@ -1,4 +1,4 @@
-"""What the README shows, runs; what the documentation links to, exists."""
+"""What the README shows, runs; its table of options is complete."""
 
 import os
 import re
@@ -6,10 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
@@ -31,13 +28,6 @@ def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
     errors = [float(e) for e in re.findall(r"error ([\d.]+)", done.stdout)]
     assert len(errors) == 6
     assert max(errors[-2:]) < 0.2
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_the_option_table_is_the_truth() -> None:

@@ -77,7 +77,7 @@ def test_contraction_of_single_pairs(size: int) -> None:
     assert contraction(other_colour, size) == pytest.approx(1 - 1 / size, abs=1e-12)
 
 
-# Mixing matrices (facts: section 4, and D5)
+# Mixing matrices (docs/algorithms/synchronous.md, SD3, SD5 and D5)
 
 
 @given(

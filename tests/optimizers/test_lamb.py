@@ -1,4 +1,7 @@
-"""LAMB beside its published rule, and the same through checkpoints."""
+"""LAMB beside its published rule, and the same through checkpoints.
+
+The vectors are LB1 to LB5 of docs/algorithms/optimizers.md.
+"""
 
 import io
 from typing import Any
@@ -59,7 +62,7 @@ def published(
     "options",
     [{}, {"weight_decay": 0.01}, {"betas": (0.5, 0.9), "eps": 1e-3, "lr": 0.1}],
 )
-def test_published_rule(
+def test_lb1_published_rule(
     options: dict[str, Any], dtype: torch.dtype, limit: float, scale: float
 ) -> None:
     xs = parameters(dtype, scale)
@@ -73,14 +76,14 @@ def test_published_rule(
         assert (x.detach() - expected).norm() / expected.norm() < limit
 
 
-def test_first_step_moves_every_tensor_by_lr_of_its_length() -> None:
+def test_lb2_first_step_moves_every_tensor_by_lr_of_its_length() -> None:
     xs, starts = parameters(torch.float64, 3.0), parameters(torch.float64, 3.0)
     descend(Lamb(xs, lr=0.01, eps=0.0), xs, 0, 1)
     for x, start in zip(xs, starts, strict=True):
         assert (x - start).norm().item() == pytest.approx(0.01 * start.norm().item())
 
 
-def test_ratio_is_1_for_a_tensor_of_zeros_and_for_no_update() -> None:
+def test_lb3_ratio_is_1_for_a_tensor_of_zeros_and_for_no_update() -> None:
     zeros = nn.Parameter(torch.zeros(3, dtype=torch.float64))
     still = nn.Parameter(torch.ones(3, dtype=torch.float64))
     optimizer = Lamb([zeros, still], lr=0.1, eps=0.0)
@@ -91,7 +94,7 @@ def test_ratio_is_1_for_a_tensor_of_zeros_and_for_no_update() -> None:
     assert still.tolist() == [1.0] * 3
 
 
-def test_parameter_without_gradient_is_left_alone() -> None:
+def test_lb4_parameter_without_gradient_is_left_alone() -> None:
     xs = parameters(torch.float64)
     before = xs[0].detach().clone()
     optimizer = Lamb(xs)
@@ -102,7 +105,7 @@ def test_parameter_without_gradient_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("done", [0, 1, 4])
-def test_resume_is_the_uninterrupted_run_bit_for_bit(done: int) -> None:
+def test_lb5_resume_is_the_uninterrupted_run_bit_for_bit(done: int) -> None:
     whole = parameters(torch.float32)
     descend(Lamb(whole, weight_decay=0.1), whole, 0, 7)
     xs = parameters(torch.float32)

@@ -63,8 +63,8 @@ class BatchNorm(Use):
 class SyncBatchNorm(Use):
     title = "SyncBatchNorm"
     note = (
-        "For learners that meet in every step; elsewhere use BatchNorm. (It trains on "
-        "a GPU only; the test has its statistics frozen.)"
+        "It needs learners that meet in every step; elsewhere use BatchNorm. (PyTorch "
+        "trains it on a GPU only; the test has its statistics frozen.)"
     )
     refused = refused(
         "SyncBatchNorm",
@@ -206,7 +206,7 @@ class Moved(Use):
 
 class ModelLoaded(Use):
     title = "`model.load_state_dict` in the middle"
-    note = "Then `session.restart_from_model()`."
+    note = "Call `session.restart_from_model()` after it."
     refused = refused("restart_from_model")
 
     def step(self, turn: Turn) -> None:
@@ -219,7 +219,7 @@ class ModelLoaded(Use):
 
 class Restarted(Use):
     title = "`model.load_state_dict`, then `session.restart_from_model()`"
-    note = "Between epochs. All learners go on from learner 0's model."
+    note = "Do so between epochs. All learners go on from learner 0's model."
 
     def step(self, turn: Turn) -> None:
         if turn.k == 2:

@@ -97,7 +97,7 @@ class LateGroup(Use):
 
 class FrozenLater(Use):
     title = "parameters frozen later"
-    note = "`allreduce` leaves them where they are; else begin a new session."
+    note = "`allreduce` leaves them where they are; with others, begin a new session."
     refused = refused(r"0\.weight", others("allreduce"))
 
     def step(self, turn: Turn) -> None:
@@ -159,7 +159,7 @@ class Words(nn.Module):
 
 class Sparse(Use):
     title = "sparse gradients (`Embedding(sparse=True)`)"
-    note = "Where gradients are averaged: `sparse=False`."
+    note = "Use `sparse=False` where gradients are averaged."
     refused = refused("(?i)sparse", GRADIENTS)
 
     def net(self) -> nn.Module:
@@ -242,7 +242,7 @@ class SparseBuffer(Use):
 
 class Unequal(Use):
     title = "models of unequal shapes"
-    note = "Every learner says so at once."
+    note = "All learners raise the error at once."
     refused = refused("(?i)learner")
     everybody = True
 

@@ -10,7 +10,7 @@ from tests.uses.use import GRADIENTS, ONE_PASS, Turn, Use, refused
 
 class Accumulation(Use):
     title = "several backward passes an update (gradient accumulation)"
-    note = "`d1d_grad` takes one; `d1d_model` any number."
+    note = "`d1d_grad` takes one pass a step; `d1d_model` takes any number."
     refused = ONE_PASS
 
     def step(self, turn: Turn) -> None:
@@ -83,7 +83,7 @@ class Clipping(Use):
 
 class Sam(Use):
     title = "SAM, whose base optimizer the session has"
-    note = "Its two backward passes are no matter but to `d1d_grad`."
+    note = "SAM makes two backward passes a step, and `d1d_grad` takes one."
     refused = ONE_PASS
 
     def step(self, turn: Turn) -> None:
@@ -106,7 +106,7 @@ class Sam(Use):
 
 class Surgery(Use):
     title = "gradients kept across backward passes (gradient surgery)"
-    note = "`.grad` is the user's own until the next backward pass, and after it."
+    note = "A `.grad` that is kept does not change in later backward passes."
     refused = ONE_PASS
 
     def step(self, turn: Turn) -> None:
@@ -213,7 +213,7 @@ class Checkpointing(Use):
 
 class Reentrant(Checkpointing):
     title = "activation checkpointing (`use_reentrant=True`)"
-    note = "Each checkpoint has a backward pass of its own, and `d1d_grad` takes one."
+    note = "Each checkpoint makes a backward pass, and `d1d_grad` takes one a step."
     refused = ONE_PASS
     reentrant = True
 

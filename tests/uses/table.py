@@ -19,21 +19,20 @@ ROWS = [row for rows in SECTIONS.values() for row in rows]
 HEAD = """\
 # What works with a session
 
-Things that users do with a model, an optimizer and a loop, and what each algorithm
-makes of them in a [loop of your own](../README.md#in-a-loop-of-your-own):
+Each row is something that users do with a model, an optimizer and a
+[loop of their own](../README.md#in-a-loop-of-your-own). Each column is an algorithm.
 
-- **yes**: it works as it does without a session. Two learners have trained so, as two
-  processes; what each of them did, and what became of it, agrees with the algorithm's
-  equations: no update is lost, none is counted twice, and gradients are the mean of all
-  samples. One learner alone gets the bits of the plain loop.
+- **yes**: it works as it does without a session. Two learners have trained like this,
+  as two processes, and what they did agrees with the algorithm's equations: no update
+  is lost, none is counted twice, and gradients are the mean of all samples. One
+  learner alone gets the bits of the plain loop.
 - **no**: the session refuses it with an `InputError` that says what to do instead. It
-  does not train something else.
+  never trains something else.
 
-`tests/uses` runs each cell; this page is written by
-`python -m tests.uses.table > docs/what_works.md`. `hadpsgd` is here with one node of
-several learners; with one learner a node it is `adpsgd`. `bmuf` and `slowmo` have the
-options that they have by default (`moments: average` and `reset`), and `adasum`
-combines updates, not gradients.
+`tests/uses` runs each cell. `python -m tests.uses.table > docs/what_works.md` writes
+this page. `hadpsgd` has one node of several learners here; with one learner on each
+node it is `adpsgd`. `bmuf` and `slowmo` have their default options (`moments: average`
+and `reset`), and `adasum` combines updates, not gradients.
 """
 
 

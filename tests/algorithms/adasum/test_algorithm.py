@@ -1,4 +1,7 @@
-"""Training with Adasum: steps, uneven data, state, refusals (facts: AS12 to AS14)."""
+"""Training with Adasum: steps, uneven data, state, refusals.
+
+The vectors are AS12 to AS14 of docs/algorithms/adasum.md.
+"""
 
 import io
 from collections.abc import Callable, Sequence

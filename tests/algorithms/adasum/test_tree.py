@@ -1,4 +1,7 @@
-"""Adasum's arithmetic beside a float64 tree (facts: AS1 to AS11, AS13, AS14)."""
+"""Adasum's arithmetic beside a float64 tree.
+
+The vectors are AS1 to AS11, AS13 and AS14 of docs/algorithms/adasum.md.
+"""
 
 import pytest
 import torch

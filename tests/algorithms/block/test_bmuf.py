@@ -1,4 +1,7 @@
-"""Block momentum: parameters, block clock and state (facts: BM1 to BM7)."""
+"""Block momentum: parameters, steps and state.
+
+The vectors are BM1 to BM7 of docs/algorithms/block.md.
+"""
 
 import copy
 import io

@@ -1,4 +1,8 @@
-"""BMUF-Adam: moments and step counts (facts: BA1 to BA6, and rule 3)."""
+"""BMUF-Adam: moments and step counts.
+
+The vectors are BA1 to BA6 of docs/algorithms/block.md; R3 is a rule of
+docs/algorithms/README.md.
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -259,7 +263,7 @@ def estimate(replica: Replica, parameter: Tensor, decay: float = 0.9) -> float:
 def test_a_parameter_used_by_one_learner_only_shifts_no_other(
     fate: str, steps: tuple[float, float]
 ) -> None:
-    """Rule 3: a flat vector without it would pair `b` of one with `a` of the other."""
+    """R3: a flat vector without it would pair `b` of one with `a` of the other."""
     replicas = two(moments=fate)
     for _ in range(6):
         for replica in replicas:
@@ -336,7 +340,7 @@ def excess_loss(seed: int, **options: Any) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ba6_extrapolated_moments_learn_faster_than_averaged_ones(seed: int) -> None:
-    """The order of the facts' table, in a sixteenth of its minibatches."""
+    """The order of the table of BA6, in a sixteenth of its minibatches."""
     extrapolated = excess_loss(seed, moments="extrapolate")
     averaged = excess_loss(seed, moments="average")
     assert extrapolated < 0.7 * averaged

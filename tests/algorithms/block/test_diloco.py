@@ -1,4 +1,4 @@
-"""DiLoCo beside PyTorch's own outer optimizer (facts: LS3)."""
+"""DiLoCo beside PyTorch's own outer optimizer (docs/algorithms/block.md, LS3)."""
 
 import random
 from functools import partial

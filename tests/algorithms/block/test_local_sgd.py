@@ -1,4 +1,4 @@
-"""Local SGD: plain averages of blocks (facts: LS1, LS4)."""
+"""Local SGD: plain averages (docs/algorithms/block.md, LS1 and LS4)."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""SlowMo beside its published recursion (facts: LS2, LS3)."""
+"""SlowMo beside its published recursion (docs/algorithms/block.md, LS2 and LS3)."""
 
 import copy
 from collections.abc import Callable, Sequence

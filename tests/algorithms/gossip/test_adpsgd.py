@@ -1,4 +1,8 @@
-"""AD-PSGD: conservation, pair averages, staleness, endings (facts: AD1 to AD6)."""
+"""AD-PSGD: conservation, pair averages, staleness, endings.
+
+The vectors are AD1 to AD6 of docs/algorithms/gossip.md, and SD4 of
+docs/algorithms/synchronous.md.
+"""
 
 import random
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""AD-PSGD in simulated clusters: exact sums, ends, stragglers (AD3, AD5, AD6)."""
+"""AD-PSGD in simulated clusters: exact sums, ends, stragglers.
+
+The vectors are AD3, AD5 and AD6 of docs/algorithms/gossip.md.
+"""
 
 import random
 from collections.abc import Sequence

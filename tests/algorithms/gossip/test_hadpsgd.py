@@ -1,4 +1,7 @@
-"""H-ADPSGD: super learners, their equal replicas, their gossip (facts: H1 to H5)."""
+"""H-ADPSGD: super learners, their equal replicas, their gossip.
+
+The vectors are H1 to H5 of docs/algorithms/gossip.md.
+"""
 
 import io
 import random

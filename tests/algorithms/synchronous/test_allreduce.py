@@ -1,4 +1,8 @@
-"""Synchronous SGD (facts: SC1, SC2, SC4 and rule 2)."""
+"""Synchronous SGD.
+
+The vectors are SC1, SC2 and SC4 of docs/algorithms/synchronous.md; R2 is a rule of
+docs/algorithms/README.md.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -93,7 +97,7 @@ def test_sc4_two_quadratics() -> None:
     assert learners[0].x == learners[1].x
 
 
-def test_rule2_uneven_batches_give_the_gradient_of_the_whole_batch() -> None:
+def test_r2_uneven_batches_give_the_gradient_of_the_whole_batch() -> None:
     learners = replicas(3, partial(SGD, lr=0.1), lambda: Net().double())
     whole = Net().double()
     x = torch.randn(7, 3, generator=torch.Generator().manual_seed(0)).double()
@@ -112,7 +116,7 @@ def test_rule2_uneven_batches_give_the_gradient_of_the_whole_batch() -> None:
         torch.testing.assert_close(grads(replica), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_rule2_vector() -> None:
+def test_r2_vector() -> None:
     """Losses (10, 1 | 1) are 4.0 in the mean over samples, 3.25 over learners."""
     learners = replicas(2, partial(SGD, lr=0.1), lambda: Point([1.0]))
     slopes = ([10.0, 1.0], [1.0])

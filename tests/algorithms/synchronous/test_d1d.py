@@ -1,7 +1,8 @@
-"""Delay-by-one (facts: D1, D3, D4). What it shares with D-PSGD: see test_dpsgd.
+"""Delay by one (docs/algorithms/synchronous.md, D1, D3 and D4).
 
-There are also D5, the disagreement, and the bound of stability of `d1d_model`: it is
-D-PSGD on the complete graph. D2, one learner alone, is a test of all algorithms.
+`d1d_model` is D-PSGD on the complete graph, so test_dpsgd holds D5, its disagreement,
+and its bound of stability. D2, one learner alone, is in test_session, for all
+algorithms.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""D-PSGD (facts: SD1 to SD6), and what delay-by-one shares with it."""
+"""D-PSGD, and what delay by one shares with it.
+
+The vectors are SD1 to SD6 and D5 of docs/algorithms/synchronous.md.
+"""
 
 import copy
 from collections.abc import Callable, Generator, Sequence

@@ -195,7 +195,10 @@ def test_all_wait_for_a_straggler_in_allreduce(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_a_straggler_in_adpsgd(tmp_path: Path) -> None:
-    """AD6. An epoch of 16 * 151 batches, ten seconds for 15 * 10 + 1 of them."""
+    """AD6 of docs/algorithms/gossip.md, in an epoch of 16 * 151 batches.
+
+    In ten seconds, 15 learners take ten batches each, and the slow one takes one.
+    """
     arguments = ["--algorithm", "adpsgd", "--learners", "16", "--batch_size", "16"]
     many = ["--samples", "2416", "--epochs", "1", "--straggler", "3:10"]
     assert speedups(tmp_path, *arguments, *many) == pytest.approx([15.1], rel=1e-9)
