@@ -9,6 +9,7 @@ from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -70,11 +71,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     else:
         tokens = {name: model.tokenize(line) for name, line in decoded.items()}
     aligned = align(model, wavs, tokens, places, samples, progress=_progress)
-    try:
+    with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out, aligned.words)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     if aligned.spread:
         print(
             f"more tokens than frames in {len(aligned.spread)} utterance(s), words "

@@ -1,13 +1,13 @@
 """Decode text lines with a trained model: greedy, or prefix beam search."""
 
 import argparse
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write, whole_file
 from espnet_distopt.files.yaml import read_yaml
 
 _PROGRESS_SECONDS = 10.0
@@ -102,13 +102,11 @@ def _count(value: str) -> int:
 
 
 def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    try:
+    with explain_failed_write(out):
         out.mkdir(parents=True, exist_ok=True)
         for name, table in (("unfit", unfit), ("text", texts)):
-            write_table(out / f"{name}.tmp", table)
-            os.replace(out / f"{name}.tmp", out / name)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
+            with whole_file(out / name) as new:
+                write_table(new, table)
 
 
 class _Progress:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.result import Scorer, score, write_whole
+from espnet_distopt.scoring.result import Scorer, score
 from espnet_distopt.scoring.sclite import find_sclite
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import (
@@ -56,13 +57,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
     check_same_utterances(ref, hyp, args.ref, args.hyp)
     speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
     result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
-    try:
+    with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-        write_whole(args.out / "ref.trn", format_trn(ref, speakers))
-        write_whole(args.out / "hyp.trn", format_trn(hyp, speakers))
+        write_text(args.out / "ref.trn", format_trn(ref, speakers))
+        write_text(args.out / "hyp.trn", format_trn(hyp, speakers))
         result.write(args.out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     print(result.summary(), end="")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
@@ -70,12 +71,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     check_glm(args.glm)
     add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
     hubscr = _find(args.scorer, args.sctk)
-    try:
+    with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
         result = _score(sides, halves, hubscr, args)
         result.write(args.out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     print(result.summary(), end="")
 
 

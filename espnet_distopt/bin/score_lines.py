@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.errors import one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.characters import read_lines, score_lines
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import read_utt2spk
@@ -48,12 +49,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     ref, hyp = read_lines(args.ref, args.hyp)
     writers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
     results = score_lines(ref, hyp, writers, halves)
-    try:
+    with explain_failed_write(args.out):
         for out, result in zip(outs, results, strict=True):
             out.mkdir(parents=True, exist_ok=True)
             result.write(out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     for result in results:
         print(result.summary(), end="")
 

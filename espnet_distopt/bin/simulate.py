@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import write_json, write_text
 
 if TYPE_CHECKING:
     from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
@@ -208,8 +208,8 @@ def _write(
         "torch": torch.__version__,
         "trials": [outcome.to_dict() for outcome in outcomes],
     }
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (folder / "table.md").write_text(text, encoding="utf-8")
+    write_json(folder / "results.json", results)
+    write_text(folder / "table.md", text)
     plot(outcomes, folder)
 
 

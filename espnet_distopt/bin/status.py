@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.report import report
 from espnet_distopt.monitoring.table import table
@@ -96,10 +97,8 @@ def _plot(experiments: Sequence[Experiment], picture: Path) -> None:
         from espnet_distopt.monitoring.plots import plot
     except ModuleNotFoundError as error:
         raise InputError(f"--plot needs {error.name}: pip install matplotlib") from None
-    try:
+    with explain_failed_write(picture):
         plot(experiments, picture)
-    except OSError as error:
-        raise InputError(f"{picture}: cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
     Raises:
         InputError: `path` holds something else, or cannot be written.
     """
-    try:
+    with explain_failed_write(path):
         _check_replaceable(path, marker)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -37,8 +38,6 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
             os.replace(new, path)
         finally:
             shutil.rmtree(temporary)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _check_replaceable(path: Path, marker: str) -> None:

@@ -1,13 +1,13 @@
 """A scored decoding: counts for each half and for all, and its two files."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import write_text
 from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.subsets import ALL, members
@@ -92,8 +92,8 @@ class Result:
 
     def write(self, directory: Path) -> None:
         """Write `result.txt`, then `result.json`, into an existing directory."""
-        write_whole(directory / "result.txt", self.to_text())
-        write_whole(directory / "result.json", self.to_json())
+        write_text(directory / "result.txt", self.to_text())
+        write_text(directory / "result.json", self.to_json())
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
@@ -193,13 +193,6 @@ def add_up(
         if interval:
             intervals[name] = interval
     return Result(scorer, counts, intervals, dict(speakers), cross_check)
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file under a temporary name, then rename it: it is whole or absent."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _counts(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:

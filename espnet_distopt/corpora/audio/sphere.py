@@ -1,8 +1,6 @@
 """NIST SPHERE files, the format of the LDC's telephone speech."""
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +15,7 @@ from espnet_distopt.corpora.audio.sphere_header import (
     read_header,
 )
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write, write_bytes
 
 __all__ = ["SphereFile", "SphereHeader", "read_header", "write_sphere"]
 
@@ -153,7 +152,9 @@ def write_sphere(
     }
     if taken := described.keys() & (fields or {}).keys():
         raise InputError(f"{path}: {sorted(taken)[0]} is not for the caller to set")
-    _replace(path, format_header({**(fields or {}), **described}) + content)
+    header = format_header({**(fields or {}), **described})
+    with explain_failed_write(path):
+        write_bytes(path, header + content)
 
 
 def _encode(
@@ -176,15 +177,3 @@ def _encode(
             f"({byte_order})"
         )
     return content, form | {"sample_coding": coding}
-
-
-def _replace(path: Path, content: bytes) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        new.write_bytes(content)
-        os.replace(new, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            new.unlink()

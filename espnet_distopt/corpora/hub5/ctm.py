@@ -5,7 +5,6 @@ speaker. Lines that start with `;;` are comments. Times are in seconds.
 """
 
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from espnet_distopt.corpora.kaldi.directory import CHANNELS
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
+from espnet_distopt.files.writing import write_text
 
 _FIELDS = "'file channel start duration word'"
 
@@ -63,12 +63,7 @@ def write_ctm(path: Path, words: Iterable[Word]) -> None:
             B, or a time is impossible.
     """
     lines = [_format(word) for word in sorted(words, key=_place)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text("".join(lines), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(path, "".join(lines))
 
 
 def _place(word: Word) -> tuple[str, str, float]:
