@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
@@ -70,7 +71,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         _check_tokens(source, tokens, model.tokens)
     else:
         tokens = {name: model.tokenize(line) for name, line in decoded.items()}
-    aligned = align(model, wavs, tokens, places, samples, progress=_progress)
+    progress = ProgressLine("aligned {done} of {total} utterances", every=500)
+    aligned = align(model, wavs, tokens, places, samples, progress)
     with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out, aligned.words)
@@ -116,11 +118,6 @@ def _check_tokens(
                 raise InputError(
                     f"{source}:{number}: {token} is not a token of the model"
                 )
-
-
-def _progress(done: int, total: int) -> None:
-    if done % 500 == 0:
-        print(f"aligned {done} of {total} utterances", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.options import format_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -52,7 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         sample_rate=args.sample_rate,
         factors=parse_factors(args.speed_factors),
         nj=args.nj,
-        progress=ProgressLine("utterances", every=5000),
+        progress=ProgressLine("utterances: {done} of {total}", every=5000),
     )
     print(
         f"{args.target}: {formatted.utterances} utterances, "

@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.options import format_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -46,7 +46,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         feats=args.feats,
         keep_all=args.keep_all,
         nj=args.nj,
-        progress=ProgressLine("lines", every=5000),
+        progress=ProgressLine("lines: {done} of {total}", every=5000),
     )
     print(
         f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.options import corpus_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     fonts, lacking = added_fonts(args.fonts, ALPHABET)
     for path in lacking:
         print(f"{path}: left out: a character of the texts is missing")
-    progress = ProgressLine("lines", every=1000)
+    progress = ProgressLine("lines: {done} of {total}", every=1000)
     sizes = LineSizes(**{name: getattr(args, name) for name in _SIZES})
     sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.options import corpus_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -32,7 +32,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.corpora.mini_swbd.plan import Sizes
 
     started = time.monotonic()
-    progress = ProgressLine("conversations", every=10)
+    progress = ProgressLine("conversations: {done} of {total}", every=10)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
     recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

@@ -5,12 +5,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.progress import TimedProgressLine
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, whole_file
 from espnet_distopt.files.yaml import read_yaml
-
-_PROGRESS_SECONDS = 10.0
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -76,7 +75,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
-    recognized = recognizer.recognize(scp, kind, mine, _Progress())
+    progress = TimedProgressLine("decoded {done} of {total} lines", seconds=10)
+    recognized = recognizer.recognize(scp, kind, mine, progress)
     _write(args.out, recognized.texts, recognized.unfit)
     if recognized.unfit:
         name, reason = min(recognized.unfit.items())
@@ -107,16 +107,6 @@ def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> Non
         for name, table in (("unfit", unfit), ("text", texts)):
             with whole_file(out / name) as new:
                 write_table(new, table)
-
-
-class _Progress:
-    def __init__(self) -> None:
-        self._shown = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self._shown >= _PROGRESS_SECONDS:
-            print(f"decoded {done} of {total} lines", flush=True)
-            self._shown = time.monotonic()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)
         lines.write(args.out)
     else:
-        progress = ProgressLine("pages", every=50)
+        progress = ProgressLine("pages: {done} of {total}", every=50)
         lines = write_pages(args.pages, args.out, args.writer, progress)
     print(summarize({args.out.name: lines}))
     if lines.skipped:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.scoring.jiwer_counts import Jiwer
@@ -29,13 +30,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--utt2spk", type=Path, help="speakers, for the trn ids")
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the utterances whose id matches (repeatable)",
-    )
+    add_halves(parser, "utterances whose id")
     parser.add_argument(
         "--scorer",
         choices=("auto", "sclite", "jiwer"),

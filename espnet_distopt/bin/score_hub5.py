@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
@@ -31,13 +32,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--glm", type=Path, help="mapping rules")
     parser.add_argument("--ctm", type=Path, help="recognized words with times")
     parser.add_argument("--out", type=Path, help="directory to write")
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the sides (as sw_4390-A) whose name matches (repeatable)",
-    )
+    add_halves(parser, "sides (as sw_4390-A) whose name")
     parser.add_argument(
         "--scorer",
         choices=("auto", "hubscr", "jiwer"),

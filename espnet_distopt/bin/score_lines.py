@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.characters import read_lines, score_lines
@@ -28,13 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
         help="writers or fonts, over which the 95 %% intervals are taken (default: "
         "over lines)",
     )
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the lines whose id matches (repeatable)",
-    )
+    add_halves(parser, "lines whose id")
     return parser
 
 

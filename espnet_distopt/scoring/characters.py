@@ -7,7 +7,6 @@ the composed text (NFC); the blanks between words are characters, too.
 
 import unicodedata
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
@@ -17,43 +16,6 @@ from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import CER, WER, Result, Scorer
 from espnet_distopt.scoring.subsets import ALL, members
 from espnet_distopt.scoring.trn import Transcripts, check_same_utterances, read_text
-
-
-class JiwerCharacters:
-    """Counts characters where `Jiwer` counts words; `Counts.words` are characters."""
-
-    @property
-    def label(self) -> str:
-        """The name that results carry."""
-        return f"jiwer {version('jiwer')}"
-
-    def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
-        """Align hypothesis and reference, which hold the same lines, and count.
-
-        Raises:
-            InputError: jiwer is not installed.
-        """
-        try:
-            import jiwer
-        except ImportError:
-            raise InputError("no scorer: install jiwer (pip install jiwer)") from None
-        lines = sorted(ref)
-        keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
-        result = jiwer.process_characters(
-            [" ".join(ref[line]) for line in lines],
-            [" ".join(hyp[line]) for line in lines],
-            reference_transform=keep,
-            hypothesis_transform=keep,
-        )
-        return Counts(
-            sentences=len(lines),
-            words=result.hits + result.substitutions + result.deletions,
-            correct=result.hits,
-            substitutions=result.substitutions,
-            deletions=result.deletions,
-            insertions=result.insertions,
-            sentence_errors=sum(ref[line] != hyp[line] for line in lines),
-        )
 
 
 def read_lines(ref_path: Path, hyp_path: Path) -> tuple[Transcripts, Transcripts]:
@@ -100,7 +62,7 @@ def score_lines(
         name: members(name, pattern, ref)
         for name, pattern in (*halves.items(), (ALL, ""))
     }
-    scorers: dict[str, Scorer] = {CER: JiwerCharacters(), WER: Jiwer()}
+    scorers: dict[str, Scorer] = {CER: Jiwer(characters=True), WER: Jiwer()}
     characters, words = (
         _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
     )

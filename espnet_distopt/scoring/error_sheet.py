@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.jiwer_counts import align_characters
 from espnet_distopt.scoring.trn import Transcripts
 
 MOST = 100
@@ -123,28 +124,19 @@ def align(pairs: Sequence[tuple[str, str]]) -> list[list[Column]]:
     Raises:
         InputError: jiwer is not installed.
     """
-    try:
-        import jiwer
-    except ImportError:
-        raise InputError("no scorer: install jiwer (pip install jiwer)") from None
     if not pairs:
         return []
-    keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
-    result = jiwer.process_characters(
-        [ref for ref, _ in pairs],
-        [hyp for _, hyp in pairs],
-        reference_transform=keep,
-        hypothesis_transform=keep,
-    )
+    refs, hyps = zip(*pairs, strict=True)
+    chunks_of = align_characters(refs, hyps).alignments
     aligned = []
-    for (ref, hyp), chunks in zip(pairs, result.alignments, strict=True):
+    for (ref, hyp), chunks in zip(pairs, chunks_of, strict=True):
         columns: list[Column] = []
         for chunk in chunks:
-            refs = ref[chunk.ref_start_idx : chunk.ref_end_idx]
-            hyps = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            right = ref[chunk.ref_start_idx : chunk.ref_end_idx]
+            read = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
             columns += [
-                Column(refs[n : n + 1], hyps[n : n + 1])
-                for n in range(max(len(refs), len(hyps)))
+                Column(right[n : n + 1], read[n : n + 1])
+                for n in range(max(len(right), len(read)))
             ]
         aligned.append(columns)
     return aligned

@@ -15,7 +15,7 @@ from espnet_distopt.corpora.hub5.ctm import write_ctm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.programs import complaint, run
+from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.sclite import parse_raw_summary
 from espnet_distopt.scoring.sides import ConversationSide, all_words, is_judged
 
@@ -151,9 +151,8 @@ def _probe(directory: Path) -> Hubscr | None:
         raise InputError(
             f"{directory}: hubscr takes no directory with a blank or colon in its name"
         )
-    done = run([str(directory / "sclite")])
-    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
-    return Hubscr(directory, version.group(1)) if version else None
+    version = sclite_version([str(directory / "sclite")])
+    return Hubscr(directory, version) if version else None
 
 
 def _read(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Running the programs of SCTK."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,17 @@ def run(
         )
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from None
+
+
+def sclite_version(command: Sequence[str]) -> str | None:
+    """Return the version that sclite prints, or None if the command is not sclite.
+
+    Raises:
+        InputError: It cannot be started.
+    """
+    done = run(command)
+    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
+    return version.group(1) if version else None
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:

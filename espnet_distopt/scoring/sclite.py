@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.programs import complaint, run
+from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.trn import Transcripts, format_trn
 
 
@@ -111,8 +111,7 @@ def parse_raw_summary(summary: str) -> Counts:
 
 def _probe(command: tuple[str, ...]) -> Sclite | None:
     try:
-        done = run(command)
+        version = sclite_version(command)
     except InputError:
         return None
-    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
-    return Sclite(command, version.group(1)) if version else None
+    return Sclite(command, version) if version else None

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from espnet_distopt.corpora.hub5.marks import first_alternatives
+
 _SOUNDS = "uh um eh mm hm ah huh ha er oof hee ach eee ew %hesitation"
 
 HESITATIONS = frozenset(_SOUNDS.split())
@@ -49,8 +51,7 @@ def plain_reference(text: str) -> list[str]:
     Of alternatives `{ a / b }` the first is taken; what is optional, `(a)`, is left
     out; the rest as for `plain_hypothesis`.
     """
-    text = re.sub(r"\{\s*([^{}/]*)[^{}]*\}", r"\1", text)
-    words = re.sub(r"\([^()]*\)", " ", text).split()
+    words = re.sub(r"\([^()]*\)", " ", first_alternatives(text)).split()
     return plain_hypothesis(word for word in words if word != "@")
 
 

@@ -20,13 +20,22 @@ def reference_words(text: str) -> list[str]:
     letters lose their periods, as in the training text: `I. B. M.'s` is `i b m's`. The
     STM itself stays as it is: hub5 scoring needs its marks.
     """
-    text = re.sub(r"\{\s*([^{}/]*)[^{}]*\}", r"\1", text.lower())
+    text = first_alternatives(text.lower())
     words = [
         re.sub(r"[().]", "", token)
         for token in text.replace("._", " ").split()
         if not re.fullmatch(rf"\(*%hesitation\)*|<.*>|@|{IGNORED}", token)
     ]
     return [word for word in words if word]
+
+
+def first_alternatives(text: str) -> str:
+    """Return a text with the first of each of its alternatives.
+
+    >>> first_alternatives("{ we are / we're } here")
+    'we are  here'
+    """
+    return re.sub(r"\{\s*([^{}/]*)[^{}]*\}", r"\1", text)
 
 
 def mend_stm(text: str) -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from espnet_distopt.corpora.ldc.ms98 import plain_word, read_dictionary
 
-# The letters' names, in the phones of the dictionary.
-_NAMES = {
+LETTER_PHONES = {
     name[0]: tuple(name[2:].split())
     for name in (
         *("a ey", "b b iy", "c s iy", "d d iy", "e iy", "f eh f", "g jh iy"),
@@ -20,6 +19,7 @@ _NAMES = {
         *("v v iy", "w d ah b ax l y uw", "x eh k s", "y w ay", "z z iy"),
     )
 }
+"""The name of each letter, in the phones of the dictionary."""
 
 
 def read_acronyms(dictionary: Path) -> dict[str, str]:
@@ -60,5 +60,5 @@ def _spell(word: str, phones: tuple[str, ...]) -> str:
     letters = letters.lower()
     if len(letters) < 2 or not (letters.isascii() and letters.isalpha()):
         return ""
-    named = tuple(phone for letter in letters for phone in _NAMES[letter])
+    named = tuple(phone for letter in letters for phone in LETTER_PHONES[letter])
     return " ".join(letters) + ending if phones == named else ""

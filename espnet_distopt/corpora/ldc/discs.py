@@ -8,6 +8,9 @@ from pathlib import Path
 from espnet_distopt.corpora.audio.sphere import read_header
 from espnet_distopt.errors import InputError
 
+OVERSHOOT = 0.5
+"""Seconds by which a transcriber's end may pass the recording's; it is then cut."""
+
 
 def find_files(root: Path, pattern: str) -> list[Path]:
     """All files below `root` (links are followed) whose name matches, sorted.

@@ -11,14 +11,11 @@ from espnet_distopt.corpora.hub5.marks import reference_words
 from espnet_distopt.corpora.hub5.pem import Span
 from espnet_distopt.corpora.hub5.stm import Reference
 from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance
-from espnet_distopt.corpora.ldc.discs import call_seconds
+from espnet_distopt.corpora.ldc.discs import OVERSHOOT, call_seconds
 from espnet_distopt.errors import InputError
 
 _PADDING = 0.1
 """Seconds added on each side of an utterance, where no neighbour is in the way."""
-
-# Ends are rounded and may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ def _lengths(audio: dict[str, Path], spans: Iterable[Span]) -> dict[str, float]:
             raise InputError(f"{span.where}: no recording {span.file}.sph")
         if span.file not in seconds:
             seconds[span.file] = call_seconds(audio[span.file])
-        if span.end > seconds[span.file] + _OVERSHOOT:
+        if span.end > seconds[span.file] + OVERSHOOT:
             raise InputError(
                 f"{span.where}: ends at {span.end} s, but {span.file} has only "
                 f"{seconds[span.file]:.2f} s"

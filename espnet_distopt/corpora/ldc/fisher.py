@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance
-from espnet_distopt.corpora.ldc.discs import call_seconds, find_files, name_recordings
+from espnet_distopt.corpora.ldc.discs import (
+    OVERSHOOT,
+    call_seconds,
+    find_files,
+    name_recordings,
+)
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
@@ -15,9 +20,6 @@ CONVERSATIONS = 11699
 """Of both parts together."""
 
 _LINE = re.compile(r"(\d+\.?\d*)\s+(\d+\.?\d*)\s+([AB]):(.*)")
-
-# Ends may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
 
 
 class FisherTurn(NamedTuple):
@@ -143,7 +145,7 @@ def _utterances(
         if not words:
             continue
         end = min(turn.end, int(seconds * 100) / 100)
-        if turn.end > seconds + _OVERSHOOT or end <= turn.start:
+        if turn.end > seconds + OVERSHOOT or end <= turn.start:
             outside.append(turn.where)
             continue
         identity = _utterance_id(name, turn)

@@ -14,6 +14,7 @@ from espnet_distopt.corpora.kaldi.speech_set import (
 )
 from espnet_distopt.corpora.ldc.acronyms import read_acronyms
 from espnet_distopt.corpora.ldc.discs import (
+    OVERSHOOT,
     call_seconds,
     find_file,
     find_files,
@@ -22,8 +23,6 @@ from espnet_distopt.corpora.ldc.discs import (
 from espnet_distopt.corpora.ldc.ms98 import plain_words, read_transcript
 from espnet_distopt.errors import InputError
 
-# Transcribers' ends may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
 _PRESSINGS = (2435, 2438)  # recordings of the whole corpus
 
 
@@ -125,7 +124,7 @@ def _read_side(
         words = plain_words(segment.text, acronyms)
         if not words:
             continue
-        if segment.end > seconds + _OVERSHOOT:
+        if segment.end > seconds + OVERSHOOT:
             raise InputError(
                 f"{segment.where}: ends at {segment.end} s, but "
                 f"{recording} has only {seconds:.2f} s"

@@ -7,7 +7,9 @@ by their letters.
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain
 from pathlib import Path
+from string import ascii_uppercase
 
+from espnet_distopt.corpora.ldc.acronyms import LETTER_PHONES
 from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
@@ -21,15 +23,8 @@ from espnet_distopt.corpora.mini_swbd.conversation import Conversation
 from espnet_distopt.corpora.mini_swbd.phrases import ACRONYMS
 from espnet_distopt.corpora.mini_swbd.plan import Plan
 
-_LETTERS = {
-    **{"A": "ey", "B": "b iy", "C": "s iy", "D": "d iy", "E": "iy", "F": "eh f"},
-    **{"G": "jh iy", "H": "ey ch", "I": "ay", "J": "jh ey", "K": "k ey", "L": "eh l"},
-    **{"M": "eh m", "N": "eh n", "O": "ow", "P": "p iy", "Q": "k y uw", "R": "aa r"},
-    **{"S": "eh s", "T": "t iy", "U": "y uw", "V": "v iy", "X": "eh k s", "Y": "w ay"},
-    **{"W": "d ah b ax l y uw", "Z": "z iy"},
-}
 # In capitals, and yet a word.
-_WORDS = {"NASA": "n ae s ax"}
+_WORDS = {"NASA": ("n", "ae", "s", "ax")}
 
 
 def write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
@@ -68,11 +63,12 @@ def spread(segment: Ms98Segment, number: int) -> Iterator[Ms98Word]:
 
 def write_acronyms(root: Path) -> None:
     """Write the dictionary: letters and words in capitals, and nothing else."""
-    spelled = {word: " ".join(_LETTERS[letter] for letter in word) for word in ACRONYMS}
-    words = sorted({**_LETTERS, **spelled, **_WORDS}.items())
-    write_dictionary(
-        root, (Entry(word, tuple(phones.split())) for word, phones in words)
-    )
+    entries: dict[str, tuple[str, ...]] = {**_WORDS}
+    for word in (*ascii_uppercase, *ACRONYMS):
+        entries[word] = tuple(
+            phone for letter in word.lower() for phone in LETTER_PHONES[letter]
+        )
+    write_dictionary(root, (Entry(*each) for each in sorted(entries.items())))
 
 
 def write_callers(path: Path, plans: Iterable[Plan]) -> None:
