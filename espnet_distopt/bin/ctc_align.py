@@ -5,9 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import model_files
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.corpora.kaldi.places import read_places
-from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
@@ -51,21 +52,19 @@ def main(cmd: Sequence[str] | None = None) -> None:
     source = args.tokens or args.text
     decoded = read_table(source, str)
     places = read_places(args.data)
-    samples = read_table(args.dump / "utt2num_samples", _count)
+    samples = read_table(args.dump / "utt2num_samples", counted("utterance", "samples"))
     wavs = read_table(args.dump / "wav.scp", str)
     _check_known(source, decoded, args.data / "text", places)
     _check_known(source, decoded, args.dump / "utt2num_samples", samples)
     _check_known(source, decoded, args.dump / "wav.scp", wavs)
-    for needed in (args.exp / "config.yaml", args.exp / args.model):
-        if not needed.is_file():
-            raise InputError(f"{needed}: no such file")
+    config, parameters = model_files(args.exp, args.model)
 
     # Late: ESPnet is slow to import.
     from espnet_distopt.corpora.hub5.ctm import write_ctm
     from espnet_distopt.espnet.alignment.alignment import align
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
-    model = CTCModel(args.exp / "config.yaml", args.exp / args.model)
+    model = CTCModel(config, parameters)
     if args.tokens:
         tokens = {name: _tokens(line) for name, line in decoded.items()}
         _check_tokens(source, tokens, model.tokens)
@@ -85,12 +84,6 @@ def main(cmd: Sequence[str] | None = None) -> None:
         f"{args.out}: {len(aligned.words)} words of {len(decoded)} utterances, in "
         f"{time.monotonic() - started:.1f} s"
     )
-
-
-def _count(value: str) -> int:
-    if not value.isdigit():
-        raise ValueError("'utterance number-of-samples'")
-    return int(value)
 
 
 def _tokens(line: str) -> list[str]:

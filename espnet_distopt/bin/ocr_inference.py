@@ -5,8 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import model_files
 from espnet_distopt.bin.progress import TimedProgressLine
-from espnet_distopt.corpora.kaldi.tables import read_table, write_table
+from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, whole_file
 from espnet_distopt.files.yaml import read_yaml
@@ -52,15 +53,13 @@ def main(cmd: Sequence[str] | None = None) -> None:
         (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
-    columns = read_table(args.data / "utt2num_frames", _count)
+    columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
     scp = _lines(args.data)
     names = list(read_table(scp, str))
     for number, name in enumerate(names, start=1):
         if name not in columns:
             raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
-    for needed in (args.exp / "config.yaml", args.exp / args.model):
-        if not needed.is_file():
-            raise InputError(f"{needed}: no such file")
+    config, parameters = model_files(args.exp, args.model)
 
     # Late: torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
@@ -69,7 +68,6 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     conf = read_yaml(args.config) if args.config else {}
     decoding = configure(Decoding, conf, str(args.config))
-    config, parameters = args.exp / "config.yaml", args.exp / args.model
     recognizer = LineRecognizer(config, parameters, decoding, args.lm)
     kind = f"line_image_{recognizer.height}" if scp.stem == "images" else "kaldi_ark"
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
@@ -93,12 +91,6 @@ def _lines(data: Path) -> Path:
         if (data / name).is_file():
             return data / name
     raise InputError(f"{data}: neither feats.scp nor images.scp: see format_lines")
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("'line number-of-columns'")
-    return int(value)
 
 
 def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:

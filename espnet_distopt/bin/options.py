@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from espnet_distopt.errors import InputError
+
 
 def corpus_parser(
     description: str | None, out: str, sizes: Mapping[str, tuple[int, str]]
@@ -63,3 +65,16 @@ def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
         metavar="NAME=REGEX",
         help=f"also score the {members} matches (repeatable)",
     )
+
+
+def model_files(exp: Path, model: str) -> tuple[Path, Path]:
+    """Return the configuration and the model that `--exp` and `--model` name.
+
+    Raises:
+        InputError: One of them does not exist.
+    """
+    files = exp / "config.yaml", exp / model
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"{file}: no such file")
+    return files

@@ -72,6 +72,22 @@ def one_field(value: str) -> str:
     return value
 
 
+def counted(key: str, units: str) -> Callable[[str], int]:
+    """Return a `parse` of `read_table` for numbers of units, such as of samples.
+
+    Args:
+        key: What an id stands for, for messages.
+        units: What is counted, for messages.
+    """
+
+    def parse(value: str) -> int:
+        if not value.isdecimal():
+            raise ValueError(f"'{key} number-of-{units}'")
+        return int(value)
+
+    return parse
+
+
 def same_ids(
     path: Path,
     name: str,
