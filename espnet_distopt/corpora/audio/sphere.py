@@ -1,4 +1,4 @@
-"""NIST SPHERE files, the format of the LDC's telephone speech."""
+"""Reads and writes NIST SPHERE files, the format of the LDC's telephone speech."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,34 +28,35 @@ class SphereFile:
     """An open SPHERE file, to be used in a `with` statement.
 
     Attributes:
-        header: what the header says.
+        header: What the header says of the samples.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the file and read its header.
 
         Raises:
-            InputError: see `read_header`.
+            InputError: The header is bad in one of the ways that `read_header` names.
         """
         self.header = read_header(path)
         self._file = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
         self._expanded: NDArray[Any] | None = None
 
     def read(self, start: int, stop: int, channel: int) -> Samples:
-        """Read a span of one channel; no more than the span is read from the file.
+        """Read a span of one channel; only the span is read from the file.
 
-        A file compressed by shorten is expanded as a whole, by the first call.
+        Only a file that shorten has compressed is expanded as a whole, by the first
+        call.
 
         Args:
-            start: first sample.
-            stop: the sample behind the last.
-            channel: 0 is the first.
+            start: The index of the first sample.
+            stop: The index after the last sample.
+            channel: The index of the channel; 0 is the first.
 
         Returns:
-            Shape (stop - start,).
+            The samples, shape (stop - start,).
 
         Raises:
-            InputError: there is no such channel or span, or the file is damaged.
+            InputError: There is no such channel or span, or the file is damaged.
         """
         header = self.header
         if not 0 <= channel < header.channels:
@@ -88,7 +89,7 @@ class SphereFile:
         return values.reshape(-1, header.channels)
 
     def _expand(self) -> NDArray[Any]:
-        """Decode the whole shorten stream, once; shape (channels, time)."""
+        """Decode the whole shorten stream, once, into shape (channels, time)."""
         if self._expanded is None:
             header = self.header
             self._file.seek(header.header_bytes)
@@ -125,16 +126,17 @@ def write_sphere(
     """Write a SPHERE file, whole or not at all.
 
     Args:
-        path: to write or to replace.
-        samples: shape (time, channels).
-        sample_rate: in Hz.
+        path: The file to write or to replace.
+        samples: The samples, shape (time, channels).
+        sample_rate: The rate in Hz.
         coding: `pcm`, `ulaw` or `alaw`.
-        byte_order: of pcm, `little` or `big`.
-        fields: to put before those that describe the samples, such as database_id.
+        byte_order: The order of bytes of `pcm`, `little` or `big`.
+        fields: Further fields of the header, such as database_id; they come before
+            those that describe the samples.
 
     Raises:
-        InputError: samples of another shape or type, an unknown coding or byte order, a
-            field that can't be written, or a path that can't be.
+        InputError: The samples have another shape or type, the coding or byte order is
+            unknown, a field can't be in a header, or the path can't be written.
     """
     if samples.ndim != 2 or samples.dtype != np.int16 or samples.shape[1] < 1:
         raise InputError(
@@ -160,7 +162,7 @@ def write_sphere(
 def _encode(
     path: Path, samples: Samples, coding: str, byte_order: str
 ) -> tuple[bytes, dict[str, str | int]]:
-    """Code the samples; returns the bytes and the fields that say how."""
+    """Code the samples; return the bytes, and the fields that describe them."""
     form: dict[str, str | int] = {"channels_interleaved": "TRUE"}
     if coding in ("ulaw", "alaw"):
         encode = g711.encode_ulaw if coding == "ulaw" else g711.encode_alaw

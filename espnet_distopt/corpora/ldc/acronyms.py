@@ -1,9 +1,9 @@
-"""Acronyms of Switchboard: words that are spoken letter by letter.
+"""Finds the acronyms of Switchboard: words that are spoken letter by letter.
 
-The transcripts write `IBM` and the Fisher corpus `i._b._m.`; the recipes of Kaldi and
-ESPnet bring both to `i b m`. An entry of the MS98 dictionary is an acronym if its
-pronunciation is that of its letters, one after another: `IBM` and `TV's` are, `NASA`
-and `it` are not, and `IT` may be.
+Switchboard's transcripts write `IBM`, and Fisher's `i._b._m.`; the recipes of Kaldi and
+ESPnet turn both into `i b m`. A word of the MS98 dictionary is an acronym if its
+pronunciation is that of its letters, one after another. So `IBM` and `TV's` are
+acronyms, `NASA` and `it` are not, and `IT` is one where the dictionary spells it so.
 """
 
 from pathlib import Path
@@ -25,18 +25,18 @@ LETTER_PHONES = {
 def read_acronyms(dictionary: Path) -> dict[str, str]:
     """Find the acronyms of the MS98 dictionary and how they are spelled out.
 
-    Case matters: `US` is one, `us` is not. An acronym can also be looked up in lower
-    case (`ibm`) where the dictionary has no word of that spelling.
+    Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
+    lower case (`ibm`) if the dictionary has no word of that spelling.
 
     Args:
-        dictionary: path of `sw-ms98-dict.text`.
+        dictionary: The path of `sw-ms98-dict.text`.
 
     Returns:
-        `IBM` -> `i b m`, `IBM's` -> `i b m's`, `VCRs` -> `v c rs`. Single letters are
-        not in it: they are their own spelling.
+        The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
+        `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
 
     Raises:
-        InputError: the dictionary is missing or has a bad line.
+        InputError: The dictionary is missing or has a bad line.
     """
     entries = read_dictionary(dictionary)
     words = [(plain_word(entry.word), entry.phones) for entry in entries]
@@ -50,7 +50,7 @@ def read_acronyms(dictionary: Path) -> dict[str, str]:
 
 
 def _spell(word: str, phones: tuple[str, ...]) -> str:
-    """`IBM's` -> `i b m's` if that is how it is spoken, else nothing."""
+    """Return `i b m's` for `IBM's` if that is how it is spoken, else an empty text."""
     letters, ending = word, ""
     for suffix in ("'s", "s"):
         if word.endswith(suffix) and phones[-1] in ("s", "z"):
