@@ -1,4 +1,4 @@
-"""Writes a directory whole or not at all."""
+"""Writes directories whole or not at all."""
 
 import os
 import shutil
@@ -18,9 +18,10 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
     If the body fails or is interrupted, `path` is as it was and nothing is left over.
 
     Args:
-        path: may exist if it is empty or holds the file `marker`.
-        marker: name of a file that the body writes, by which a later run knows that
-            the directory is its own to replace.
+        path: The directory to write. If it exists, it must be empty or hold the file
+            `marker`.
+        marker: The name of a file that the body writes, by which a later run knows that
+            it may replace the directory.
 
     Raises:
         InputError: `path` holds something else, or cannot be written.

@@ -1,8 +1,8 @@
-"""Character and word errors of text lines, counted by jiwer.
+"""Counts character and word errors of text lines, by jiwer.
 
-Counts are summed over the lines before rates are taken: a mean of the lines' own rates
-would weigh a short line as much as a long one. A character is a Unicode code point of
-the composed text (NFC); the blanks between words are characters, too.
+The counts of all lines are added before a rate is taken, because a mean of the lines'
+own rates would give a short line the weight of a long one. A character is a Unicode
+code point of the composed text (NFC); the blanks between words are characters, too.
 """
 
 import unicodedata
@@ -45,18 +45,19 @@ def score_lines(
     """Count the errors of each half and of all lines.
 
     Args:
-        ref: Words by line; none is empty.
-        hyp: Words for the same lines.
-        writers: Writer or font by line, over which the intervals are taken; a line that
-            it lacks counts for itself.
-        halves: Regular expressions by name; a line belongs to a half if the expression
-            is found in its id.
+        ref: The words of each line; no line is empty.
+        hyp: The words that were read in each of these lines.
+        writers: The writer or font of each line. The intervals are taken over writers;
+            a line that is not in it counts as a writer of its own.
+        halves: The regular expression of each half, by name; a line belongs to a half
+            if the expression is found in its id.
 
     Returns:
         The result for characters (CER), and the one for words (WER).
 
     Raises:
-        InputError: A half is no regular expression or has no line.
+        InputError: A half has no regular expression or no line, or jiwer is not
+            installed.
     """
     parts = {
         name: members(name, pattern, ref)

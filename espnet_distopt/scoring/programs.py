@@ -1,4 +1,4 @@
-"""Running the programs of SCTK."""
+"""Runs the programs of SCTK."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def run(
         return subprocess.run(
             command,
             cwd=cwd,
-            # Perl complains of a locale that is not installed.
+            # In any other locale Perl may complain that it is not installed.
             env=os.environ | {"LC_ALL": "C"},
             capture_output=True,
             check=False,
@@ -45,7 +45,7 @@ def sclite_version(command: Sequence[str]) -> str | None:
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line in which a program says why: its first error, else its last."""
+    """Return the line that says why a program failed: its first error, else its last."""
     said = (done.stdout + "\n" + done.stderr).strip().splitlines()
     errors = [line for line in said if line.lower().startswith("error")]
     return (errors or said[-1:] or ["it said nothing"])[0].strip()

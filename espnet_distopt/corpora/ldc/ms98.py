@@ -59,7 +59,7 @@ class Ms98Segment:
 
 @dataclass(frozen=True)
 class Ms98Word:
-    """A word or a mark, the number of its segment (from 1), and its times in seconds."""
+    """A word or a mark, the number of its segment (from 1), and its times (seconds)."""
 
     segment: int
     start: float

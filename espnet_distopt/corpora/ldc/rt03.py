@@ -62,7 +62,7 @@ def _disc(root: Path) -> Path:
 
 
 def _as_in_2000(text: str, path: Path) -> str:
-    """Empty the lines of gaps, and name channels by letters; the lines stay in place."""
+    """Empty the lines of gaps, and name channels by letters; no line moves."""
     lines = []
     for number, line in enumerate(text.rstrip().split("\n"), start=1):
         fields = line.split(maxsplit=2)

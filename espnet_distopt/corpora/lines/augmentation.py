@@ -1,4 +1,4 @@
-"""Changes text lines at random for training, in ways that leave their texts as they are.
+"""Changes text lines at random for training, in ways that do not change their texts.
 
 One resampling slants, stretches and bends (elastic) a line; then its contrast is
 changed and noise is added. The random numbers come from NumPy's global generator, as

@@ -63,7 +63,7 @@ class LineJob:
 
 @dataclass
 class WrittenLines:
-    """The places and widths of the lines that were written, and why others are unfit."""
+    """The places and widths of the lines that were written, and why some are unfit."""
 
     places: dict[str, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def format_lines(
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FormattedLines:
-    """Write a dump directory of the lines of a data directory, each of which is checked.
+    """Check the lines of a data directory, and write them into a dump directory.
 
     A line that can't be used (unreadable, without text, too narrow, too wide) is
     skipped and listed in `skipped.txt`. With `keep_all`, which is meant for test sets,
@@ -219,6 +219,6 @@ def _split(
 
 
 def _marker(target: Path, marker: str) -> str:
-    """Return the file by which `target` is known as a dump directory, of either kind."""
+    """Return the file by which `target` is known as a dump directory of either kind."""
     other = IMAGES if marker == FEATURES else FEATURES
     return other if (target / other).exists() else marker

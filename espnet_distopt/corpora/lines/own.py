@@ -136,7 +136,7 @@ def write_pages(
 def _cut_page(
     page: Page, prefix: str, directory: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Write the images of a page's lines; return their texts, and why some are skipped."""
+    """Write the images of a page's lines; return texts, and why lines are skipped."""
     image = read_page_image(page)
     texts, skipped = {}, {}
     for line in page.lines:
