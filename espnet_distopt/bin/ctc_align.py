@@ -1,4 +1,4 @@
-"""Tell when each decoded word was spoken: CTC alignment, written as a CTM."""
+"""Find when each decoded word was spoken, by CTC alignment, and write a CTM."""
 
 import argparse
 import time
@@ -45,9 +45,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Align the utterances, and print how many words were written."""
     args = get_parser().parse_args(cmd)
-    args.out.unlink(missing_ok=True)  # a failure must not leave an earlier one
+    args.out.unlink(missing_ok=True)  # so that a failure leaves no earlier result
     started = time.monotonic()
     source = args.tokens or args.text
     decoded = read_table(source, str)
@@ -59,7 +59,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     _check_known(source, decoded, args.dump / "wav.scp", wavs)
     config, parameters = model_files(args.exp, args.model)
 
-    # Late: ESPnet is slow to import.
+    # These come late, because ESPnet is slow to import.
     from espnet_distopt.corpora.hub5.ctm import write_ctm
     from espnet_distopt.espnet.alignment.alignment import align
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
@@ -88,7 +88,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 def _tokens(line: str) -> list[str]:
     tokens = line.split()
-    # ESPnet's way to say that an utterance was too short to decode.
+    # ESPnet writes this one token for an utterance that is too short to decode.
     return [] if tokens == [SPACE] else tokens
 
 

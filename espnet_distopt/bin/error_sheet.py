@@ -1,4 +1,4 @@
-"""Draw the worst lines of a decoding into one picture, with what was read wrong."""
+"""Draw the worst lines of a decoding, and what was read wrong, into one picture."""
 
 import argparse
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Draw the picture, and print how many lines are wrong."""
     args = get_parser().parse_args(cmd)
     text = args.out.with_suffix(".txt")
     if args.out.suffix != ".png":
         raise InputError(f"--out {args.out}: expected the name of a .png")
-    for path in (args.out, text):  # a failure must not leave earlier ones
+    for path in (args.out, text):  # so that a failure leaves no earlier result
         path.unlink(missing_ok=True)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.scoring.characters import read_lines
     from espnet_distopt.scoring.error_sheet import worst_lines
     from espnet_distopt.scoring.error_sheet_images import DumpedImages

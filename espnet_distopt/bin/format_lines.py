@@ -10,7 +10,7 @@ from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = format_parser(
         "Read every line image of a data directory and write a dump directory: "
         "feats.ark (or one a process) and feats.scp, or images.scp; text, utt2spk, "
@@ -33,9 +33,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Format the directory and print what was kept and what was unfit."""
+    """Format the directory, and print what was kept and what was unfit."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # This comes late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.lines.formatting import format_lines
 
     started = time.monotonic()

@@ -20,7 +20,7 @@ _SIZES = {
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = corpus_parser(
         __doc__,
         out="directory to make: images, and the data directories train, dev and test",
@@ -39,9 +39,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the corpus and print a summary."""
+    """Make the corpus, and print a summary."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.lines.sets import summarize
     from espnet_distopt.corpora.mini_ocr.corpus import LineSizes, make_corpus
     from espnet_distopt.corpora.mini_ocr.fonts import added_fonts

@@ -18,15 +18,15 @@ _SIZES = {
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     return corpus_parser(__doc__, out="directory of the corpus", sizes=_SIZES)
 
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the corpus and print a summary."""
+    """Make the corpus, and print a summary."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.kaldi.speech_set import summarize
     from espnet_distopt.corpora.mini_swbd.corpus import as_sets, make_corpus
     from espnet_distopt.corpora.mini_swbd.plan import Sizes

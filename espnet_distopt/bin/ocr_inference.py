@@ -47,9 +47,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Decode the lines, and print how many there were."""
     args = get_parser().parse_args(cmd)
-    for name in ("text", "unfit"):  # a failure must not leave earlier ones
+    for name in ("text", "unfit"):  # so that a failure leaves no earlier result
         (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
@@ -61,7 +61,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
             raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
     config, parameters = model_files(args.exp, args.model)
 
-    # Late: torch and ESPnet are slow to import.
+    # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
     from espnet_distopt.espnet.ocr.inference import LineRecognizer
     from espnet_distopt.espnet.ocr.search import Decoding

@@ -43,9 +43,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the text, and print the counts."""
     args = get_parser().parse_args(cmd)
-    # A failed scoring must not leave an earlier result to be reported.
+    # It is removed first, so that a failed scoring leaves no earlier result.
     (args.out / "result.json").unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)

@@ -52,7 +52,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the words, and print the counts."""
     parser = get_parser()
     args = parser.parse_args(cmd)
     if args.self_test:
@@ -101,7 +101,7 @@ def _self_test(scorer: str, sctk: str | None) -> None:
 
 
 def _remove_old(out: Path) -> None:
-    # A failed scoring must not leave an earlier result to be reported.
+    # They are removed first, so that a failed scoring leaves no earlier result.
     for name in ("result.json", "result.txt", CTM, *REPORTS):
         (out / name).unlink(missing_ok=True)
 

@@ -35,10 +35,10 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the lines, and print the counts."""
     args = get_parser().parse_args(cmd)
     outs = [args.out / "score_cer", args.out / "score_wer"]
-    for out in outs:  # a failed scoring must not leave an earlier result
+    for out in outs:  # so that a failed scoring leaves no earlier result
         (out / "result.json").unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_lines(args.ref, args.hyp)

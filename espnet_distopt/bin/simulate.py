@@ -146,9 +146,9 @@ def _add_network(group: Any) -> None:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Run all simulations, and print a table of them."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for torch.
+    # These come late, so that --help doesn't wait for torch.
     from espnet_distopt.bin.simulate_arguments import methods_of, trial_of
     from espnet_distopt.simulation.study.report import report
 
@@ -184,7 +184,7 @@ def _log(
 
 
 def _new_results(out: Path | None) -> AbstractContextManager[Path | None]:
-    """Give the directory that becomes `out` if all goes well."""
+    """Return a context whose directory becomes `out` if its body succeeds."""
     if out is None:
         return nullcontext()
     from espnet_distopt.files.whole_directory import whole_directory

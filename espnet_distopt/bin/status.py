@@ -1,4 +1,4 @@
-"""Show how trainings go, or went: state, speed and figures of each learner."""
+"""Show the state, the speed and the figures of each learner of trainings."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Show the trainings once, or again and again."""
     args = get_parser().parse_args(cmd)
     if args.watch is not None and not args.watch > 0:
         raise InputError(f"--watch: expected seconds > 0, not {args.watch:g}")
@@ -58,16 +58,21 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 
 def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bool:
-    """Print the state of the experiments once; plot it if there is a `picture`.
+    """Print the state of the experiments once.
 
-    Directories that are no experiments are skipped, and those that cannot be read, with
-    a line on stderr each.
+    A directory that is no experiment, or cannot be read, is skipped with a line on
+    stderr.
+
+    Args:
+        directories: The directories of the experiments.
+        as_json: Whether JSON is printed instead of tables.
+        picture: The file of the plot; None for no plot.
 
     Returns:
-        Whether all could be read, and there was one.
+        Whether there was an experiment, and all could be read.
 
     Raises:
-        InputError: the plot cannot be made.
+        InputError: The plot cannot be made.
     """
     experiments, whole = [], True
     for directory in directories:

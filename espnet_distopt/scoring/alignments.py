@@ -1,4 +1,4 @@
-"""Reads the alignments that sclite reports (`.pra`), with the counts of each segment."""
+"""Reads the alignments that sclite reports (`.pra`): the counts of each segment."""
 
 import re
 from collections.abc import Iterable

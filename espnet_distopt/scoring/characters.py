@@ -56,8 +56,8 @@ def score_lines(
         The result for characters (CER), and the one for words (WER).
 
     Raises:
-        InputError: A half has no regular expression or no line, or jiwer is not
-            installed.
+        InputError: A half's pattern is no regular expression or finds no line, or jiwer
+            is not installed.
     """
     parts = {
         name: members(name, pattern, ref)

@@ -19,7 +19,7 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Return the interval that holds the word error rate at a level of confidence.
 
-    The errors of one speaker depend on each other. So the bootstrap draws speakers, with
+    The errors of a speaker depend on each other. So the bootstrap draws speakers, with
     replacement, and not words or sentences. The rate of a draw is the sum of its errors
     over the sum of its words. The ends of the interval are quantiles of these rates
     (the percentile method; Bisani and Ney, "Bootstrap estimates for confidence

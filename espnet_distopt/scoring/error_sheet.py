@@ -25,7 +25,7 @@ class Column:
 
     @property
     def mark(self) -> str:
-        """Return S (substituted), D (deleted), I (inserted), or a blank if it is right."""
+        """Return S (substituted), D (deleted), I (inserted), or a blank for right."""
         if self.ref == self.hyp:
             return " "
         if not self.hyp:

@@ -18,7 +18,8 @@ class DumpedImages:
         """Read where the images are.
 
         Args:
-            data: The directory, which has `images.scp`, or `feats.scp` with features in arks.
+            data: The directory. It has `images.scp`, or `feats.scp` with features in
+                arks.
 
         Raises:
             InputError: It has neither, or a malformed one.

@@ -22,8 +22,8 @@ from espnet_distopt.scoring.sides import ConversationSide, all_words, is_judged
 CTM = "hyp.ctm"
 _REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
 REPORTS = tuple(f"{CTM}.filt.{ending}" for ending in _REPORTS)
-"""The names of hubscr's reports: percentages, counts and labels by speaker, two forms of
-the alignments, and the confused words."""
+"""The names of hubscr's reports: percentages, counts and labels by speaker, two forms
+of the alignments, and the confused words."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Hubscr:
         Raises:
             InputError: hubscr failed, or its reports do not add up to the reference.
         """
-        # hubscr sorts its input, leaves files behind, and reads no name with a blank, so
-        # it works on copies.
+        # hubscr sorts its input, leaves files behind, and reads no name with a blank.
+        # So it works on copies.
         with tempfile.TemporaryDirectory(prefix="hubscr.") as name:
             work = Path(name)
             shutil.copyfile(stm, work / "ref.stm")

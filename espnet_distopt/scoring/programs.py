@@ -45,7 +45,7 @@ def sclite_version(command: Sequence[str]) -> str | None:
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line that says why a program failed: its first error, else its last."""
+    """Return the line that says why a program failed: its first error or last line."""
     said = (done.stdout + "\n" + done.stderr).strip().splitlines()
     errors = [line for line in said if line.lower().startswith("error")]
     return (errors or said[-1:] or ["it said nothing"])[0].strip()

@@ -151,7 +151,8 @@ def score(
         scorer: Counts the errors.
 
     Raises:
-        InputError: A half has no regular expression, no utterance or no reference word.
+        InputError: A half's pattern is no regular expression, or finds no utterance
+            or no reference word.
     """
     counts: dict[str, Counts] = {}
     for name, pattern in (*halves.items(), (ALL, "")):
@@ -178,7 +179,8 @@ def add_up(
         cross_check: The result of another scorer for the same words.
 
     Raises:
-        InputError: A half has no regular expression, no speaker or no reference word.
+        InputError: A half's pattern is no regular expression, or finds no speaker
+            or no reference word.
     """
     counts: dict[str, Counts] = {}
     intervals: dict[str, Interval] = {}

@@ -30,7 +30,7 @@ _SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
 
 @dataclass(frozen=True)
 class TimedTurn:
-    """An utterance: its side, start and end in seconds, and its text with MS98 marks."""
+    """An utterance: its side, start and end (seconds), and its text with MS98 marks."""
 
     side: Side
     start: float
