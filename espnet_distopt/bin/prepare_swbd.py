@@ -110,10 +110,7 @@ def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
     both = replace(
         train,
         audio={**fisher.audio, **train.audio},
-        utterances=(
-            *fisher.utterances,
-            *train.utterances,
-        ),  # sorted by id
+        utterances=(*fisher.utterances, *train.utterances),  # in order: fe < sw
     )
     train_all = cap_duplicates(both, args.max_duplicates)
     return [

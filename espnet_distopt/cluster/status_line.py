@@ -23,7 +23,7 @@ class StatusLine:
         self.live = out.isatty()
 
     def show(self, state: str, detail: str) -> None:
-        """Show a state, and a detail that may change often (a file gets fewer lines)."""
+        """Show a state, and a detail that may change often; a file gets fewer lines."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
             text = f"{state}: {detail}" if detail else state
