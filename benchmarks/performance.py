@@ -10,7 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-from report import ROOT, replace_file
+from report import ROOT
+
+from espnet_distopt.files.writing import write_text
 
 PAGE = ROOT / "docs" / "performance.md"
 _PLACE = re.compile(r"<!-- (?P<name>\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -38,7 +40,7 @@ def main() -> None:
         new = filled(page, ROOT / "benchmarks" / "results")
     except FileNotFoundError as error:
         sys.exit(f"{PAGE}: {error.filename} is missing: run that benchmark first")
-    replace_file(PAGE, new)
+    write_text(PAGE, new)
     print(f"{PAGE}: {len(_PLACE.findall(new))} tables")
 
 

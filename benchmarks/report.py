@@ -1,6 +1,5 @@
 """What an experiment leaves: a table on the screen, files in benchmarks/results/."""
 
-import json
 import os
 import platform
 import re
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from espnet_distopt.files.writing import write_json, write_text
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,9 +53,9 @@ def write_report(
     lines = [*table, "", caption, machine_line, "", f"Command: `{command}`", ""]
     text = "\n".join(lines)
     print(f"\n{text}")
-    replace_file(path.with_suffix(".md"), text)
+    write_text(path.with_suffix(".md"), text)
     record = {"machine": where, "command": command, "results": data}
-    replace_file(path.with_suffix(".json"), json.dumps(record, indent=1) + "\n")
+    write_json(path.with_suffix(".json"), record)
     print(f"written: {path}.md", file=sys.stderr)
     return path
 
@@ -87,10 +88,3 @@ def _processor() -> str:
         text = ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.machine()
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    os.replace(new, path)

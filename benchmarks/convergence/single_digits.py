@@ -4,7 +4,6 @@ Small enough that 32 virtual learners take hundreds of steps in seconds.
 """
 
 import functools
-import os
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from convergence.digits import ROOT
 from espnet_distopt.corpora.fsdd import SAMPLE_RATE, SPEAKERS, Take, read_recordings
+from espnet_distopt.files.writing import whole_file
 from espnet_distopt.simulation.virtual_learner import Gradient
 
 FRAMES, MELS, HIDDEN = 12, 40, 64
@@ -36,9 +36,8 @@ def prepare(fsdd: Path) -> None:
     mean, scale = sets["train"][0].mean(0), sets["train"][0].std(0)
     content = {name: ((x - mean) / scale, y) for name, (x, y) in sets.items()}
     DATA.parent.mkdir(parents=True, exist_ok=True)
-    new = DATA.with_suffix(".new")
-    torch.save(content, new)
-    os.replace(new, DATA)
+    with whole_file(DATA) as new, new.open("wb") as file:
+        torch.save(content, file)
 
 
 def _read(fsdd: Path, chosen: range) -> tuple[Tensor, Tensor]:

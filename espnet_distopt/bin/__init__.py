@@ -1,4 +1,5 @@
 """Command-line entry points; each module has `get_parser()` and `main()`.
 
-Beside them is what some of them share: `progress`, `format_options`, `corpus_options`.
+Only `options`, `progress` and `simulate_arguments` are no commands: they hold what
+several commands share, or what one has no room for.
 """

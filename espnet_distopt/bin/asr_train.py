@@ -1,8 +1,9 @@
 """Train an ESPnet ASR model, optionally by one of the algorithms (`--distopt`).
 
-Takes every option of `espnet2.bin.asr_train`. Several learners: start it by torchrun,
-e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...`, or
-by srun in a Slurm job, whose tasks are then the learners.
+It takes every option of `espnet2.bin.asr_train`. For several learners it is started by
+torchrun, or by srun in a Slurm job, whose tasks are then the learners:
+
+    torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...
 """
 
 import argparse
@@ -13,7 +14,7 @@ from contextlib import redirect_stdout
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 
-# What ESPnet prints while it is imported is no progress of the training.
+# ESPnet prints while it is imported, and stdout is for the training's progress.
 with redirect_stdout(sys.stderr):
     from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
@@ -26,7 +27,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Train."""
+    """Train a model."""
     environment.apply(cmd)
     DistoptASRTask.main(cmd=cmd)
 

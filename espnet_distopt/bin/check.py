@@ -26,7 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Check, and say nothing when all is well."""
+    """Check the options, and print nothing if they are good."""
     args = get_parser().parse_args(cmd)
     own, shared = (
         read_yaml(path) if path is not None else {}
@@ -35,7 +35,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     name = args.distopt or own.get("distopt") or shared.get("distopt")
     if name in (None, "none"):
         return
-    conf = {**_options(shared), **_options(own)}  # as a training takes them
+    # A training merges the two files in the same order.
+    conf = {**_options(shared), **_options(own)}
     check(str(name), conf, args.nlearners)
 
 

@@ -1,14 +1,17 @@
-"""Tell when each decoded word was spoken: CTC alignment, written as a CTM."""
+"""Find when each decoded word was spoken, by CTC alignment, and write a CTM."""
 
 import argparse
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import model_files
+from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.corpora.kaldi.places import read_places
-from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -42,39 +45,36 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Align the utterances, and print how many words were written."""
     args = get_parser().parse_args(cmd)
-    args.out.unlink(missing_ok=True)  # a failure must not leave an earlier one
+    args.out.unlink(missing_ok=True)  # so that a failure leaves no earlier result
     started = time.monotonic()
     source = args.tokens or args.text
     decoded = read_table(source, str)
     places = read_places(args.data)
-    samples = read_table(args.dump / "utt2num_samples", _count)
+    samples = read_table(args.dump / "utt2num_samples", counted("utterance", "samples"))
     wavs = read_table(args.dump / "wav.scp", str)
     _check_known(source, decoded, args.data / "text", places)
     _check_known(source, decoded, args.dump / "utt2num_samples", samples)
     _check_known(source, decoded, args.dump / "wav.scp", wavs)
-    for needed in (args.exp / "config.yaml", args.exp / args.model):
-        if not needed.is_file():
-            raise InputError(f"{needed}: no such file")
+    config, parameters = model_files(args.exp, args.model)
 
-    # Late: ESPnet is slow to import.
+    # These come late, because ESPnet is slow to import.
     from espnet_distopt.corpora.hub5.ctm import write_ctm
     from espnet_distopt.espnet.alignment.alignment import align
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
-    model = CTCModel(args.exp / "config.yaml", args.exp / args.model)
+    model = CTCModel(config, parameters)
     if args.tokens:
         tokens = {name: _tokens(line) for name, line in decoded.items()}
         _check_tokens(source, tokens, model.tokens)
     else:
         tokens = {name: model.tokenize(line) for name, line in decoded.items()}
-    aligned = align(model, wavs, tokens, places, samples, progress=_progress)
-    try:
+    progress = ProgressLine("aligned {done} of {total} utterances", every=500)
+    aligned = align(model, wavs, tokens, places, samples, progress)
+    with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out, aligned.words)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     if aligned.spread:
         print(
             f"more tokens than frames in {len(aligned.spread)} utterance(s), words "
@@ -86,15 +86,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     )
 
 
-def _count(value: str) -> int:
-    if not value.isdigit():
-        raise ValueError("'utterance number-of-samples'")
-    return int(value)
-
-
 def _tokens(line: str) -> list[str]:
     tokens = line.split()
-    # ESPnet's way to say that an utterance was too short to decode.
+    # ESPnet writes this one token for an utterance that is too short to decode.
     return [] if tokens == [SPACE] else tokens
 
 
@@ -117,11 +111,6 @@ def _check_tokens(
                 raise InputError(
                     f"{source}:{number}: {token} is not a token of the model"
                 )
-
-
-def _progress(done: int, total: int) -> None:
-    if done % 500 == 0:
-        print(f"aligned {done} of {total} utterances", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""Draw the worst lines of a decoding into one picture, with what was read wrong."""
+"""Draw the worst lines of a decoding, and what was read wrong, into one picture."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    whole_file,
+    write_text,
+)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -28,31 +32,27 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Draw the picture, and print how many lines are wrong."""
     args = get_parser().parse_args(cmd)
     text = args.out.with_suffix(".txt")
     if args.out.suffix != ".png":
         raise InputError(f"--out {args.out}: expected the name of a .png")
-    for path in (args.out, text):  # a failure must not leave earlier ones
+    for path in (args.out, text):  # so that a failure leaves no earlier result
         path.unlink(missing_ok=True)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.scoring.characters import read_lines
     from espnet_distopt.scoring.error_sheet import worst_lines
     from espnet_distopt.scoring.error_sheet_images import DumpedImages
     from espnet_distopt.scoring.error_sheet_picture import draw_sheet
-    from espnet_distopt.scoring.result import write_whole
 
     ref, hyp = read_lines(args.ref, args.hyp)
     sheet = worst_lines(ref, hyp, args.most)
     picture = draw_sheet(sheet, DumpedImages(args.data))
-    temporary = args.out.with_name(f".{args.out.name}.tmp")
-    try:
+    with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(text, sheet.to_text())
-        picture.save(temporary, format="png")
-        os.replace(temporary, args.out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
+        write_text(text, sheet.to_text())
+        with whole_file(args.out) as new:
+            picture.save(new, format="png")
     print(f"{args.out}: {sheet.heading}")
 
 

@@ -4,13 +4,13 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.options import format_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = format_parser(
         "Read every utterance of a Kaldi data directory and write a dump directory: "
         "wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, utt2num_samples.",
@@ -36,9 +36,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Format the directory and print what was kept and dropped."""
+    """Format the directory, and print what was kept and what was dropped."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy.
+    # These come late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.audio.cutting import Limits
     from espnet_distopt.corpora.audio.formatting import format_data
     from espnet_distopt.corpora.audio.speed import parse_factors
@@ -52,7 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         sample_rate=args.sample_rate,
         factors=parse_factors(args.speed_factors),
         nj=args.nj,
-        progress=ProgressLine("utterances", every=5000),
+        progress=ProgressLine("utterances: {done} of {total}", every=5000),
     )
     print(
         f"{args.target}: {formatted.utterances} utterances, "

@@ -4,13 +4,13 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.format_options import format_parser
+from espnet_distopt.bin.options import format_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = format_parser(
         "Read every line image of a data directory and write a dump directory: "
         "feats.ark (or one a process) and feats.scp, or images.scp; text, utt2spk, "
@@ -33,9 +33,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Format the directory and print what was kept and what was unfit."""
+    """Format the directory, and print what was kept and what was unfit."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # This comes late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.lines.formatting import format_lines
 
     started = time.monotonic()
@@ -46,7 +46,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         feats=args.feats,
         keep_all=args.keep_all,
         nj=args.nj,
-        progress=ProgressLine("lines", every=5000),
+        progress=ProgressLine("lines: {done} of {total}", every=5000),
     )
     print(
         f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "

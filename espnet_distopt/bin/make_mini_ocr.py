@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.options import corpus_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -20,7 +20,7 @@ _SIZES = {
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = corpus_parser(
         __doc__,
         out="directory to make: images, and the data directories train, dev and test",
@@ -39,9 +39,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the corpus and print a summary."""
+    """Make the corpus, and print a summary."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.lines.sets import summarize
     from espnet_distopt.corpora.mini_ocr.corpus import LineSizes, make_corpus
     from espnet_distopt.corpora.mini_ocr.fonts import added_fonts
@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     fonts, lacking = added_fonts(args.fonts, ALPHABET)
     for path in lacking:
         print(f"{path}: left out: a character of the texts is missing")
-    progress = ProgressLine("lines", every=1000)
+    progress = ProgressLine("lines: {done} of {total}", every=1000)
     sizes = LineSizes(**{name: getattr(args, name) for name in _SIZES})
     sets = make_corpus(args.out, sizes, args.seed, args.nj, fonts, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

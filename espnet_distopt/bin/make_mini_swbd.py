@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from espnet_distopt.bin.corpus_options import corpus_parser
+from espnet_distopt.bin.options import corpus_parser
 from espnet_distopt.bin.progress import ProgressLine
 from espnet_distopt.errors import one_line_errors
 
@@ -18,21 +18,21 @@ _SIZES = {
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     return corpus_parser(__doc__, out="directory of the corpus", sizes=_SIZES)
 
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the corpus and print a summary."""
+    """Make the corpus, and print a summary."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy and scipy.
+    # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.corpora.kaldi.speech_set import summarize
     from espnet_distopt.corpora.mini_swbd.corpus import as_sets, make_corpus
     from espnet_distopt.corpora.mini_swbd.plan import Sizes
 
     started = time.monotonic()
-    progress = ProgressLine("conversations", every=10)
+    progress = ProgressLine("conversations: {done} of {total}", every=10)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
     recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

@@ -9,7 +9,7 @@ from espnet_distopt.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Write a token list in ESPnet's form (tokens.txt; for bpe also "
         "bpe.model).",
@@ -26,7 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the list and print its size."""
+    """Make the list, and print its size."""
     args = get_parser().parse_args(cmd)
     tokens = make_tokens(args.text, args.out, args.type, args.nbpe)
     print(f"{args.out / 'tokens.txt'}: {len(tokens)} tokens of type {args.type}")

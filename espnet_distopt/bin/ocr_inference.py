@@ -1,16 +1,16 @@
 """Decode text lines with a trained model: greedy, or prefix beam search."""
 
 import argparse
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.corpora.kaldi.tables import read_table, write_table
+from espnet_distopt.bin.options import model_files
+from espnet_distopt.bin.progress import TimedProgressLine
+from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write, whole_file
 from espnet_distopt.files.yaml import read_yaml
-
-_PROGRESS_SECONDS = 10.0
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -47,36 +47,34 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Decode the lines, and print how many there were."""
     args = get_parser().parse_args(cmd)
-    for name in ("text", "unfit"):  # a failure must not leave earlier ones
+    for name in ("text", "unfit"):  # so that a failure leaves no earlier result
         (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
-    columns = read_table(args.data / "utt2num_frames", _count)
+    columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
     scp = _lines(args.data)
     names = list(read_table(scp, str))
     for number, name in enumerate(names, start=1):
         if name not in columns:
             raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
-    for needed in (args.exp / "config.yaml", args.exp / args.model):
-        if not needed.is_file():
-            raise InputError(f"{needed}: no such file")
+    config, parameters = model_files(args.exp, args.model)
 
-    # Late: torch and ESPnet are slow to import.
+    # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
     from espnet_distopt.espnet.ocr.inference import LineRecognizer
     from espnet_distopt.espnet.ocr.search import Decoding
 
     conf = read_yaml(args.config) if args.config else {}
     decoding = configure(Decoding, conf, str(args.config))
-    config, parameters = args.exp / "config.yaml", args.exp / args.model
     recognizer = LineRecognizer(config, parameters, decoding, args.lm)
     kind = f"line_image_{recognizer.height}" if scp.stem == "images" else "kaldi_ark"
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
-    recognized = recognizer.recognize(scp, kind, mine, _Progress())
+    progress = TimedProgressLine("decoded {done} of {total} lines", seconds=10)
+    recognized = recognizer.recognize(scp, kind, mine, progress)
     _write(args.out, recognized.texts, recognized.unfit)
     if recognized.unfit:
         name, reason = min(recognized.unfit.items())
@@ -95,30 +93,12 @@ def _lines(data: Path) -> Path:
     raise InputError(f"{data}: neither feats.scp nor images.scp: see format_lines")
 
 
-def _count(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("'line number-of-columns'")
-    return int(value)
-
-
 def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    try:
+    with explain_failed_write(out):
         out.mkdir(parents=True, exist_ok=True)
         for name, table in (("unfit", unfit), ("text", texts)):
-            write_table(out / f"{name}.tmp", table)
-            os.replace(out / f"{name}.tmp", out / name)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
-
-
-class _Progress:
-    def __init__(self) -> None:
-        self._shown = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self._shown >= _PROGRESS_SECONDS:
-            print(f"decoded {done} of {total} lines", flush=True)
-            self._shown = time.monotonic()
+            with whole_file(out / name) as new:
+                write_table(new, table)
 
 
 if __name__ == "__main__":

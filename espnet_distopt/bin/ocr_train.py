@@ -1,10 +1,11 @@
 """Train a recognizer of text lines (OCR), optionally by an algorithm (`--distopt`).
 
-Takes every option of `espnet2.bin.asr_train`, and `--line_augmentation`. The data are
-named `speech` (type `kaldi_ark`, or `line_image_32` for images of height 32) and
-`text`; `--input_size` is the height. Several learners: start it by torchrun,
-e.g. `torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.ocr_train ...`, or
-by srun in a Slurm job, whose tasks are then the learners.
+It takes every option of `espnet2.bin.asr_train`, and `--line_augmentation`. The data
+are named `speech` (type `kaldi_ark`, or `line_image_32` for images of height 32) and
+`text`; `--input_size` is the height. For several learners it is started by torchrun, or
+by srun in a Slurm job, whose tasks are then the learners:
+
+    torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.ocr_train ...
 """
 
 import argparse
@@ -15,7 +16,7 @@ from contextlib import redirect_stdout
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 
-# What ESPnet prints while it is imported is no progress of the training.
+# ESPnet prints while it is imported, and stdout is for the training's progress.
 with redirect_stdout(sys.stderr):
     from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 
@@ -28,7 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Train."""
+    """Train a recognizer."""
     environment.apply(cmd)
     DistoptOCRTask.main(cmd=cmd)
 

@@ -9,7 +9,7 @@ from espnet_distopt.errors import InputError, one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Write the data directories train, dev, test_known (the known "
         "speakers) and test_unseen (a speaker who is not in training).",
@@ -32,9 +32,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Make the sets and print a table of them."""
+    """Make the sets, and print a table of them."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy.
+    # This comes late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.fsdd import URL, prepare
 
     if args.fsdd is None:

@@ -8,7 +8,7 @@ from espnet_distopt.errors import InputError, one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Write the data directories train, dev and test of IAM's lines, "
         "from the archives ascii.tgz (or xml.tgz) and lines.tgz.",
@@ -34,9 +34,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Write the directories and print a summary."""
+    """Write the directories, and print a summary."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for numpy.
+    # These come late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.lines.iam import read_iam
     from espnet_distopt.corpora.lines.iam_split import own_lists, read_split
     from espnet_distopt.corpora.lines.sets import summarize

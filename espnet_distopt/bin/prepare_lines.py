@@ -9,7 +9,7 @@ from espnet_distopt.errors import InputError, one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -39,11 +39,11 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Write the directory and print a summary."""
+    """Write the directory, and print a summary."""
     args = get_parser().parse_args(cmd)
     if (args.images and args.pages) or (args.writer and args.table):
         raise InputError("--images goes with --table, --writer with --pages")
-    # Late, so that --help doesn't wait for numpy.
+    # These come late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.lines.own import read_table_of_lines, write_pages
     from espnet_distopt.corpora.lines.sets import summarize
 
@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)
         lines.write(args.out)
     else:
-        progress = ProgressLine("pages", every=50)
+        progress = ProgressLine("pages: {done} of {total}", every=50)
         lines = write_pages(args.pages, args.out, args.writer, progress)
     print(summarize({args.out.name: lines}))
     if lines.skipped:

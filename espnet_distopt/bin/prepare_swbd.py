@@ -27,7 +27,7 @@ _PUBLISHED = (
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser of this command."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--swb1", type=Path, required=True, help="LDC97S62")
@@ -68,10 +68,10 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Prepare the sets and print a summary."""
+    """Prepare the sets, and print a summary."""
     args = get_parser().parse_args(cmd)
     _check(args)
-    # Late, so that --help doesn't wait for numpy.
+    # This comes late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.kaldi.speech_set import summarize
 
     training = _training_sets(args)
@@ -92,12 +92,12 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
-    """train_nodup and train_dev, and with Fisher train_fisher and train_all."""
+    """Return train_nodup and train_dev, and with Fisher train_fisher and train_all."""
     from espnet_distopt.corpora.ldc.conv_tab import read_conv_tab
     from espnet_distopt.corpora.ldc.fisher import read_fisher
     from espnet_distopt.corpora.ldc.swbd import cap_duplicates, read_swb1, split_dev
 
-    # First: it is small, and a mistake in it shows before minutes of reading.
+    # It is small and read first, so that a mistake in it shows at once.
     speakers = None if args.conv_tab is None else read_conv_tab(args.conv_tab)
     _say(f"reading {args.swb1}")
     corpus = read_swb1(args.swb1, args.swb1_text, log=_say)

@@ -1,15 +1,39 @@
-"""How far a command's work is, for those who watch it."""
+"""What a command prints of its progress, for those who watch it."""
+
+import time
 
 
 class ProgressLine:
-    """Prints a line of every so many units of work that are done."""
+    """Prints a line each time that so many more units of work are done.
 
-    def __init__(self, units: str, every: int) -> None:
-        """Name what is counted, such as "lines"; give the number between two lines."""
-        self._units, self._every, self._next = units, every, every
+    Args:
+        line: The text, in which {done} and {total} stand for numbers of units.
+        every: Number of units between two lines.
+    """
+
+    def __init__(self, line: str, every: int) -> None:
+        self._line, self._every, self._next = line, every, every
 
     def __call__(self, done: int, total: int) -> None:
-        """Say how many are done; they may be many more than the last time."""
+        """Tell how many units are done; there may be many more than the last time."""
         if done >= self._next:
-            print(f"{self._units}: {done} of {total}", flush=True)
+            print(self._line.format(done=done, total=total), flush=True)
             self._next = done - done % self._every + self._every
+
+
+class TimedProgressLine:
+    """Prints a line when so many seconds have passed since the last one.
+
+    Args:
+        line: The text, in which {done} and {total} stand for numbers of units.
+        seconds: Time between two lines.
+    """
+
+    def __init__(self, line: str, seconds: float) -> None:
+        self._line, self._seconds, self._shown = line, seconds, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Tell how many units are done."""
+        if time.monotonic() - self._shown >= self._seconds:
+            print(self._line.format(done=done, total=total), flush=True)
+            self._shown = time.monotonic()

@@ -4,9 +4,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.result import Scorer, score, write_whole
+from espnet_distopt.scoring.result import Scorer, score
 from espnet_distopt.scoring.sclite import find_sclite
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import (
@@ -28,13 +30,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--utt2spk", type=Path, help="speakers, for the trn ids")
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the utterances whose id matches (repeatable)",
-    )
+    add_halves(parser, "utterances whose id")
     parser.add_argument(
         "--scorer",
         choices=("auto", "sclite", "jiwer"),
@@ -47,22 +43,20 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the text, and print the counts."""
     args = get_parser().parse_args(cmd)
-    # A failed scoring must not leave an earlier result to be reported.
+    # It is removed first, so that a failed scoring leaves no earlier result.
     (args.out / "result.json").unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
     speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
     result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
-    try:
+    with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-        write_whole(args.out / "ref.trn", format_trn(ref, speakers))
-        write_whole(args.out / "hyp.trn", format_trn(hyp, speakers))
+        write_text(args.out / "ref.trn", format_trn(ref, speakers))
+        write_text(args.out / "hyp.trn", format_trn(hyp, speakers))
         result.write(args.out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     print(result.summary(), end="")
 
 

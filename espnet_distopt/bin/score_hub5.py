@@ -5,9 +5,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
@@ -30,13 +32,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--glm", type=Path, help="mapping rules")
     parser.add_argument("--ctm", type=Path, help="recognized words with times")
     parser.add_argument("--out", type=Path, help="directory to write")
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the sides (as sw_4390-A) whose name matches (repeatable)",
-    )
+    add_halves(parser, "sides (as sw_4390-A) whose name")
     parser.add_argument(
         "--scorer",
         choices=("auto", "hubscr", "jiwer"),
@@ -56,7 +52,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the words, and print the counts."""
     parser = get_parser()
     args = parser.parse_args(cmd)
     if args.self_test:
@@ -70,12 +66,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     check_glm(args.glm)
     add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
     hubscr = _find(args.scorer, args.sctk)
-    try:
+    with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
         result = _score(sides, halves, hubscr, args)
         result.write(args.out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     print(result.summary(), end="")
 
 
@@ -107,7 +101,7 @@ def _self_test(scorer: str, sctk: str | None) -> None:
 
 
 def _remove_old(out: Path) -> None:
-    # A failed scoring must not leave an earlier result to be reported.
+    # They are removed first, so that a failed scoring leaves no earlier result.
     for name in ("result.json", "result.txt", CTM, *REPORTS):
         (out / name).unlink(missing_ok=True)
 

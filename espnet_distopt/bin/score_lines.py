@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.bin.options import add_halves
+from espnet_distopt.errors import one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.characters import read_lines, score_lines
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import read_utt2spk
@@ -27,33 +29,25 @@ def get_parser() -> argparse.ArgumentParser:
         help="writers or fonts, over which the 95 %% intervals are taken (default: "
         "over lines)",
     )
-    parser.add_argument(
-        "--half",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="also score the lines whose id matches (repeatable)",
-    )
+    add_halves(parser, "lines whose id")
     return parser
 
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Score the lines, and print the counts."""
     args = get_parser().parse_args(cmd)
     outs = [args.out / "score_cer", args.out / "score_wer"]
-    for out in outs:  # a failed scoring must not leave an earlier result
+    for out in outs:  # so that a failed scoring leaves no earlier result
         (out / "result.json").unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_lines(args.ref, args.hyp)
     writers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
     results = score_lines(ref, hyp, writers, halves)
-    try:
+    with explain_failed_write(args.out):
         for out, result in zip(outs, results, strict=True):
             out.mkdir(parents=True, exist_ok=True)
             result.write(out)
-    except OSError as error:
-        raise InputError(f"{args.out}: cannot be written: {error.strerror}") from None
     for result in results:
         print(result.summary(), end="")
 

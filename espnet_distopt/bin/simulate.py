@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import write_json, write_text
 
 if TYPE_CHECKING:
     from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
@@ -146,9 +146,9 @@ def _add_network(group: Any) -> None:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Run all simulations, and print a table of them."""
     args = get_parser().parse_args(cmd)
-    # Late, so that --help doesn't wait for torch.
+    # These come late, so that --help doesn't wait for torch.
     from espnet_distopt.bin.simulate_arguments import methods_of, trial_of
     from espnet_distopt.simulation.study.report import report
 
@@ -184,7 +184,7 @@ def _log(
 
 
 def _new_results(out: Path | None) -> AbstractContextManager[Path | None]:
-    """Give the directory that becomes `out` if all goes well."""
+    """Return a context whose directory becomes `out` if its body succeeds."""
     if out is None:
         return nullcontext()
     from espnet_distopt.files.whole_directory import whole_directory
@@ -208,8 +208,8 @@ def _write(
         "torch": torch.__version__,
         "trials": [outcome.to_dict() for outcome in outcomes],
     }
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (folder / "table.md").write_text(text, encoding="utf-8")
+    write_json(folder / "results.json", results)
+    write_text(folder / "table.md", text)
     plot(outcomes, folder)
 
 

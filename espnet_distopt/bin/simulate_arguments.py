@@ -1,4 +1,4 @@
-"""From the arguments of `bin.simulate` to its methods and its trial."""
+"""Turns the arguments of `bin.simulate` into its methods and its trial."""
 
 import argparse
 import dataclasses
@@ -27,7 +27,8 @@ def methods_of(args: argparse.Namespace) -> list[SimulatedMethod]:
     """Return the methods to compare, each under a name of its own.
 
     Raises:
-        InputError: an algorithm or an option that does not exist, or a name twice.
+        InputError: An algorithm or an option does not exist, or two methods have the
+            same name.
     """
     algorithms = args.algorithm or ([] if args.distopt_config else DEFAULT_ALGORITHMS)
     options = dict(_key_value(option) for option in args.option)
@@ -79,7 +80,7 @@ def trial_of(args: argparse.Namespace) -> Trial:
     """Return what all methods have in common.
 
     Raises:
-        InputError: something in it is impossible, or cannot be read.
+        InputError: An argument is impossible, or a file cannot be read.
     """
     if args.seed < 0:
         raise InputError(f"--seed must be >= 0, not {args.seed}")
@@ -115,7 +116,7 @@ def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
 
 def _problem(args: argparse.Namespace) -> Problem:
     if args.config is not None:
-        read_yaml(args.config)  # ESPnet's own parser would end in a traceback
+        read_yaml(args.config)  # of a bad file ESPnet's parser makes a traceback
         try:
             further = shlex.split(args.train_args or "")
         except ValueError as error:

@@ -20,6 +20,7 @@ from espnet_distopt.cluster.script import Job, array_log, batch_script
 from espnet_distopt.cluster.settings import STAGES, Settings, read_settings
 from espnet_distopt.cluster.watch import JobWatch
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import whole_file
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -69,7 +70,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Submit the job, and end with its exit status."""
+    """Submit the job, wait for it, and end with its exit status."""
     args = get_parser().parse_args(cmd)
     settings = _settings(args)
     job = _job(args, settings)
@@ -80,17 +81,17 @@ def main(cmd: Sequence[str] | None = None) -> None:
     require_slurm()
     args.log.parent.mkdir(parents=True, exist_ok=True)
     path = args.log.with_suffix(".sbatch")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(script, encoding="utf-8")
-    partial.chmod(0o755)
-    os.replace(partial, path)
+    with whole_file(path) as new:
+        new.write_text(script, encoding="utf-8")
+        new.chmod(0o755)
     for log in _logs(job):
         _keep_earlier(log)
     number = submit(path)
     if args.nowait:
         print(number)
         return
-    signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C, from a script that ends
+    # A script that ends sends SIGTERM, which cancels the job as Ctrl-C does.
+    signal.signal(signal.SIGTERM, _interrupt)
     status = JobWatch(number, job.name, job.log, job.array).until_end()
     if status:
         raise SystemExit(status)
@@ -142,7 +143,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _with_gpus(settings: Settings, each: int) -> Settings:
-    """Return settings that ask for `each` GPUs for each task of a node."""
+    """Return settings that ask for `each` GPUs for every task of a node."""
     needed = each * settings.tasks_per_node
     if any(option.startswith(("--gres", "--gpus")) for option in settings.extra):
         return settings
@@ -165,7 +166,7 @@ def _logs(job: Job) -> list[Path]:
 
 
 def _keep_earlier(log: Path) -> None:
-    """Rename an earlier log: train.log is train.1.log then, or the next free number."""
+    """Rename an earlier log: train.log to train.1.log, or to the next free number."""
     number = 1
     while (kept := log.with_suffix(f".{number}{log.suffix}")).exists():
         number += 1

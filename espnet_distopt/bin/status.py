@@ -1,4 +1,4 @@
-"""Show how trainings go, or went: state, speed and figures of each learner."""
+"""Show the state, the speed and the figures of each learner of trainings."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.report import report
 from espnet_distopt.monitoring.table import table
@@ -38,7 +39,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Show the trainings once, or again and again."""
     args = get_parser().parse_args(cmd)
     if args.watch is not None and not args.watch > 0:
         raise InputError(f"--watch: expected seconds > 0, not {args.watch:g}")
@@ -57,16 +58,21 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 
 def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bool:
-    """Print the state of the experiments once; plot it if there is a `picture`.
+    """Print the state of the experiments once.
 
-    Directories that are no experiments are skipped, and those that cannot be read, with
-    a line on stderr each.
+    A directory that is no experiment, or cannot be read, is skipped with a line on
+    stderr.
+
+    Args:
+        directories: The directories of the experiments.
+        as_json: Whether JSON is printed instead of tables.
+        picture: The file of the plot; None for no plot.
 
     Returns:
-        Whether all could be read, and there was one.
+        Whether there was an experiment, and all could be read.
 
     Raises:
-        InputError: the plot cannot be made.
+        InputError: The plot cannot be made.
     """
     experiments, whole = [], True
     for directory in directories:
@@ -96,10 +102,8 @@ def _plot(experiments: Sequence[Experiment], picture: Path) -> None:
         from espnet_distopt.monitoring.plots import plot
     except ModuleNotFoundError as error:
         raise InputError(f"--plot needs {error.name}: pip install matplotlib") from None
-    try:
+    with explain_failed_write(picture):
         plot(experiments, picture)
-    except OSError as error:
-        raise InputError(f"{picture}: cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Print the report; what is left out goes to stderr."""
     args = get_parser().parse_args(cmd)
     experiments = [DecodedExperiment.read(directory) for directory in args.experiments]
     scored = [experiment for experiment in experiments if experiment.results]

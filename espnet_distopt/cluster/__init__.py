@@ -1,1 +1,1 @@
-"""Slurm: jobs are written, submitted and watched; in a job, who is which learner."""
+"""Writes, submits and watches jobs of Slurm."""

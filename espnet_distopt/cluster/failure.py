@@ -1,4 +1,4 @@
-"""The log of a failed job: which rank failed first, and what it said last."""
+"""Finds in the log of a failed job which rank failed first, and its last lines."""
 
 import re
 from collections import deque
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAST_LINES = 15
-# "3: text" is a line of rank 3; srun names those that end badly, in that order.
+# srun writes "3: text" for a line of rank 3, and reports the ranks that end badly in
+# the order of their ends.
 _LABEL = re.compile(r" *(\d+): ?(.*)")
 _REPORT = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+)")
 _START = re.compile(r"slurm: job \S+ starts on ")
@@ -18,11 +19,11 @@ class Failure:
     """Why a job failed.
 
     Attributes:
-        rank: the one that failed first; None: there is only one, or Slurm has not
-            said so.
-        node: where it ran; "" if unknown.
-        how: what srun says of its end, such as "Killed"; "" if unknown.
-        lines: its last lines, or the log's, without labels.
+        rank: The rank that failed first; None if the job has only one, or if Slurm has
+            not reported it.
+        node: The node of that rank; "" if it is not known.
+        how: What srun says of the rank's end, such as "Killed"; "" if it is not known.
+        lines: The last lines of the rank, or of the log, without labels.
     """
 
     rank: int | None
@@ -32,7 +33,7 @@ class Failure:
 
 
 def find_failure(log: Path) -> Failure:
-    """Return the first failure since the job's last start; see `first_failure`."""
+    """Return the first failure in a log since the job's last start."""
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             return first_failure(lines)
@@ -43,9 +44,12 @@ def find_failure(log: Path) -> Failure:
 def first_failure(lines: Iterable[str]) -> Failure:
     """Return the failure of the rank that failed first.
 
-    That is the rank which srun reports first, if a signal ended it: it had no time to
-    say anything. Else it is the rank whose traceback comes first: others may end
-    before it, since it is ending itself.
+    If a signal ended the rank that srun reports first, it is this rank, which had no
+    time to say anything. Else it is the rank whose traceback comes first. While it
+    ends, other ranks notice that, and may end before it.
+
+    Args:
+        lines: The lines of the log.
     """
     tails: dict[int | None, deque[str]] = {}
     reports: list[tuple[list[int], str, str]] = []
@@ -79,7 +83,7 @@ def first_failure(lines: Iterable[str]) -> Failure:
 
 
 def split_label(line: str) -> tuple[int | None, str]:
-    """Return the rank that wrote a line, None if nobody says so, and its text.
+    """Return the rank that wrote a line, or None if it has no label, and its text.
 
     >>> split_label("3: epoch 1")
     (3, 'epoch 1')
@@ -89,13 +93,13 @@ def split_label(line: str) -> tuple[int | None, str]:
 
 
 def last_line(log: Path) -> str:
-    """Return a log's last line that is not empty, without its label."""
+    """Return the last line of a log that is not empty, without its label."""
     lines = [part for part in re.split(r"[\r\n]+", _end_of(log)) if part.strip()]
     return split_label(lines[-1])[1].strip() if lines else ""
 
 
 def written_status(log: Path) -> int | None:
-    """Return the status with which a batch script says that it ended, if it does."""
+    """Return the exit status that the batch script has written into its log, if any."""
     found = re.search(r"^slurm: job \S+ ended with status (\d+)$", _end_of(log), re.M)
     return int(found[1]) if found else None
 

@@ -1,4 +1,4 @@
-"""Jobs of Slurm: submit, ask for their state, cancel."""
+"""Submits jobs of Slurm, asks for their state, and cancels them."""
 
 import os
 import re
@@ -27,13 +27,14 @@ class Record:
     """What Slurm says of a job, or of one task of an array.
 
     Attributes:
-        id: the job's, or of the array's (`12`).
-        task: number in the array, several as Slurm writes them ("3-8%2"); "": none.
-        state: Slurm's word, such as PENDING, RUNNING, COMPLETED.
-        reason: why it waits or has ended; "None" if there is nothing to say.
-        nodes: the node list; "" before it has any.
-        restarts: how often it was requeued.
-        status: exit status, with 128 added to a signal; 0 while it runs.
+        id: The number of the job or of the array, as `12`.
+        task: The number of the task in the array, or several as Slurm writes them
+            ("3-8%2"); "" for a job that is no array.
+        state: Slurm's word for the state, such as PENDING, RUNNING, COMPLETED.
+        reason: Why it waits or has ended; "None" if Slurm gives no reason.
+        nodes: The list of its nodes; "" before it has any.
+        restarts: How often it was requeued.
+        status: The exit status, or the number of a signal plus 128; 0 while it runs.
     """
 
     id: str
@@ -46,7 +47,7 @@ class Record:
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run any more."""
+        """Whether it has ended, and does not start again."""
         return self.state in ENDED
 
 
@@ -54,7 +55,7 @@ def require_slurm() -> None:
     """Check that Slurm's commands are there.
 
     Raises:
-        InputError: the ones that are not, and what to do.
+        InputError: Some are not; the message names them, and what to do.
     """
     programs = ("sbatch", "scontrol", "scancel")
     missing = [name for name in programs if shutil.which(name) is None]
@@ -69,7 +70,7 @@ def submit(script: Path) -> str:
     """Submit a batch script; return the job's id.
 
     Raises:
-        InputError: Slurm refuses, with its reason.
+        InputError: Slurm refuses the job; the message has its reason.
     """
     done = _slurm("sbatch", "--parsable", str(script))
     if done.returncode != 0:
@@ -78,9 +79,11 @@ def submit(script: Path) -> str:
 
 
 def query(job: str) -> list[Record] | None:
-    """Return a job's record, or those of its array; None: Slurm does not answer.
+    """Return the record of a job, or those of the tasks of an array.
 
-    Empty if Slurm has forgotten the job, as it does some minutes after its end.
+    Returns:
+        The records; none if Slurm has forgotten the job, as it does some minutes after
+        its end. None if Slurm does not answer.
     """
     done = _slurm("scontrol", "show", "job", "--oneliner", job)
     if done.returncode != 0:
@@ -109,13 +112,13 @@ def parse(line: str) -> Record:
 
 
 def cancel(job: str) -> str:
-    """Cancel a job; return Slurm's objection, "" if there is none."""
+    """Cancel a job; return Slurm's objection, or "" if there is none."""
     done = _slurm("scancel", job)
     return _reason(done.stderr) if done.returncode else ""
 
 
 def _slurm(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Within a job, its own variables would become the new job's.
+    # Within a job, the new job would take over the variables of this one.
     environ = {
         name: value
         for name, value in os.environ.items()
@@ -133,7 +136,7 @@ def _slurm(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(stderr: str) -> str:
-    """Return what a command of Slurm says, as one line."""
+    """Return what a command of Slurm says, joined to one line."""
     lines = (re.sub(r"^\w+: (error: )?", "", line) for line in stderr.splitlines())
     return (
         "; ".join(line.strip() for line in lines if line.strip()) or "no reason given"

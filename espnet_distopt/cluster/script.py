@@ -1,4 +1,4 @@
-"""The text of a batch script, which is all that Slurm gets to see of a job."""
+"""Writes the text of a batch script, from which Slurm starts a job."""
 
 import re
 import shlex
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from espnet_distopt.cluster.settings import Settings
 
-# The status of a program that was told to stop and has saved its state (EX_TEMPFAIL
-# of sysexits.h): start me again.
+# The exit status of a program that was told to stop, has saved its state, and wants to
+# be started again (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
-# What a job needs of the environment in which it was submitted. --export=ALL would
-# bring the rest too, and make the job depend on who submitted it.
+# The variables that a job needs of the environment in which it is submitted.
+# --export=ALL would bring the rest, too, and the job would depend on who submitted it.
 EXPORTED = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -31,16 +31,16 @@ class Job:
     """One submission.
 
     Attributes:
-        name: as `squeue` shows it.
-        command: program and arguments. In an array the word JOB in them, and in the
-            log's name, stands for the task's number 1, 2, ...
-        log: where all output goes, seen from `directory`.
-        directory: where the command runs.
-        tasks: processes of the job in all, if they do not fill the settings' nodes; 0:
-            they do.
-        array: number of tasks; 0: no array.
-        array_limit: how many of them may run at the same time; 0: all.
-        after: ids of jobs that must have ended well before.
+        name: The name that `squeue` shows.
+        command: The program and its arguments. In an array, the word JOB in them and in
+            the log's name stands for the task's number 1, 2, ...
+        log: The file for all output, relative to `directory`.
+        directory: The directory in which the command runs.
+        tasks: The number of processes, if they do not fill the nodes of the settings; 0
+            if they do.
+        array: The number of tasks of an array; 0 for no array.
+        array_limit: The number of tasks that may run at the same time; 0 for all.
+        after: The ids of jobs that must have ended well before this one starts.
     """
 
     name: str
@@ -54,20 +54,21 @@ class Job:
 
 
 def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> str:
-    """Return the script: the same text for the same arguments.
+    """Return the script, which depends on nothing but the arguments.
 
-    The program is told to stop by SIGUSR1, ahead of the time limit and when it is
-    preempted. If it then ends with status `STOPPED`, the script requeues the job, at
-    most `settings.requeues` times. Every other status ends the job.
+    The program gets SIGUSR1, which tells it to stop, some time before the time limit
+    and when the job is preempted. If it then ends with status `STOPPED`, the script
+    requeues the job, at most `settings.requeues` times. Every other status ends the
+    job.
 
     Args:
-        job: what runs.
-        settings: on what.
-        environ: the variables from which `EXPORTED` ones are taken.
+        job: The job.
+        settings: What the job asks for.
+        environ: The environment, from which the variables in `EXPORTED` are taken.
     """
     several = settings.nodes * settings.tasks_per_node > 1
     srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1"]
-    # 22.05 and later do not hand it from the job to its steps
+    # From 22.05 on, Slurm does not hand this option from the job to its steps.
     srun += [f"--cpus-per-task={settings.cpus_per_task}"]
     srun += ["--label"] if several else []
     head = "\n".join(
@@ -96,7 +97,7 @@ def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> st
 
 
 def array_log(log: Path, task: int | str) -> Path:
-    """Return the log of one task of an array."""
+    """Return the log of one task, in whose name the number replaces the word JOB."""
     return Path(_WORD_JOB.sub(str(task), str(log)))
 
 
@@ -133,7 +134,7 @@ def _options(job: Job, settings: Settings) -> list[str]:
 
 
 def _command(job: Job) -> str:
-    """Return the command for the shell, a line for each option."""
+    """Return the command for the shell, with each option on a line of its own."""
     text = ""
     for word in job.command:
         parts = _WORD_JOB.split(word) if job.array else [word]

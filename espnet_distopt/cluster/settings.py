@@ -1,4 +1,4 @@
-"""What the jobs of a recipe ask of Slurm: the file conf/slurm.yaml."""
+"""Reads conf/slurm.yaml, which tells what the jobs of a recipe ask Slurm for."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,23 +15,25 @@ STAGES = ("format", "stats", "lm", "train", "decode", "other")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What one stage's jobs ask for. None: not asked for, so the cluster's default.
+    """What the jobs of a stage ask for; None leaves it to the cluster's default.
 
     Attributes:
-        partition: one, or several with commas between.
-        account: whom the time is charged to.
-        qos: quality of service.
-        time: limit, in Slurm's form: minutes, h:mm:ss or d-hh:mm:ss.
-        nodes: number of machines.
-        tasks_per_node: processes on each, which are the learners in training.
-        cpus_per_task: cores of each process.
-        gpus_per_node: 0: the job has none.
-        mem_per_cpu: megabytes, or with a unit (`4G`).
-        constraint: features that the machines must have.
-        extra: more options of sbatch, each a string such as `--exclude=n7`.
-        prologue: shell lines that run before the command, such as `module load cuda`.
-        requeues: how many times at most a job that was stopped starts again.
-        signal_seconds: how long before the time limit the learners are told to save.
+        partition: One partition, or several with commas between them.
+        account: The account that the time is charged to.
+        qos: The quality of service.
+        time: The time limit in Slurm's form: minutes, h:mm:ss or d-hh:mm:ss.
+        nodes: The number of machines.
+        tasks_per_node: The processes on each machine, which are the learners in
+            training.
+        cpus_per_task: The cores of each process.
+        gpus_per_node: The GPUs of each machine; 0 for none.
+        mem_per_cpu: The memory of each core in megabytes, or with a unit (`4G`).
+        constraint: Features that the machines must have.
+        extra: More options of sbatch, each a string such as `--exclude=n7`.
+        prologue: Shell lines that run before the command, such as `module load cuda`.
+        requeues: How many times at most a job that was stopped starts again.
+        signal_seconds: How many seconds before the time limit the learners are told to
+            save their state.
     """
 
     partition: str | None = None
@@ -54,15 +56,18 @@ KEYS = tuple(field.name for field in fields(Settings))
 
 
 def read_settings(path: Path, stage: str) -> Settings:
-    """Return the settings of a stage: the file's own, and its section's over them.
+    """Return the settings of a stage.
+
+    The file has settings for all stages, and may have a section for a stage, whose
+    settings come before those for all.
 
     Args:
-        path: YAML, `key: value` lines and sections named as in `STAGES`.
-        stage: one of `STAGES`.
+        path: A YAML file of `key: value` lines, and sections named as in `STAGES`.
+        stage: One of `STAGES`.
 
     Raises:
-        InputError: no such file, not YAML, an unknown key or a wrong value, with the
-            file and the line.
+        InputError: The file does not exist or is not YAML, a key is unknown or a value
+            wrong; the message names file and line.
     """
     values: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {}
@@ -90,7 +95,7 @@ def _compose(path: Path) -> yaml.Node | None:
 def _entries(
     path: Path, mapping: yaml.Node | None, allowed: tuple[str, ...]
 ) -> list[tuple[str, yaml.Node, str]]:
-    """Return key, value and "file:line" of the entries of a mapping."""
+    """Return the key, the value and the place `file:line` of a mapping's entries."""
     if mapping is None or _is_empty(mapping):
         return []
     if not isinstance(mapping, yaml.MappingNode):
@@ -117,7 +122,7 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 def _value(key: str, node: yaml.Node, where: str) -> Any:
-    """Return a checked value; None: the key is there, but says nothing."""
+    """Return a checked value, or None if the key has none."""
     if _is_empty(node):
         return None
     expected, parse = _KINDS.get(key, _TEXT)
@@ -127,7 +132,7 @@ def _value(key: str, node: yaml.Node, where: str) -> Any:
     return value
 
 
-# YAML itself reads 1:30:00 as the number 5400: take what is written.
+# YAML reads 1:30:00 as the number 5400, so the text that is written is taken.
 def _matching(pattern: str) -> Callable[[yaml.Node], str | None]:
     def parse(node: yaml.Node) -> str | None:
         written = isinstance(node, yaml.ScalarNode) and re.fullmatch(

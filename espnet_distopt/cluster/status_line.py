@@ -1,4 +1,4 @@
-"""The line that says how a job goes."""
+"""Shows the state of a job in one line."""
 
 import shutil
 import time
@@ -9,7 +9,12 @@ QUIET_SECONDS = 30.0
 
 
 class StatusLine:
-    """One line that changes on a terminal; elsewhere a new line for what is new."""
+    """Shows a state in one line of a terminal, or else in a new line for each change.
+
+    Args:
+        out: The terminal or file to write to.
+        clock: Returns the time in seconds, from any origin.
+    """
 
     def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:
         self.out, self.clock = out, clock
@@ -18,7 +23,7 @@ class StatusLine:
         self.live = out.isatty()
 
     def show(self, state: str, detail: str) -> None:
-        """Show a state, and a detail that may change often."""
+        """Show a state, and a detail that may change often; a file gets fewer lines."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
             text = f"{state}: {detail}" if detail else state
@@ -34,7 +39,7 @@ class StatusLine:
         self.state, self.detail, self.shown = state, detail, self.clock()
 
     def end(self) -> None:
-        """Leave the line as it is: what follows begins a new one."""
+        """Leave the line as it is, so that what follows begins a new one."""
         if self.live:
             self.out.write("\n")
             self.out.flush()

@@ -1,4 +1,4 @@
-"""Waits for a job, with one line that says how it goes."""
+"""Waits for a job, while one line shows its state, and explains a failure."""
 
 import sys
 import time
@@ -12,9 +12,9 @@ from espnet_distopt.cluster.job import Record, cancel, query
 from espnet_distopt.cluster.script import STOPPED, array_log
 from espnet_distopt.cluster.status_line import StatusLine
 
-# Slurm is asked often at first, and then once in so many seconds.
+# Slurm is asked often at first, and later once in so many seconds.
 POLL_SECONDS = 5.0
-# How long a cancelled job is given to save its state, before this command ends.
+# How long this command waits for a cancelled job, which saves its state.
 CANCEL_SECONDS = 8.0
 
 
@@ -23,13 +23,14 @@ class JobWatch:
     """One job, or one array, that is waited for.
 
     Attributes:
-        job: its id.
-        name: its name.
-        log: its log; in an array with the word JOB for the task's number.
-        array: number of tasks; 0: no array.
-        ask: how Slurm is asked for the job's records; tests put their own here.
-        sleep: how time passes; tests put their own here.
-        clock: seconds, from any origin.
+        job: The job's id.
+        name: The job's name.
+        log: The job's log; in an array, the word JOB stands for the task's number.
+        array: The number of tasks; 0 for no array.
+        ask: Asks Slurm for the job's records; tests replace it.
+        sleep: Waits for seconds; tests replace it.
+        clock: Returns the time in seconds, from any origin; tests replace it.
+        records: The last record of each task, or of the job under the name "".
     """
 
     job: str
@@ -42,12 +43,16 @@ class JobWatch:
     records: dict[str, Record] = field(default_factory=dict)
 
     def until_end(self, out: TextIO = sys.stdout, errors: TextIO = sys.stderr) -> int:
-        """Wait; return the job's exit status, after telling why if it failed.
+        """Wait until the job has ended, and return its exit status.
 
-        Ctrl-C cancels the job.
+        If the job fails, the reason is printed. Ctrl-C cancels the job.
+
+        Args:
+            out: Gets the line that shows the job's state.
+            errors: Gets the reason of a failure.
 
         Raises:
-            KeyboardInterrupt: after the job was cancelled.
+            KeyboardInterrupt: The user pressed Ctrl-C, and the job was cancelled.
         """
         line = StatusLine(out, self.clock)
         began = self.clock()
@@ -128,7 +133,7 @@ class JobWatch:
         return record.status or 1
 
     def _end(self, task: str) -> Record:
-        """Return a task's last record, from its log if Slurm has forgotten it."""
+        """Return a task's last record, or one made from its log if Slurm forgot it."""
         record = self.records.get(task)
         if record is not None and record.ended:
             return record

@@ -1,1 +1,1 @@
-"""Readers and writers that the recipes share: data directories, arks, corpora."""
+"""Readers and writers of speech and text-line corpora, and of Kaldi's files."""

@@ -1,7 +1,7 @@
 """Digit strings from the Free Spoken Digit Dataset: real speech, 8 kHz, one word list.
 
-The dataset (Jakobovski, CC BY-SA 4.0) holds single digits, 50 recordings of each digit
-by each of six speakers. Here they are joined into strings of 3 to 7 digits of one
+The dataset (Jakobovski, CC BY-SA 4.0) holds single digits: 50 recordings of each digit
+by each of six speakers. This module joins them into strings of 3 to 7 digits of one
 speaker, with short gaps of low noise, so that a recogniser has something to align. The
 official test split (recordings 0-4) and one whole speaker stay out of training.
 """
@@ -28,20 +28,20 @@ UNSEEN_SPEAKER = "theo"
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 LENGTHS = (3, 7)
-"""Fewest and most digits of a string."""
+"""The fewest and the most digits of a string."""
 GAP_SECONDS = (0.05, 0.25)
-"""Shortest and longest gap, also before the first and after the last digit."""
+"""The shortest and the longest gap, which is also put before and after a string."""
 GAP_NOISE_RMS = 5.0
-"""Level of the gaps, in units of 16-bit samples (about -76 dB below full scale)."""
+"""The level of the gaps, in 16-bit units: about 76 dB below full scale."""
 GAIN_DB = 3.0
-"""Largest change of a digit's level, up or down."""
+"""The largest change of a digit's level, up or down, in decibels."""
 
 _NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
 
 
 @dataclass(frozen=True)
 class Take:
-    """One recording: a digit, its speaker, and its number among the 50."""
+    """One recording: its digit, its speaker, and its number among the 50."""
 
     digit: int
     speaker: str
@@ -49,13 +49,20 @@ class Take:
 
     @property
     def name(self) -> str:
-        """The file's name in the dataset."""
+        """Return the name of the recording's file in the dataset."""
         return f"{self.digit}_{self.speaker}_{self.index}.wav"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DigitSet:
-    """A set to make: how many strings, of which recordings, by whom."""
+    """A set to make.
+
+    Attributes:
+        name: The name of its data directory.
+        strings: The number of strings.
+        indices: The numbers of the recordings that may be used.
+        unseen: Whether it is spoken by the unseen speaker, or else by the others.
+    """
 
     name: str
     strings: int
@@ -73,7 +80,7 @@ SETS = (
 
 @dataclass(frozen=True)
 class Summary:
-    """What a set holds."""
+    """What a set holds: its numbers of strings and words, and its hours of audio."""
 
     name: str
     strings: int
@@ -89,20 +96,23 @@ def prepare(
     unseen_speaker: str = UNSEEN_SPEAKER,
     sets: Sequence[DigitSet] = SETS,
 ) -> list[Summary]:
-    """Write a data directory with its ark for each set: `out/NAME`.
+    """Write a data directory `out/NAME` with an ark for each set.
 
-    The result is a pure function of the recordings and the arguments.
+    The result depends on nothing but the recordings and the arguments.
 
     Args:
-        fsdd: copy of the dataset, with the folder `recordings`.
-        out: directory of the data directories.
-        seed: of strings, gaps, gains and noise.
-        unseen_speaker: who is in the sets marked `unseen`, and in no other.
-        sets: the sets to make.
+        fsdd: The copy of the dataset, which has the folder `recordings`.
+        out: The directory that gets the data directories.
+        seed: Decides strings, gaps, gains and noise.
+        unseen_speaker: The speaker of the sets marked `unseen`, who is in no other.
+        sets: The sets to make.
+
+    Returns:
+        A summary of each set.
 
     Raises:
-        InputError: the copy is missing or incomplete, or a recording is unreadable, of
-            another rate or not named as the dataset names them.
+        InputError: The copy is missing or incomplete, or a recording cannot be read,
+            has another sample rate, or is not named as the dataset names them.
     """
     if unseen_speaker not in SPEAKERS:
         raise InputError(f"unknown speaker {unseen_speaker}: {', '.join(SPEAKERS)}")
@@ -116,10 +126,18 @@ def prepare(
 
 
 def read_recordings(fsdd: Path, wanted: Iterable[Take]) -> dict[Take, Samples]:
-    """Read recordings; those by other speakers than SPEAKERS may be there, unused.
+    """Read the wanted recordings; the copy may hold others, also by other speakers.
+
+    Args:
+        fsdd: The copy of the dataset, which has the folder `recordings`.
+        wanted: The recordings to read.
+
+    Returns:
+        The samples of each recording, shape (time,), 8 kHz.
 
     Raises:
-        InputError: see `prepare`.
+        InputError: The copy is missing or incomplete, or a recording cannot be read,
+            has another sample rate, or is not named as the dataset names them.
     """
     folder = fsdd / "recordings"
     if not folder.is_dir():
@@ -144,10 +162,9 @@ def read_recordings(fsdd: Path, wanted: Iterable[Take]) -> dict[Take, Samples]:
 
 
 def deal(takes: Sequence[Take], rng: np.random.Generator) -> Iterator[Take]:
-    """Deal recordings without end, like a deck shuffled anew each time it is used up.
+    """Deal recordings without end, as from a deck that is shuffled when it is used up.
 
-    After any number of takes no recording was dealt more than once more often than
-    another.
+    So no recording is ever dealt more than once more often than another.
     """
     while True:
         for index in rng.permutation(len(takes)):
@@ -155,7 +172,7 @@ def deal(takes: Sequence[Take], rng: np.random.Generator) -> Iterator[Take]:
 
 
 def join(digits: Sequence[Samples], rng: np.random.Generator) -> Samples:
-    """Join digits, each of shape (time,), at random levels with gaps between them."""
+    """Join digits, each of shape (time,), at random levels with gaps around them."""
     parts: list[NDArray[np.floating]] = [_gap(rng)]
     for digit in digits:
         gain = 10 ** (rng.uniform(-GAIN_DB, GAIN_DB) / 20)
@@ -170,7 +187,7 @@ def _gap(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _takes(digits: DigitSet, unseen_speaker: str) -> dict[str, list[Take]]:
-    """The recordings that a set uses, of each of its speakers."""
+    """Return the recordings that a set uses, by speaker."""
     speakers = [s for s in SPEAKERS if (s == unseen_speaker) == digits.unseen]
     return {
         speaker: [
@@ -188,7 +205,7 @@ def _write(
     path: Path,
     seed: int,
 ) -> Summary:
-    # The name, so that a set does not depend on which others are made.
+    # The name is part of the seed, so that a set does not depend on the other sets.
     rng = np.random.default_rng([seed, *digits.name.encode()])
     dealers = {speaker: deal(takes, rng) for speaker, takes in deck.items()}
     speakers = list(dealers)

@@ -1,4 +1,7 @@
-"""Several processes that each do a share of some work, and end together."""
+"""Divides work among several processes, which end together.
+
+If one of them fails, or the user presses Ctrl-C, none is left over.
+"""
 
 import multiprocessing
 import signal
@@ -13,7 +16,7 @@ from espnet_distopt.errors import InputError
 _Share = TypeVar("_Share")
 _Result = TypeVar("_Result")
 Work = Callable[[_Share, Callable[[int], None]], _Result]
-"""Does a share, and tells how many units more it has done."""
+"""Does a share; it calls its second argument with each number of units it has done."""
 
 
 def do_shares(
@@ -22,23 +25,23 @@ def do_shares(
     total: int,
     progress: Callable[[int, int], None],
 ) -> list[_Result]:
-    """Do each share in a process of its own (a single one: in this process).
+    """Do each share in a process of its own; a single share is done in this process.
 
-    If one fails, or this process is interrupted, the others are ended at once. To be
-    called by the main thread.
+    If one process fails, or this one is interrupted, all others are ended at once. Only
+    the main thread may call this, because it changes the handler of Ctrl-C.
 
     Args:
-        work: a function that a new process can import.
-        shares: what each process does; can be pickled.
-        total: units of work in all shares.
-        progress: is told how many units are done, of how many.
+        work: The function that does a share; a new process must be able to import it.
+        shares: What each process does; must be possible to pickle.
+        total: The number of units of work in all shares.
+        progress: Called with the number of units done, and of all.
 
     Returns:
         The results, in the order of the shares.
 
     Raises:
-        InputError: a process was killed.
-        InputError, OSError: what a share raised.
+        InputError: A process was killed, or a share raised it.
+        OSError: A share raised it.
     """
     done = 0
 
@@ -51,7 +54,8 @@ def do_shares(
         return [work(shares[0], add)]
     # Spawned processes share no state with this one.
     context = multiprocessing.get_context("spawn")
-    resource_tracker.ensure_running()  # start() would, and let Ctrl-C through
+    # start() would start it, too, but let Ctrl-C through to it.
+    resource_tracker.ensure_running()
     children: list[Any] = []
     pipes: dict[Connection, int] = {}
     try:
@@ -74,13 +78,14 @@ def do_shares(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C from this process for a moment, from its new children for ever.
+    """Hold back Ctrl-C while children are started; the children never get it.
 
-    So the parent alone answers it, in one line, and knows its children when it does.
+    The terminal sends Ctrl-C to all processes. The children inherit that it is blocked,
+    so that the parent alone answers, in one line, when it knows all its children.
     """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:

@@ -1,8 +1,9 @@
-"""When each word of a known text is spoken, by its best path through CTC posteriors.
+"""Finds when each word of a known text is spoken, from CTC posteriors.
 
-A CTC path passes through the tokens of the text in order, with blanks between them as
-it likes, and it must put one between two equal tokens. The best path is found by
-Viterbi's algorithm; a token lasts for the frames that the path spends in it.
+A CTC path visits the tokens of the text in order. It may visit the blank before, after
+and between them, and it must do so between two equal tokens. Viterbi's algorithm finds
+the path of the highest probability; a token lasts for the frames that this path spends
+in it.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,12 @@ from numpy.typing import NDArray
 from espnet_distopt.corpora.kaldi.tokens import SPACE
 
 WORD_START = "▁"
-"""Starts the first piece of each word (sentencepiece)."""
+"""The sign by which sentencepiece marks the first subword of a word."""
 
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word and its frames: `first`, and `end`, the first one behind it."""
+    """A word, its first frame, and its end: the frame after its last one."""
 
     word: str
     first: int
@@ -32,14 +33,14 @@ def time_words(
     """Find the frames of each word.
 
     Args:
-        log_probs: log-posteriors, shape (frames, vocabulary); blank is 0.
-        tokens: what was spoken, or decoded.
-        ids: the columns of the tokens.
-        kind: token type: `word`, `char` or `bpe`.
+        log_probs: Log-posteriors, shape (frames, vocabulary); column 0 is the blank.
+        tokens: The tokens of the text that was spoken, or decoded.
+        ids: The column of each token.
+        kind: The type of the tokens: `word`, `char` or `bpe`.
 
     Returns:
-        The words, and whether a path exists. Without one, as when there are more tokens
-        than frames, the tokens are spread evenly over the frames.
+        The words, and whether a path exists. If there is none, for instance because
+        there are more tokens than frames, the tokens are spread evenly over the frames.
     """
     found = token_frames(log_probs, ids)
     spans = spread(len(log_probs), len(ids)) if found is None else found
@@ -51,7 +52,14 @@ def time_words(
 
 
 def spell(tokens: Sequence[str], kind: str) -> list[tuple[str, int, int]]:
-    """Join tokens into words; each with the indices of its first and its last token.
+    """Join tokens into words.
+
+    Args:
+        tokens: The tokens of a text.
+        kind: Their type: `word`, `char` or `bpe`.
+
+    Returns:
+        Each word with the indices of its first and its last token.
 
     Example:
         >>> spell(["▁a", "▁wor", "d"], "bpe")
@@ -80,9 +88,12 @@ def _starts_word(token: str, kind: str) -> bool:
 
 
 def spread(frames: int, count: int) -> list[tuple[int, int]]:
-    """Divide frames evenly: the first frame and the end of each of `count` tokens.
+    """Divide frames evenly among `count` tokens.
 
-    Every token has a frame; with fewer frames than tokens, some share one.
+    Every token has a frame: where frames are fewer than tokens, some tokens share one.
+
+    Returns:
+        The first frame and the end of each token.
     """
     starts = [index * frames // count for index in range(count)]
     return [
@@ -94,15 +105,16 @@ def spread(frames: int, count: int) -> list[tuple[int, int]]:
 def token_frames(
     log_probs: NDArray[np.float32], ids: Sequence[int], blank: int = 0
 ) -> list[tuple[int, int]] | None:
-    """Find the best path: the first frame and the end of each token.
+    """Find the frames of each token on the path of the highest probability.
 
     Args:
-        log_probs: shape (frames, vocabulary).
-        ids: the tokens' columns, none of them `blank`.
-        blank: the column of the blank.
+        log_probs: Log-posteriors, shape (frames, vocabulary).
+        ids: The column of each token; none is `blank`.
+        blank: The column of the blank.
 
     Returns:
-        A pair for each token, or None if there is no path of a probability above zero.
+        The first frame and the end of each token, or None if no path has a probability
+        above zero.
     """
     states = np.full(2 * len(ids) + 1, blank)
     states[1::2] = ids
@@ -119,7 +131,7 @@ def token_frames(
 
 
 def _skips(states: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each state can be entered from the one before last, past a blank."""
+    """Tell which states can be entered from two states before, without the blank."""
     skips = np.zeros(len(states), dtype=bool)
     skips[3::2] = states[3::2] != states[1:-2:2]
     return skips
@@ -128,11 +140,11 @@ def _skips(states: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _forward(
     emissions: NDArray[np.float32], states: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Score the best way into each state at each frame.
+    """Return the score of the best path into each state at each frame.
 
     Returns:
-        Shape (frames, 2 + states): two columns of -inf come first, so that each state
-        has two before it.
+        Shape (frames, 2 + states). Two columns of -inf come first, so that every state
+        has two columns before its own.
     """
     scores = np.full((len(emissions), len(states) + 2), -np.inf)
     scores[0, 2:4] = emissions[0, :2]
@@ -150,7 +162,7 @@ def _forward(
 def _backward(
     scores: NDArray[np.float64], states: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Follow the best path back: its state at each frame."""
+    """Follow the best path back, and return its state at each frame."""
     skips = _skips(states)
     last = len(states) - 1
     final = [scores[-1, state + 2] for state in range(max(last - 1, 0), last + 1)]

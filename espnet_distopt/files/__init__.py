@@ -1,1 +1,1 @@
-"""Files of any corpus: reading text and XML, writing directories whole."""
+"""Reads text, XML and YAML files, and writes files and directories whole."""

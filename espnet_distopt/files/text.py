@@ -1,4 +1,4 @@
-"""Lines of a corpus's text files, each with the place that an error names."""
+"""Reads text files, and gives each line with the place that a message names."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +10,8 @@ def read_text(path: Path) -> str:
     """Read a whole file.
 
     Raises:
-        InputError: it is missing, unreadable, empty or not UTF-8; the message names
-            file and, of the first bad byte, the line.
+        InputError: It is missing, empty or not UTF-8, or cannot be read; the message
+            names the file, and the line of the first bad byte.
     """
     content = read_bytes(path)
     try:
@@ -25,10 +25,10 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file as it is.
+    """Read a whole file as bytes.
 
     Raises:
-        InputError: it is missing, unreadable, or has nothing but white space.
+        InputError: It is missing, cannot be read, or has nothing but white space.
     """
     try:
         content = path.read_bytes()
@@ -42,12 +42,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def data_lines(text: str, path: Path, comment: str = ";;") -> Iterator[tuple[str, str]]:
-    """Each line that is neither blank nor a comment, after its place `file:line`.
+    """Yield the place `file:line` and the text of each line with data.
+
+    Blank lines and comments are left out.
 
     Args:
-        text: the file's, see `read_text`.
-        path: named in the place.
-        comment: what a line of comment starts with; NIST's sign by default.
+        text: The text of the file.
+        path: The file that the places name.
+        comment: The sign that comments start with; by default that of NIST's files.
     """
     # Not splitlines, which also splits at characters that a text may contain.
     for number, line in enumerate(text.split("\n"), start=1):

@@ -1,4 +1,4 @@
-"""Writes a directory whole or not at all."""
+"""Writes directories whole or not at all."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write
 
 
 @contextmanager
@@ -17,14 +18,15 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
     If the body fails or is interrupted, `path` is as it was and nothing is left over.
 
     Args:
-        path: may exist if it is empty or holds the file `marker`.
-        marker: name of a file that the body writes, by which a later run knows that
-            the directory is its own to replace.
+        path: The directory to write. If it exists, it must be empty or hold the file
+            `marker`.
+        marker: The name of a file that the body writes, by which a later run knows that
+            it may replace the directory.
 
     Raises:
         InputError: `path` holds something else, or cannot be written.
     """
-    try:
+    with explain_failed_write(path):
         _check_replaceable(path, marker)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -37,8 +39,6 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
             os.replace(new, path)
         finally:
             shutil.rmtree(temporary)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _check_replaceable(path: Path, marker: str) -> None:

@@ -1,4 +1,4 @@
-"""Configuration files."""
+"""Reads configuration files in YAML."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file; an empty file is an empty mapping.
 
     Raises:
-        InputError: no such file, not YAML (with the line), or not a mapping.
+        InputError: The file does not exist, is not YAML (the message names the line),
+            or is not a mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

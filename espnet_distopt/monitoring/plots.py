@@ -1,13 +1,13 @@
 """A plot of what `bin.status` shows, over the time of the training."""
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from espnet_distopt.files.writing import whole_file
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
 from espnet_distopt.monitoring.lines import Line
@@ -31,9 +31,8 @@ def plot(experiments: Sequence[Experiment], path: Path) -> None:
     grid = figure.subplots(4, len(experiments), squeeze=False, sharex="col")
     for column, experiment in zip(grid.T, experiments, strict=True):
         _column(list(column), experiment)
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format="png")
-    os.replace(part, path)
+    with whole_file(path) as new:
+        figure.savefig(new, format="png")
 
 
 def _column(axes: Sequence[Axes], experiment: Experiment) -> None:

@@ -1,1 +1,1 @@
-"""Word and character error rates: sclite where it is installed, jiwer otherwise."""
+"""Counts word and character errors, by sclite where it is installed, else by jiwer."""

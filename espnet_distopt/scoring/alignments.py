@@ -1,4 +1,4 @@
-"""The alignments that sclite reports (`.pra`): exact counts of each segment."""
+"""Reads the alignments that sclite reports (`.pra`): the counts of each segment."""
 
 import re
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ def parse_alignments(report: str, sides: Iterable[str]) -> dict[str, Counts]:
     """Add up the counts of the segments on each conversation side.
 
     Args:
-        report: sclite's report of alignments between an STM and a CTM.
-        sides: The sides' names, such as `en_4156-A`; sclite writes them small.
+        report: The alignments that sclite reports of an STM and a CTM.
+        sides: The sides' names, as `en_4156-A`; sclite writes them in lower case.
 
     Returns:
-        Counts by side, for the sides that have a segment in the report.
+        The counts of each side that has a segment in the report.
 
     Raises:
         InputError: The report is of another form.

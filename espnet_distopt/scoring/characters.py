@@ -1,13 +1,12 @@
-"""Character and word errors of text lines, counted by jiwer.
+"""Counts character and word errors of text lines, by jiwer.
 
-Counts are summed over the lines before rates are taken: a mean of the lines' own rates
-would weigh a short line as much as a long one. A character is a Unicode code point of
-the composed text (NFC); the blanks between words are characters, too.
+The counts of all lines are added before a rate is taken, because a mean of the lines'
+own rates would give a short line the weight of a long one. A character is a Unicode
+code point of the composed text (NFC); the blanks between words are characters, too.
 """
 
 import unicodedata
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
@@ -17,43 +16,6 @@ from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import CER, WER, Result, Scorer
 from espnet_distopt.scoring.subsets import ALL, members
 from espnet_distopt.scoring.trn import Transcripts, check_same_utterances, read_text
-
-
-class JiwerCharacters:
-    """Counts characters where `Jiwer` counts words; `Counts.words` are characters."""
-
-    @property
-    def label(self) -> str:
-        """The name that results carry."""
-        return f"jiwer {version('jiwer')}"
-
-    def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
-        """Align hypothesis and reference, which hold the same lines, and count.
-
-        Raises:
-            InputError: jiwer is not installed.
-        """
-        try:
-            import jiwer
-        except ImportError:
-            raise InputError("no scorer: install jiwer (pip install jiwer)") from None
-        lines = sorted(ref)
-        keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
-        result = jiwer.process_characters(
-            [" ".join(ref[line]) for line in lines],
-            [" ".join(hyp[line]) for line in lines],
-            reference_transform=keep,
-            hypothesis_transform=keep,
-        )
-        return Counts(
-            sentences=len(lines),
-            words=result.hits + result.substitutions + result.deletions,
-            correct=result.hits,
-            substitutions=result.substitutions,
-            deletions=result.deletions,
-            insertions=result.insertions,
-            sentence_errors=sum(ref[line] != hyp[line] for line in lines),
-        )
 
 
 def read_lines(ref_path: Path, hyp_path: Path) -> tuple[Transcripts, Transcripts]:
@@ -83,24 +45,25 @@ def score_lines(
     """Count the errors of each half and of all lines.
 
     Args:
-        ref: Words by line; none is empty.
-        hyp: Words for the same lines.
-        writers: Writer or font by line, over which the intervals are taken; a line that
-            it lacks counts for itself.
-        halves: Regular expressions by name; a line belongs to a half if the expression
-            is found in its id.
+        ref: The words of each line; no line is empty.
+        hyp: The words that were read in each of these lines.
+        writers: The writer or font of each line. The intervals are taken over writers;
+            a line that is not in it counts as a writer of its own.
+        halves: The regular expression of each half, by name; a line belongs to a half
+            if the expression is found in its id.
 
     Returns:
         The result for characters (CER), and the one for words (WER).
 
     Raises:
-        InputError: A half is no regular expression or has no line.
+        InputError: A half's pattern is no regular expression or finds no line, or jiwer
+            is not installed.
     """
     parts = {
         name: members(name, pattern, ref)
         for name, pattern in (*halves.items(), (ALL, ""))
     }
-    scorers: dict[str, Scorer] = {CER: JiwerCharacters(), WER: Jiwer()}
+    scorers: dict[str, Scorer] = {CER: Jiwer(characters=True), WER: Jiwer()}
     characters, words = (
         _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
     )

@@ -1,4 +1,4 @@
-"""How sure a word error rate is: a bootstrap over the speakers."""
+"""Tells how sure a word error rate is, by a bootstrap over the speakers."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ import numpy as np
 from espnet_distopt.scoring.counts import Counts
 
 Interval = tuple[float, float]
-"""Lower and upper end, in percent of the reference words."""
+"""The lower and the upper end, in percent of the reference words."""
 
 
 def bootstrap_interval(
@@ -19,20 +19,21 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Return the interval that holds the word error rate at a level of confidence.
 
-    The errors of a speaker go together, so speakers are drawn, with replacement, and
-    not words or sentences. The rate of a draw is the ratio of the sums. The percentile
-    method: the interval's ends are quantiles of the rates (Bisani and Ney, "Bootstrap
-    estimates for confidence intervals in ASR performance evaluation", 2004).
+    The errors of a speaker depend on each other. So the bootstrap draws speakers, with
+    replacement, and not words or sentences. The rate of a draw is the sum of its errors
+    over the sum of its words. The ends of the interval are quantiles of these rates
+    (the percentile method; Bisani and Ney, "Bootstrap estimates for confidence
+    intervals in ASR performance evaluation", 2004).
 
     Args:
-        speakers: Counts of each speaker.
-        level: Share of such intervals that should hold the true rate.
-        resamples: Draws.
-        seed: Of the draws.
+        speakers: The counts of each speaker.
+        level: The share of such intervals that should hold the true rate.
+        resamples: The number of draws.
+        seed: The seed of the draws.
 
     Returns:
-        The interval, rounded to hundredths of a percent; None if fewer than two
-        speakers have reference words, for then nothing is known of the spread.
+        The interval, rounded to hundredths of a percent. It is None if fewer than two
+        speakers have reference words, because then nothing is known of the spread.
     """
     counts = np.array([(each.errors, each.words) for each in speakers]).reshape(-1, 2)
     if np.count_nonzero(counts[:, 1]) < 2:

@@ -1,4 +1,4 @@
-"""The counts of one scored set of sentences, and the rates that follow."""
+"""The counts of a scored set of sentences, and their rates."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts over a set of sentences, as sclite's raw summary has them.
+    """The counts of a set of sentences, as sclite's raw summary has them.
 
     Attributes:
         sentences: Sentences (utterances) scored.
@@ -28,7 +28,7 @@ class Counts:
 
     @classmethod
     def total(cls, parts: Iterable["Counts"]) -> "Counts":
-        """Return the sums over parts that have no sentence in common."""
+        """Return the sums of parts that have no sentence in common."""
         parts = tuple(parts)
         names = cls.__dataclass_fields__
         return cls(
@@ -37,17 +37,17 @@ class Counts:
 
     @property
     def errors(self) -> int:
-        """Substitutions, deletions and insertions together."""
+        """Return the number of substitutions, deletions and insertions together."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
     def error_rate(self) -> float:
-        """Word error rate in percent of the reference words."""
+        """Return the word error rate in percent of the reference words."""
         return self.percent(self.errors)
 
     @property
     def sentence_error_rate(self) -> float:
-        """Sentences with an error in percent of the sentences."""
+        """Return the sentences with an error in percent of the sentences."""
         return 100.0 * self.sentence_errors / self.sentences
 
     def percent(self, count: int) -> float:
@@ -56,7 +56,7 @@ class Counts:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Corr, Sub, Del, Ins, Err and S.Err in percent, in sclite's order."""
+        """Return Corr, Sub, Del, Ins, Err and S.Err in percent, in sclite's order."""
         return (
             self.percent(self.correct),
             self.percent(self.substitutions),

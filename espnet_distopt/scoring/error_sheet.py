@@ -1,30 +1,31 @@
-"""The worst lines of a decoding, aligned by character, as text.
+"""Chooses the worst lines of a decoding, and aligns them by character, as text.
 
-error_sheet_picture.py draws the same beside the lines' images.
+error_sheet_picture.py draws the same below the images of the lines.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.jiwer_counts import align_characters
 from espnet_distopt.scoring.trn import Transcripts
 
 MOST = 100
-"""So many lines a sheet can have: more is no longer looked at, nor fits a picture."""
+"""The most lines of a sheet: nobody looks at more, and no picture is so high."""
 
 _GAP = "*"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A character of the reference beside its counterpart; empty where one lacks it."""
+    """A character of the reference and its counterpart; one of them may be empty."""
 
     ref: str
     hyp: str
 
     @property
     def mark(self) -> str:
-        """S substituted, D deleted, I inserted; a blank for a right character."""
+        """Return S (substituted), D (deleted), I (inserted), or a blank for right."""
         if self.ref == self.hyp:
             return " "
         if not self.hyp:
@@ -34,24 +35,24 @@ class Column:
 
 @dataclass(frozen=True)
 class WrongLine:
-    """A line with errors."""
+    """A line with errors: its id, and its aligned characters."""
 
     id: str
     columns: Sequence[Column]
 
     @property
     def errors(self) -> int:
-        """Wrong characters."""
+        """Return the number of wrong characters."""
         return sum(column.mark != " " for column in self.columns)
 
     @property
     def characters(self) -> int:
-        """Characters of the reference."""
+        """Return the number of characters of the reference."""
         return sum(bool(column.ref) for column in self.columns)
 
     @property
     def heading(self) -> str:
-        """The id and how much is wrong."""
+        """Return the id, and how much is wrong."""
         errors = "1 error" if self.errors == 1 else f"{self.errors} errors"
         return f"{self.id}: {errors} in {self.characters} characters"
 
@@ -72,7 +73,7 @@ class Sheet:
 
     @property
     def heading(self) -> str:
-        """How many lines are wrong, and how many of them are here."""
+        """Return how many lines are wrong, and how many of them are in the sheet."""
         heading = f"{self.wrong} of {self.total} lines have errors"
         if self.wrong:
             heading += f"; the {len(self.worst)} with the most wrong characters"
@@ -91,12 +92,12 @@ class Sheet:
 
 
 def worst_lines(ref: Transcripts, hyp: Transcripts, most: int) -> Sheet:
-    """Choose the lines with the most wrong characters; equal ones by id.
+    """Choose the lines with the most wrong characters, and sort equal ones by id.
 
     Args:
-        ref: Words by line.
-        hyp: Words for the same lines.
-        most: How many to choose.
+        ref: The words of each line.
+        hyp: The words that were read in each of these lines.
+        most: The number of lines to choose.
 
     Raises:
         InputError: `most` is less than 1 or more than a sheet can have, or jiwer is not
@@ -123,28 +124,19 @@ def align(pairs: Sequence[tuple[str, str]]) -> list[list[Column]]:
     Raises:
         InputError: jiwer is not installed.
     """
-    try:
-        import jiwer
-    except ImportError:
-        raise InputError("no scorer: install jiwer (pip install jiwer)") from None
     if not pairs:
         return []
-    keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
-    result = jiwer.process_characters(
-        [ref for ref, _ in pairs],
-        [hyp for _, hyp in pairs],
-        reference_transform=keep,
-        hypothesis_transform=keep,
-    )
+    refs, hyps = zip(*pairs, strict=True)
+    chunks_of = align_characters(refs, hyps).alignments
     aligned = []
-    for (ref, hyp), chunks in zip(pairs, result.alignments, strict=True):
+    for (ref, hyp), chunks in zip(pairs, chunks_of, strict=True):
         columns: list[Column] = []
         for chunk in chunks:
-            refs = ref[chunk.ref_start_idx : chunk.ref_end_idx]
-            hyps = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            right = ref[chunk.ref_start_idx : chunk.ref_end_idx]
+            read = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
             columns += [
-                Column(refs[n : n + 1], hyps[n : n + 1])
-                for n in range(max(len(refs), len(hyps)))
+                Column(right[n : n + 1], read[n : n + 1])
+                for n in range(max(len(right), len(read)))
             ]
         aligned.append(columns)
     return aligned

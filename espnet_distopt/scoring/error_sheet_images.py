@@ -1,4 +1,4 @@
-"""The images of lines in a dump directory, from files or from features."""
+"""Reads the images of lines in a dump directory, from files or from features."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,8 @@ class DumpedImages:
         """Read where the images are.
 
         Args:
-            data: Has `images.scp`, or `feats.scp` with features in arks.
+            data: The directory. It has `images.scp`, or `feats.scp` with features in
+                arks.
 
         Raises:
             InputError: It has neither, or a malformed one.

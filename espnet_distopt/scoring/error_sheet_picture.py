@@ -1,7 +1,7 @@
-"""One picture of the worst lines: each image with its reference and hypothesis below.
+"""Draws the worst lines as one picture: each image above its reference and hypothesis.
 
-Characters stand in columns, so that what belongs together stands together; wrong ones
-are red on a tinted ground, and a box is where one is missing.
+A character of the reference and its counterpart stand in one column. Wrong characters
+are red on a tinted ground, and a box marks the place where one is missing.
 """
 
 import math
@@ -15,12 +15,12 @@ from espnet_distopt.corpora.mini_ocr.fonts import known_fonts
 from espnet_distopt.scoring.error_sheet import Column, Sheet, WrongLine
 
 WIDTH = 1000
-"""Of the picture in pixels."""
+"""The width of the picture in pixels."""
 
 _MARGIN, _LABEL, _TEXT_SIZE, _ROW = 12, 40, 16, 22
-_LINE_HEIGHTS = (28, 64)  # of a line's image: lower it can't be read, higher is waste
+_LINE_HEIGHTS = (28, 64)  # pixels of a line's image; a lower one can't be read
 _MOST_ENLARGED = 2
-_MOST_ROWS = 4  # of text; what comes after is cut
+_MOST_ROWS = 4  # rows of text; what comes after them is cut
 _RIGHT, _WRONG, _GROUND, _FAINT = "black", "#b00000", "#ffd9d0", "#606060"
 
 _Font = ImageFont.FreeTypeFont
@@ -32,7 +32,7 @@ def draw_sheet(sheet: Sheet, read: _Read) -> Image.Image:
 
     Args:
         sheet: The lines.
-        read: Gives the grey image, shape (height, width), of a line by its id.
+        read: Returns the grey image, shape (height, width), of a line by its id.
 
     Returns:
         A picture `WIDTH` pixels wide, less than 300 high for each line.
@@ -56,13 +56,13 @@ def draw_sheet(sheet: Sheet, read: _Read) -> Image.Image:
 def fit(image: Gray) -> Image.Image:
     """Scale a line's image to the width of the picture.
 
-    One that would be too low to be read at that width is cut at its right end.
+    An image that would be too low to be read at that width is cut at its right end.
     """
     height, width = image.shape
     room = WIDTH - 2 * _MARGIN
     lowest, highest = (min(each / height, _MOST_ENLARGED) for each in _LINE_HEIGHTS)
     scale = max(lowest, min(room / width, highest))
-    # Cut first: an image of 16,000 columns would become large for nothing.
+    # It is cut first, as an image of 16,000 columns would become large for nothing.
     width = min(width, math.ceil(room / scale))
     size = (round(width * scale), round(height * scale))
     cut = Image.fromarray(np.ascontiguousarray(image[:, :width]))
@@ -72,11 +72,11 @@ def fit(image: Gray) -> Image.Image:
 
 
 class _Artist:
-    """Draws the panels; knows the fonts."""
+    """Draws the panels of the picture, with the fonts."""
 
     def __init__(self) -> None:
         files = {font.name: font.path for font in known_fonts()}
-        # One layout engine: the other is not on every machine.
+        # Every machine has this layout engine; some lack the other one.
         basic = ImageFont.Layout.BASIC
         self._mono = _Font(files["DejaVuSansMono"], _TEXT_SIZE, layout_engine=basic)
         self._sans = _Font(files["DejaVuSans"], _TEXT_SIZE - 3, layout_engine=basic)
@@ -90,7 +90,7 @@ class _Artist:
         return panel
 
     def panel(self, rank: int, line: WrongLine, image: Gray) -> Image.Image:
-        """The image of a line between its heading and its texts."""
+        """Return the image of a line between its heading and its texts."""
         scaled = fit(image)
         rows = [
             line.columns[start : start + self._columns]

@@ -1,4 +1,4 @@
-"""What an experiment directory tells about its training and its scores."""
+"""Reads what an experiment directory tells of its training and its scores."""
 
 import json
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from espnet_distopt.scoring.result import Result
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """How an experiment was trained; None where the trainer did not say.
+    """How an experiment was trained; None where the trainer has not written it.
 
     Attributes:
-        algorithm: Name of the distributed optimizer.
-        learners: Replicas trained side by side.
-        epochs: Epochs trained.
-        seconds: Time of training, wall clock.
-        espnet: Version of ESPnet it was trained with.
-        torch: Version of torch it was trained with.
+        algorithm: The name of the distributed optimizer.
+        learners: The number of learners.
+        epochs: The number of epochs trained.
+        seconds: The wall-clock time of the training.
+        espnet: The version of ESPnet that it was trained with.
+        torch: The version of torch that it was trained with.
     """
 
     algorithm: str | None = None
@@ -60,8 +60,9 @@ class DecodedExperiment:
     def read(cls, directory: Path) -> "DecodedExperiment":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
-        A set decoded in more than one way is named `DECODE/SET`, else `SET`. A file, or
-        a directory of something else, is an experiment without results.
+        A set is named `SET`, or `DECODE/SET` if the experiment was decoded in more than
+        one way. A file, or a directory of something else, is an experiment without
+        results.
 
         Raises:
             InputError: There is nothing of that name, or a file in it is damaged.

@@ -1,7 +1,7 @@
-"""Counts by NIST's hubscr (SCTK): the scoring of the Hub5 evaluations.
+"""Counts words by NIST's hubscr (SCTK), as the Hub5 evaluations do.
 
-hubscr maps reference and hypothesis by the rules of a GLM, and has sclite align them
-with optional words (`(uh)`), alternatives (`{ a / b }`) and word fragments.
+hubscr maps reference and hypothesis by the rules of a GLM. Then sclite aligns them, and
+knows optional words (`(uh)`), alternatives (`{ a / b }`) and word fragments.
 """
 
 import re
@@ -15,15 +15,15 @@ from espnet_distopt.corpora.hub5.ctm import write_ctm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.programs import complaint, run
+from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.sclite import parse_raw_summary
 from espnet_distopt.scoring.sides import ConversationSide, all_words, is_judged
 
 CTM = "hyp.ctm"
 _REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
 REPORTS = tuple(f"{CTM}.filt.{ending}" for ending in _REPORTS)
-"""hubscr's reports: percentages, counts and labels by speaker, two forms of the
-alignments, and the confused words."""
+"""The names of hubscr's reports: percentages, counts and labels by speaker, two forms
+of the alignments, and the confused words."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Hubscr:
 
         Args:
             sides: The segments of `stm`, and the recognized words in them.
-            stm: Reference.
-            glm: Mapping rules.
-            keep: Existing directory into which hubscr's reports are copied.
+            stm: The file of the reference.
+            glm: The file of mapping rules.
+            keep: An existing directory, into which hubscr's reports are copied.
 
         Returns:
             The counts of each side that has a segment to score.
@@ -56,6 +56,7 @@ class Hubscr:
             InputError: hubscr failed, or its reports do not add up to the reference.
         """
         # hubscr sorts its input, leaves files behind, and reads no name with a blank.
+        # So it works on copies.
         with tempfile.TemporaryDirectory(prefix="hubscr.") as name:
             work = Path(name)
             shutil.copyfile(stm, work / "ref.stm")
@@ -70,8 +71,9 @@ class Hubscr:
         return counts
 
     def _run(self, work: Path) -> None:
-        # -V: the validation rejects words that sclite can score (`at&t`), and does not
-        # say where; the readers of STM, GLM and CTM have checked the rest.
+        # -V turns the validation off, which rejects words that sclite can score
+        # (`at&t`), and does not say where. The readers of STM, GLM and CTM have checked
+        # the rest.
         arguments = f"-V -l english -h hub5 -g map.glm -r ref.stm {CTM}"
         program = str(self.directory / "hubscr.pl")
         done = run([program, "-p", str(self.directory), *arguments.split()], cwd=work)
@@ -87,7 +89,7 @@ class Hubscr:
         raw: str,
         stm: Path,
     ) -> None:
-        """Check that nothing was passed over: all segments, and hubscr's own sum."""
+        """Check that all segments were scored, and that hubscr's sum is the same."""
         for name, side in sides.items():
             judged = sum(map(is_judged, side.references))
             found = counts[name].sentences if name in counts else 0
@@ -109,8 +111,8 @@ def find_hubscr(given: str | None = None) -> Hubscr | None:
     """Find SCTK's programs: where the user says, else by the names on PATH.
 
     Args:
-        given: Directory of SCTK or of its programs, or one of its programs, or Debian's
-            front end `sctk`; None to search.
+        given: The directory of SCTK or of its programs, or one of its programs, or
+            Debian's front end `sctk`; None to search on PATH.
 
     Returns:
         The installation found, or None if there is none on PATH.
@@ -138,7 +140,7 @@ def _directories(names: tuple[str, ...]) -> Iterator[Path]:
             yield from (path, path / "bin")
         elif (program := shutil.which(name)) is not None:
             yield Path(program).resolve().parent
-            # Only Debian's front end has this command; others must not be asked.
+            # Only Debian's front end has this command, so no other program is asked.
             if Path(program).name == "sctk":
                 yield from map(Path, run([program, "path"]).stdout.splitlines()[:1])
 
@@ -151,9 +153,8 @@ def _probe(directory: Path) -> Hubscr | None:
         raise InputError(
             f"{directory}: hubscr takes no directory with a blank or colon in its name"
         )
-    done = run([str(directory / "sclite")])
-    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
-    return Hubscr(directory, version.group(1)) if version else None
+    version = sclite_version([str(directory / "sclite")])
+    return Hubscr(directory, version) if version else None
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Counts by jiwer, where sclite is not installed.
+"""Counts by jiwer: words where sclite is not installed, and characters of text lines.
 
 jiwer minimises the number of errors. sclite weighs a substitution 4 and a deletion or
 insertion 3, so on long misrecognized stretches it divides the errors differently and,
@@ -6,16 +6,30 @@ rarely, reports more of them: five substitutions against three deletions and thr
 insertions. Elsewhere the counts are equal (tests/scoring/test_known_counts.py).
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.trn import Transcripts
 
+if TYPE_CHECKING:
+    from jiwer import CharacterOutput, WordOutput
 
+
+@dataclass(frozen=True)
 class Jiwer:
-    """The scorer in pure Python: the same interface as `Sclite`."""
+    """The scorer in pure Python, with the same interface as `Sclite`.
+
+    Attributes:
+        characters: Whether characters are counted instead of words; `Counts.words` are
+            then characters, and the blanks between words are characters, too.
+    """
+
+    characters: bool = False
 
     @property
     def label(self) -> str:
@@ -28,27 +42,17 @@ class Jiwer:
         Raises:
             InputError: jiwer is not installed.
         """
-        try:
-            import jiwer
-        except ImportError:
-            raise InputError(
-                "no scorer: install sctk (Debian: apt-get install sctk) or jiwer"
-            ) from None
-        keep = jiwer.Compose([jiwer.ReduceToListOfListOfWords()])
         utterances = sorted(ref)
-        result = jiwer.process_words(
-            [" ".join(ref[utterance]) for utterance in utterances],
-            [" ".join(hyp[utterance]) for utterance in utterances],
-            reference_transform=keep,
-            hypothesis_transform=keep,
-        )
+        refs, hyps = ([" ".join(side[u]) for u in utterances] for side in (ref, hyp))
+        align = align_characters if self.characters else _align_words
+        aligned = align(refs, hyps)
         return Counts(
             sentences=len(utterances),
-            words=sum(map(len, ref.values())),
-            correct=result.hits,
-            substitutions=result.substitutions,
-            deletions=result.deletions,
-            insertions=result.insertions,
+            words=aligned.hits + aligned.substitutions + aligned.deletions,
+            correct=aligned.hits,
+            substitutions=aligned.substitutions,
+            deletions=aligned.deletions,
+            insertions=aligned.insertions,
             sentence_errors=sum(ref[u] != hyp[u] for u in utterances),
         )
 
@@ -56,3 +60,32 @@ class Jiwer:
 def is_installed() -> bool:
     """Whether jiwer is installed."""
     return find_spec("jiwer") is not None
+
+
+def align_characters(refs: Sequence[str], hyps: Sequence[str]) -> "CharacterOutput":
+    """Align texts by character, with the fewest errors.
+
+    Args:
+        refs: The reference texts.
+        hyps: The hypothesis of each.
+
+    Raises:
+        InputError: jiwer is not installed.
+    """
+    try:
+        import jiwer
+    except ImportError:
+        raise InputError("no scorer: install jiwer (pip install jiwer)") from None
+    keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
+    return jiwer.process_characters(list(refs), list(hyps), keep, keep)
+
+
+def _align_words(refs: Sequence[str], hyps: Sequence[str]) -> "WordOutput":
+    try:
+        import jiwer
+    except ImportError:
+        raise InputError(
+            "no scorer: install sctk (Debian: apt-get install sctk) or jiwer"
+        ) from None
+    keep = jiwer.Compose([jiwer.ReduceToListOfListOfWords()])
+    return jiwer.process_words(list(refs), list(hyps), keep, keep)

@@ -1,7 +1,7 @@
-"""Counts by jiwer on normalised text: the cross-check of hub5 scoring.
+"""Counts words by jiwer on normalised text, as a cross-check of hub5 scoring.
 
-It knows no GLM, no alternatives but the first, no optional words: its figures are near
-those of hubscr, never the same kind, and must not stand beside published ones.
+It knows no GLM, only the first of alternatives, and no optional words. Its figures come
+near those of hubscr, but are of another kind, and must not stand beside published ones.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from espnet_distopt.scoring.spoken_words import plain_hypothesis, plain_referenc
 
 
 def label() -> str:
-    """The name that results carry."""
+    """Return the name that results carry."""
     return f"{Jiwer().label}, normalised text"
 
 

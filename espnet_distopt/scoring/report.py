@@ -1,4 +1,4 @@
-"""The results table of a recipe, in Markdown."""
+"""Writes the results of a recipe as a report in Markdown."""
 
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,14 +13,14 @@ from espnet_distopt.scoring.result import CER, Result
 from espnet_distopt.scoring.table import columns, format_interval
 
 NONE = "-"
-"""What a cell shows that nothing is known about."""
+"""What a cell shows if its value is not known."""
 
 INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the {}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where the report was made."""
+    """Where and when the report was made."""
 
     date: str
     commit: str
@@ -48,17 +48,17 @@ def render(
     command: str | None = None,
     note: str | None = None,
 ) -> str:
-    """Return the report: a row an experiment, the counts beneath, the environment.
+    """Return the report: a row for each experiment, their counts, the environment.
 
     Figures of different scorers never share a column: a column of the main table, and
     each table of counts, names its scorer.
 
     Args:
-        experiments: At least one experiment with a result.
-        environment: Where the report was made.
-        title: Heading of the report.
+        experiments: The experiments, of which at least one has a result.
+        environment: Where and when the report is made.
+        title: The heading of the report.
         command: The command that made the results.
-        note: A sentence that must stand above the figures, such as that the speech
+        note: A sentence that must stand above the figures, for instance that the speech
             is synthetic.
     """
     parts = [f"# {title}", *([note] if note else []), _overview(experiments)]
@@ -79,7 +79,7 @@ def render(
 
 
 def _overview(experiments: Sequence[DecodedExperiment]) -> str:
-    """Return the main table: how each was trained, and its error rates."""
+    """Return the main table: how each experiment was trained, and its error rates."""
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
         {
@@ -120,8 +120,8 @@ def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterat
     """Yield a heading and a table with sclite's columns for each scorer and unit.
 
     Args:
-        heading: What the tables are.
-        results: DecodedExperiment, test set and result.
+        heading: The heading of the tables.
+        results: The name of the experiment, the test set, and the result.
     """
     tables: dict[tuple[str, str], list[list[str]]] = {}
     for experiment, name, result in results:
@@ -140,7 +140,7 @@ def _environment(
     environment: Environment,
     command: str | None,
 ) -> str:
-    """Return the list of what a reader needs to make the figures again."""
+    """Return a list of what a reader needs to make the figures again."""
     trained = {
         f"espnet {_cell(exp.summary.espnet)}, torch {_cell(exp.summary.torch)}"
         for exp in experiments
@@ -183,7 +183,7 @@ def _cell(value: object) -> str:
 
 
 def _version(package: str) -> str:
-    # Metadata, not an import: torch and espnet take seconds to load.
+    # The metadata is read, since to import torch or espnet takes seconds.
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,13 +1,13 @@
-"""A scored decoding: counts for each half and for all, and its two files."""
+"""The result of scoring: counts for each half and for all, and its two files."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import write_text
 from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.subsets import ALL, members
@@ -20,11 +20,11 @@ UNITS = {WER: "words", CER: "characters"}
 
 
 class Scorer(Protocol):
-    """What counts errors: `Sclite` or `Jiwer`."""
+    """A class that counts errors: `Sclite` or `Jiwer`."""
 
     @property
     def label(self) -> str:
-        """Name and version, which results carry."""
+        """Return the name and version, which results carry."""
 
     def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
         """Count the errors of transcripts that hold the same utterances."""
@@ -35,12 +35,12 @@ class Result:
     """Counts by half, and the scorer they come from.
 
     Attributes:
-        scorer: Name and version of the scorer.
-        halves: Counts by half; the whole set comes last, as `all`.
-        intervals: 95 % interval of the error rate by half, in percent, where known.
-        speakers: Counts by speaker, where known.
-        cross_check: What another scorer makes of the same words; its figures do not
-            compare with these.
+        scorer: The name and version of the scorer.
+        halves: The counts of each half; the whole set comes last, as `all`.
+        intervals: The 95 % interval of each half's error rate in percent, where known.
+        speakers: The counts of each speaker, where known.
+        cross_check: The result of another scorer for the same words, whose figures do
+            not compare with these.
         measure: WER or CER.
     """
 
@@ -53,7 +53,7 @@ class Result:
 
     @property
     def unit(self) -> str:
-        """What is counted: words or characters."""
+        """Return what is counted: words or characters."""
         return UNITS[self.measure]
 
     def to_json(self) -> str:
@@ -92,8 +92,8 @@ class Result:
 
     def write(self, directory: Path) -> None:
         """Write `result.txt`, then `result.json`, into an existing directory."""
-        write_whole(directory / "result.txt", self.to_text())
-        write_whole(directory / "result.json", self.to_json())
+        write_text(directory / "result.txt", self.to_text())
+        write_text(directory / "result.json", self.to_json())
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
@@ -144,15 +144,15 @@ def score(
     """Score each half, and all utterances.
 
     Args:
-        ref: Reference words by utterance id.
-        hyp: Hypothesis words for the same ids.
-        halves: Regular expressions by name; an utterance belongs to a half if the
-            expression is found in its id.
-        scorer: What counts.
+        ref: The reference words of each utterance.
+        hyp: The recognized words of each of these utterances.
+        halves: The regular expression of each half, by name; an utterance belongs to a
+            half if the expression is found in its id.
+        scorer: Counts the errors.
 
     Raises:
-        InputError: A half is no regular expression, or has no utterance or no
-            reference word.
+        InputError: A half's pattern is no regular expression, or finds no utterance
+            or no reference word.
     """
     counts: dict[str, Counts] = {}
     for name, pattern in (*halves.items(), (ALL, "")):
@@ -169,18 +169,18 @@ def add_up(
     halves: Mapping[str, str],
     cross_check: Result | None = None,
 ) -> Result:
-    """Add the counts of speakers up, for each half and for all.
+    """Add up the counts of speakers, for each half and for all.
 
     Args:
-        scorer: Name and version of what counted.
-        speakers: Counts by speaker.
-        halves: Regular expressions by name; a speaker belongs to a half if the
-            expression is found in its name.
-        cross_check: What another scorer makes of the same words.
+        scorer: The name and version of the scorer that counted.
+        speakers: The counts of each speaker.
+        halves: The regular expression of each half, by name; a speaker belongs to a
+            half if the expression is found in its name.
+        cross_check: The result of another scorer for the same words.
 
     Raises:
-        InputError: A half is no regular expression, or has no speaker or no
-            reference word.
+        InputError: A half's pattern is no regular expression, or finds no speaker
+            or no reference word.
     """
     counts: dict[str, Counts] = {}
     intervals: dict[str, Interval] = {}
@@ -193,13 +193,6 @@ def add_up(
         if interval:
             intervals[name] = interval
     return Result(scorer, counts, intervals, dict(speakers), cross_check)
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file under a temporary name, then rename it: it is whole or absent."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _counts(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:

@@ -1,4 +1,4 @@
-"""Counts by NIST's sclite (SCTK), whichever way it is installed."""
+"""Counts words by NIST's sclite (SCTK), whichever way it is installed."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.counts import Counts
-from espnet_distopt.scoring.programs import complaint, run
+from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.trn import Transcripts, format_trn
 
 
@@ -27,8 +27,8 @@ class Sclite:
     def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
         """Align hypothesis and reference, which hold the same utterances, and count.
 
-        Case counts (`-s`). A word that sclite reads as markup (`{`, `;;`, an id in
-        brackets) would silently change the sums: they are checked.
+        Upper and lower case differ (`-s`). A word that sclite reads as markup (`{`,
+        `;;`, an id in brackets) changes the sums without an error, so they are checked.
 
         Raises:
             InputError: sclite failed or did not count what it was given.
@@ -65,7 +65,7 @@ def find_sclite(given: str | None = None) -> Sclite | None:
     """Find sclite: where the user says, else `sclite`, else `sctk sclite` on PATH.
 
     Args:
-        given: Path of `sclite` or of Debian's front end `sctk`, or None to search.
+        given: The path of `sclite` or of Debian's front end `sctk`; None to search.
 
     Returns:
         The program found, or None if there is none on PATH.
@@ -80,7 +80,7 @@ def find_sclite(given: str | None = None) -> Sclite | None:
                 f"{given}: not NIST's sclite or sctk (install the package sctk)"
             )
         return found
-    # The Python package named sctk is another program: _probe rejects it.
+    # _probe rejects the program of the Python package sctk, which is another one.
     for command in (("sclite",), ("sctk", "sclite")):
         if shutil.which(command[0]) and (found := _probe(command)):
             return found
@@ -111,8 +111,7 @@ def parse_raw_summary(summary: str) -> Counts:
 
 def _probe(command: tuple[str, ...]) -> Sclite | None:
     try:
-        done = run(command)
+        version = sclite_version(command)
     except InputError:
         return None
-    version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
-    return Sclite(command, version.group(1)) if version else None
+    return Sclite(command, version) if version else None

@@ -1,4 +1,4 @@
-"""A test of the scorer itself: references and hypotheses whose counts are known."""
+"""Tests the scorer itself, with references and hypotheses whose counts are known."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from espnet_distopt.scoring.normalized import label
 from espnet_distopt.scoring.result import Result
 
 Known = str
-"""Correct, substituted, deleted, inserted words: a digit each, as in `2010`."""
+"""The numbers of correct, substituted, deleted and inserted words, as `2010`."""
 
 Texts = tuple[tuple[float, float, str], ...]
-"""Start, end (seconds) and text of stretches of speech."""
+"""The start and end (seconds) and the text of each stretch of speech."""
 
 
 @dataclass(frozen=True)
 class SelfTestCase:
-    """A conversation side and its counts.
+    """A conversation side and its known counts.
 
     Attributes:
-        name: What it tests.
-        reference: Segments of the STM.
-        recognized: Stretches; the words of each are spread evenly over it.
-        hubscr: Counts with alternatives, optional words and fragments.
-        jiwer: Counts on normalised text, where they are others.
+        name: What the case tests.
+        reference: The segments of the STM.
+        recognized: The recognized stretches, whose words are spread evenly over them.
+        hubscr: The counts with alternatives, optional words and fragments.
+        jiwer: The counts on normalised text; None if they are the same.
     """
 
     name: str
@@ -41,7 +41,7 @@ def _case(
     return SelfTestCase(name, ((0, 9, ref),), ((0, 9, hyp),), hubscr, jiwer)
 
 
-# An optional word that was left out is correct to sclite; normalised text lacks it.
+# To sclite an optional word that was left out is correct; normalised text lacks it.
 CASES = (
     _case("all correct", "one two three", "one two three", "3000"),
     _case("substitution", "one two three", "one too three", "2100"),
@@ -123,12 +123,12 @@ we're => { we are / we're } / [ ] __ [ ]
 
 
 def side(number: int) -> tuple[str, str]:
-    """The file and the channel of a case: two cases are the sides of one call."""
+    """Return the file and the channel of a case; two cases are the sides of a call."""
     return f"sw_{4000 + number // 2}", "AB"[number % 2]
 
 
 def write_task(directory: Path) -> list[str]:
-    """Write STM, GLM and CTM of all cases and return the options that name them."""
+    """Write STM, GLM and CTM of all cases, and return the options that name them."""
     lines = [
         f"{file} {channel} {file}_{channel} {start:.2f} {end:.2f} <O> {text}\n"
         for number, case in enumerate(CASES)
@@ -143,10 +143,10 @@ def write_task(directory: Path) -> list[str]:
 
 
 def check_counts(result: Result) -> None:
-    """Check what a scorer made of the cases.
+    """Check the counts that a scorer found for the cases.
 
     Raises:
-        InputError: A case has other counts than are known.
+        InputError: A case has other counts than the known ones.
     """
     for number, case in enumerate(CASES):
         counts = result.speakers["-".join(side(number))]

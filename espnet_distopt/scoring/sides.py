@@ -1,4 +1,4 @@
-"""The conversation sides of a reference: its segments, and the words in each."""
+"""The conversation sides of a reference: their segments, and the words in each."""
 
 import re
 from bisect import bisect_right
@@ -17,7 +17,7 @@ _MARKUP = frozenset("(){}<>/;@*\\")
 
 @dataclass
 class ConversationSide:
-    """A side: its segments in order of time, and the words recognized in it."""
+    """A side: its segments in the order of time, and the words recognized in it."""
 
     references: list[Reference] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
@@ -25,10 +25,10 @@ class ConversationSide:
     def segments(self) -> list[tuple[str, list[str]]]:
         """Return the reference text and recognized words of each scored segment.
 
-        sclite's rule: a word belongs to the first segment that ends after the word's
-        middle, and to the last one if none does. So words between two segments are
-        insertions in the later one, and words in a segment that is not to be scored
-        are dropped with it.
+        The rule is sclite's: a word belongs to the first segment that ends after the
+        word's middle, or to the last one if none does. So words between two segments
+        are insertions in the later one. The words of a segment that is not scored are
+        dropped with it.
         """
         found: list[list[str]] = [[] for _ in self.references]
         ends = [reference.span.end for reference in self.references]
@@ -43,12 +43,12 @@ class ConversationSide:
 
 
 def is_judged(reference: Reference) -> bool:
-    """Whether a segment is scored, not marked to be ignored."""
+    """Tell whether a segment is scored, rather than marked as ignored."""
     return IGNORED not in reference.text.lower().split()
 
 
 def read_sides(stm: Path) -> dict[str, ConversationSide]:
-    """Read an STM; the sides, such as `en_4156-A`, in order of their names.
+    """Read an STM, and return its sides, as `en_4156-A`, in the order of their names.
 
     Raises:
         InputError: The file is no STM, or has no segment to score.
@@ -67,13 +67,19 @@ def read_sides(stm: Path) -> dict[str, ConversationSide]:
 def add_words(
     sides: dict[str, ConversationSide], words: Sequence[Word], stm: Path, ctm: Path
 ) -> None:
-    """Put recognized words where they were said, those that are to be scored.
+    """Add the recognized words that are scored to the sides on which they were said.
 
     Spelled letters get a period if those of the reference have one.
 
+    Args:
+        sides: The sides of the reference, to which words are added.
+        words: The recognized words.
+        stm: The reference, for messages.
+        ctm: The file of the words, for messages.
+
     Raises:
-        InputError: A word lies on a side that the STM lacks, which sclite would pass
-            over in silence, or is markup to sclite.
+        InputError: A word lies on a side that the STM lacks, which sclite ignores
+            without an error, or is markup to sclite.
     """
     for word in sorted(words, key=lambda each: each.start):
         side = f"{word.file}-{word.channel}"
@@ -97,7 +103,7 @@ def add_words(
 
 
 def all_words(sides: Iterable[ConversationSide]) -> list[Word]:
-    """The words of all sides."""
+    """Return the words of all sides."""
     return [word for side in sides for word in side.words]
 
 

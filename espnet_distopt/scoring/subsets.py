@@ -1,4 +1,4 @@
-"""The halves of a test set: parts that are scored by themselves, chosen by id."""
+"""The halves of a test set, which are parts that are scored by themselves."""
 
 import re
 from collections.abc import Iterable
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from espnet_distopt.errors import InputError
 
 ALL = "all"
-"""The name under which the whole set is scored."""
+"""The name of the whole set in results."""
 
 
 def parse_halves(arguments: Iterable[str]) -> dict[str, str]:
-    """Return regular expressions by name, from arguments `NAME=REGEX`.
+    """Return the regular expression of each half, from arguments `NAME=REGEX`.
 
     Raises:
-        InputError: An argument is not of that form, or a name comes twice.
+        InputError: An argument is malformed, or a name comes twice.
     """
     halves: dict[str, str] = {}
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Tables of counts as plain text, with sclite's columns."""
+"""Writes tables of counts as plain text, with sclite's columns."""
 
 from collections.abc import Mapping
 
@@ -21,8 +21,8 @@ def counts_table(
     """Return a line for each entry: its counts, then percentages of its words.
 
     Args:
-        counts: By name of the line.
-        intervals: 95 % intervals of `Err` (percent), for the names that have one.
+        counts: The counts of each line, by its name.
+        intervals: The 95 % intervals of `Err` in percent, for the names that have one.
         unit: What is counted: words or characters.
     """
     intervals = intervals or {}

@@ -1,4 +1,4 @@
-"""Transcripts: Kaldi `text` files in, sclite's `trn` files out."""
+"""Reads transcripts from Kaldi's `text` files, and writes them as sclite's `trn`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from espnet_distopt.errors import InputError
 
 Transcripts = dict[str, list[str]]
-"""Words by utterance id; an utterance without words has an empty list."""
+"""The words of each utterance; an empty list if it has none."""
 
 
 def read_text(path: Path) -> Transcripts:
     """Read a Kaldi `text` file: an utterance id and its words on each line.
 
-    A line with nothing but the id is an utterance without words.
+    A line that has only an id is an utterance without words.
 
     Raises:
         InputError: The file is missing, empty or not UTF-8, or an id comes twice.
@@ -50,8 +50,8 @@ def check_same_utterances(
 ) -> None:
     """Check that reference and hypothesis hold the same utterances.
 
-    A recognizer that found no word still writes the id, so a missing hypothesis is a
-    fault (a lost decoding job), not a deletion.
+    A recognizer writes the id even if it has found no word. So a missing hypothesis is
+    the fault of a decoding job, and no deletion.
 
     Raises:
         InputError: A hypothesis is missing, or one has no reference.
@@ -74,9 +74,9 @@ def format_trn(transcripts: Transcripts, speakers: Mapping[str, str]) -> str:
     """Return the transcripts in sclite's trn form: `words (speaker-utterance)`.
 
     Args:
-        transcripts: Words by utterance id.
-        speakers: Speaker by utterance id; an utterance that it lacks is its own
-            speaker.
+        transcripts: The words of each utterance.
+        speakers: The speaker of each utterance; an utterance that is not in it is its
+            own speaker.
     """
     return "".join(
         f"{' '.join(words)} ({speakers.get(utterance, utterance)}-{utterance})\n"

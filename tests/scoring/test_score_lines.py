@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from espnet_distopt.bin.score_lines import main
 from espnet_distopt.bin.wer_report import main as report
 from espnet_distopt.corpora.kaldi.tables import write_table
-from espnet_distopt.scoring.characters import JiwerCharacters, score_lines
+from espnet_distopt.scoring.characters import score_lines
+from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import Result
 from tests.scoring.line_sets import HYP, REF
 
@@ -96,7 +97,7 @@ WORDS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=4)
 
 @given(ref=WORDS.filter(bool), hyp=WORDS)
 def test_counts_agree_with_the_distance(ref: list[str], hyp: list[str]) -> None:
-    counts = JiwerCharacters().count({"u": ref}, {"u": hyp})
+    counts = Jiwer(characters=True).count({"u": ref}, {"u": hyp})
     one, two = " ".join(ref), " ".join(hyp)
     assert counts.errors == distance(one, two)
     assert counts.words == len(one)

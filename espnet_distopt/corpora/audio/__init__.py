@@ -1,1 +1,1 @@
-"""Telephone speech in files: SPHERE, shorten, G.711; cutting it into utterances."""
+"""Reads telephone speech (SPHERE, shorten, G.711) and cuts it into utterances."""

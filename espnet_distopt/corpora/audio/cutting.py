@@ -1,4 +1,4 @@
-"""Cutting: from audio files to the utterances in them, written into an ark."""
+"""Cuts the utterances out of audio files, and writes them into an ark."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +12,17 @@ from espnet_distopt.corpora.kaldi.directory import Segment
 from espnet_distopt.errors import InputError
 
 OVERSHOOT_SECONDS = 0.5
-"""How far a segment may reach beyond its recording; the rest is cut off."""
+"""How far a segment may reach beyond its recording; what is beyond is cut off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Which utterances are kept: those with words, of a duration in seconds."""
+    """Which utterances are kept: those that have words and are neither short nor long.
+
+    Attributes:
+        min_seconds: The shortest duration.
+        max_seconds: The longest duration.
+    """
 
     min_seconds: float = 0.1
     max_seconds: float = 20.0
@@ -30,7 +35,7 @@ class Limits:
             )
 
     def objection(self, seconds: float, text: str) -> str | None:
-        """Why an utterance is dropped, or None."""
+        """Return why an utterance is dropped, or None if it is kept."""
         if seconds < self.min_seconds:
             return f"shorter than {self.min_seconds} s"
         if seconds > self.max_seconds:
@@ -43,11 +48,11 @@ class Cut:
     """An utterance to cut out of an audio file.
 
     Attributes:
-        utterance: its id.
-        text: its words.
-        channel: `A`, `B`, or None: the file's only one.
-        segment: its place, or None: all of the recording.
-        where: file and line that tells so, for messages.
+        utterance: The utterance's id.
+        text: Its words.
+        channel: `A` or `B`; None for the only channel of the file.
+        segment: Its place in the recording; None for all of the recording.
+        where: The file and line that lists it, for messages.
     """
 
     utterance: str
@@ -62,12 +67,12 @@ class CutShare:
     """What one process cuts.
 
     Attributes:
-        files: the cuts of each audio file, by its location.
-        ark: file to write.
-        named: its name once the directory is complete.
-        limits: which utterances to keep, or None for all.
-        factors: speeds at which each utterance is written.
-        sample_rate: that the audio must have, in Hz.
+        files: The cuts of each audio file, by the file's location.
+        ark: The file to write.
+        named: The name of that file once its directory is complete.
+        limits: Which utterances to keep; None for all.
+        factors: The speeds at which each utterance is written.
+        sample_rate: The rate that the audio must have, in Hz.
     """
 
     files: Mapping[str, list[Cut]]
@@ -80,12 +85,12 @@ class CutShare:
 
 @dataclass
 class Written:
-    """What came of a share.
+    """What one or several processes have written.
 
     Attributes:
-        locations: where each utterance lies, as a `wav.scp` tells it.
-        samples: length of each utterance.
-        dropped: utterances left out, by reason.
+        locations: The place of each utterance as `path.ark:offset`.
+        samples: The length of each utterance in samples.
+        dropped: The number of utterances left out, by reason.
     """
 
     locations: dict[str, str] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class Written:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Written") -> None:
-        """Add what came of another share."""
+        """Add what another process has written."""
         self.locations |= other.locations
         self.samples |= other.samples
         self.dropped += other.dropped
@@ -103,12 +108,12 @@ def cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
     """Cut a share into its ark, reading each audio file once.
 
     Args:
-        share: what to cut.
-        progress: is told after each file how many utterances it gave or dropped.
+        share: What to cut.
+        progress: Called after each file with the number of utterances in it.
 
     Raises:
-        InputError: audio that is unreadable or of another rate, a segment outside its
-            recording, or an utterance without samples.
+        InputError: A file cannot be read or has another sample rate, a segment lies
+            outside its recording, or an utterance has no samples.
     """
     written = Written()
     with WavArkWriter(share.ark, named=share.named) as ark:

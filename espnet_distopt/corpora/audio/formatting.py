@@ -1,4 +1,4 @@
-"""Formatting: from recordings and segments to arks of utterances."""
+"""Formats a data directory: writes its utterances into arks."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from espnet_distopt.files.whole_directory import whole_directory
 
 @dataclass(frozen=True)
 class Formatted:
-    """What was written: utterances, their seconds, and the dropped ones by reason."""
+    """How much was written, and how many utterances were dropped for each reason."""
 
     utterances: int
     seconds: float
@@ -40,21 +40,21 @@ def format_data(
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Formatted:
-    """Write a dump directory: the utterances of a data directory, in arks.
+    """Write a dump directory, which has the utterances of a data directory in arks.
 
     Args:
-        source: data directory.
-        target: dump directory; replaced whole or not at all.
-        limits: which utterances to keep, or None for all.
-        sample_rate: that the recordings must have, in Hz.
-        factors: speeds at which each utterance is written; copies of another speed than
-            1 are called `sp0.9-UTTERANCE`, of speaker `sp0.9-SPEAKER`.
-        nj: number of processes; each writes an ark.
-        progress: is told how many utterances are done, of how many.
+        source: The data directory.
+        target: The dump directory, which is replaced whole or not at all.
+        limits: Which utterances to keep; None for all.
+        sample_rate: The rate that the recordings must have, in Hz.
+        factors: The speeds at which each utterance is written. A copy of another speed
+            than 1 is called `sp0.9-UTTERANCE`, and its speaker `sp0.9-SPEAKER`.
+        nj: The number of processes; each writes an ark.
+        progress: Called with the number of utterances done, and of all.
 
     Raises:
-        InputError: a bad data directory, an audio file that is unreadable or of another
-            rate, a segment outside its recording, or no utterance left.
+        InputError: The data directory is bad, an audio file cannot be read or has
+            another rate, a segment lies outside its recording, or no utterance is left.
     """
     if nj < 1:
         raise InputError(f"--nj is {nj}, expected at least 1")
@@ -88,7 +88,7 @@ def format_data(
 
 
 def _refuse_copies(data: DataDir, factors: tuple[float, ...], source: Path) -> None:
-    """Refuse to change the speed of what is a copy of another speed already."""
+    """Refuse to change the speed of utterances that are copies at another speed."""
     prefixes = tuple(prefix(factor) for factor in factors if factor != 1)
     for number, utt in enumerate(data.text, start=1):
         if prefixes and utt.startswith(prefixes):
@@ -101,7 +101,7 @@ def _refuse_copies(data: DataDir, factors: tuple[float, ...], source: Path) -> N
 def _cuts(
     data: DataDir, words: Mapping[str, str], source: Path
 ) -> dict[str, list[Cut]]:
-    """The cuts of each audio file, so that each is read once, in order of recording."""
+    """Return the cuts of each audio file, so that each file is read only once."""
     cuts: dict[str, list[tuple[str, Cut]]] = {}
     name = "wav.scp" if data.segments is None else "segments"
     segments = data.segments or dict.fromkeys(data.wav)
@@ -116,7 +116,7 @@ def _cuts(
 
 
 def _split(files: Mapping[str, list[Cut]], nj: int) -> list[dict[str, list[Cut]]]:
-    """At most `nj` runs of files, of about the same number of utterances."""
+    """Divide the files into at most `nj` parts of about as many utterances."""
     parts: list[dict[str, list[Cut]]] = [{} for _ in range(nj)]
     before, total = 0, sum(map(len, files.values()))
     for location, cuts in files.items():

@@ -1,8 +1,8 @@
 """G.711 telephone coding: mu-law and A-law, 8 bits a sample.
 
-Both write a magnitude as a sign, a segment of 3 bits (its power of two) and 4 bits
-within the segment. Codes come back unchanged from a decoding and an encoding, but for
-mu-law's negative zero (0x7f), which becomes the positive one (0xff).
+Both code a sample as a sign, a segment of 3 bits (the power of two of the magnitude)
+and a step of 4 bits within the segment. A code that is decoded and encoded again is the
+same, except for mu-law's negative zero (0x7f), which becomes the positive one (0xff).
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ Codes = NDArray[np.uint8]
 Samples = NDArray[np.int16]
 
 _BIAS = 132
-"""Added to magnitudes by mu-law, so that every segment starts at a power of two."""
+"""Mu-law adds this to magnitudes, so that every segment starts at a power of two."""
 
 _MU_CLIP = 32767 - _BIAS
 
@@ -49,7 +49,7 @@ def encode_alaw(samples: Samples) -> Codes:
 
 
 def _power_of_two(values: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Place of the highest bit set: 0 of 1, 7 of 128 to 255."""
+    """Return the place of the highest bit that is set: 0 for 1, 7 for 128 to 255."""
     return np.frexp(values.astype(np.float64))[1] - 1
 
 
@@ -57,7 +57,7 @@ def _power_of_two(values: NDArray[np.int32]) -> NDArray[np.int32]:
 def _ulaw_table() -> Samples:
     codes = ~np.arange(256) & 0xFF
     segment, step = codes >> 4 & 7, codes & 0x0F
-    # the middle of the step, without the bias
+    # A code stands for the middle of its step, from which the bias is taken again.
     magnitude = ((step << 3) + _BIAS << segment) - _BIAS
     return np.where(codes & 0x80, -magnitude, magnitude).astype(np.int16)
 
@@ -66,7 +66,8 @@ def _ulaw_table() -> Samples:
 def _alaw_table() -> Samples:
     codes = np.arange(256) ^ 0x55
     segment, step = codes >> 4 & 7, codes & 0x0F
-    # the middle of the step; the two lowest segments have steps of one width
+    # A code stands for the middle of its step. The two lowest segments have steps of
+    # the same width.
     first = (step << 4) + 8
     magnitude = np.where(segment == 0, first, first + 256 << np.maximum(segment, 1) - 1)
     return np.where(codes & 0x80, magnitude, -magnitude).astype(np.int16)

@@ -1,4 +1,4 @@
-"""Recordings of any kind: SPHERE files, what libsndfile reads, and wavs in arks."""
+"""Opens recordings: SPHERE files, files that libsndfile reads, and wavs in arks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ class Recording:
     """One channel of speech.
 
     Attributes:
-        length: in samples.
-        read: gives the samples from the first up to the second index, shape (time,).
+        length: The number of samples.
+        read: Returns the samples from a first to a second index, shape (time,).
     """
 
     length: int
@@ -32,11 +32,11 @@ class AudioFile:
     """An open audio file.
 
     Attributes:
-        location: its path, or `path.ark:offset`.
-        channels: how many it has.
-        length: in samples a channel.
-        read: gives the samples from the first up to the second index, of the channel of
-            an index, shape (time,).
+        location: Its path, or `path.ark:offset`.
+        channels: The number of channels.
+        length: The number of samples of each channel.
+        read: Returns the samples from a first to a second index, shape (time,), of the
+            channel with a third index.
     """
 
     location: str
@@ -45,10 +45,10 @@ class AudioFile:
     read: Callable[[int, int, int], Samples]
 
     def recording(self, channel: str | None) -> Recording:
-        """Pick a channel: `A`, `B`, or None for the only one.
+        """Return a channel: `A`, `B`, or None for the only one.
 
         Raises:
-            InputError: there is no such channel, or more than one.
+            InputError: There is no such channel, or more than one.
         """
         if channel is None and self.channels != 1:
             raise InputError(
@@ -70,12 +70,13 @@ def open_recording(
     """Open one channel of an audio file, or a wav in an ark.
 
     Args:
-        location: path, or `path.ark:offset`.
-        sample_rate: that it must have, in Hz.
-        channel: `A` or `B`; None: it must have one channel.
+        location: The path, or `path.ark:offset`.
+        sample_rate: The rate that it must have, in Hz.
+        channel: `A` or `B`; None if it must have one channel only.
 
     Raises:
-        InputError: it is missing or unreadable, or has another rate or no such channel.
+        InputError: It is missing or cannot be read, or has another rate or no such
+            channel.
     """
     with open_audio(location, sample_rate) as audio:
         yield audio.recording(channel)
@@ -85,8 +86,12 @@ def open_recording(
 def open_audio(location: str, sample_rate: int) -> Iterator[AudioFile]:
     """Open an audio file, or a wav in an ark, with all its channels.
 
+    Args:
+        location: The path, or `path.ark:offset`.
+        sample_rate: The rate that it must have, in Hz.
+
     Raises:
-        InputError: it is missing or unreadable, or has another rate.
+        InputError: It is missing or cannot be read, or has another rate.
     """
     if is_in_ark(location):
         rate, samples = read_wav(location)
@@ -139,7 +144,7 @@ def _check_rate(location: str, rate: int, sample_rate: int) -> None:
 
 
 def _is_sphere(location: str) -> bool:
-    """Whether a file is SPHERE; a truncated wav is refused here, as no reader does."""
+    """Tell whether a file is SPHERE, and refuse a truncated wav, as no reader does."""
     if not Path(location).is_file():
         raise InputError(f"{location}: no such audio file")
     try:

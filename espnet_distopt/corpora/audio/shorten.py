@@ -1,14 +1,15 @@
-"""Decoder of shorten, the lossless compression of the LDC's SPHERE files.
+"""Decodes shorten, the lossless compression of the LDC's SPHERE files.
 
-Tony Robinson, SHORTEN: simple lossless and near-lossless waveform compression,
-CUED/F-INFENG/TR.156, 1994. A stream is the magic `ajkg`, a version byte, and numbers of
-variable length (`shorten_blocks` says how they are written): the type of the samples,
-channels, block size, highest order of prediction, number of block means that are
-averaged, bytes to skip; then commands, most of which are a block of one channel's
-samples.
+The format is described by Tony Robinson, SHORTEN: simple lossless and near-lossless
+waveform compression, CUED/F-INFENG/TR.156, 1994. A stream has the magic `ajkg`, a
+version byte, and then numbers of variable length, whose form `shorten_blocks`
+describes. The first numbers are the type of the samples, the number of channels, the
+block size, the highest order of prediction, the number of block means that are
+averaged, and the number of bytes to skip. Commands follow, most of which hold a block
+of one channel's samples.
 
-Versions 1 and 2 are read, and 16-bit linear samples and mu-law; these are what the LDC
-published (and what its own sph2pipe reads).
+This decoder reads versions 1 and 2, with 16-bit linear samples or mu-law. The LDC has
+published nothing else, and its own sph2pipe reads nothing else.
 """
 
 import importlib
@@ -26,7 +27,7 @@ from espnet_distopt.errors import InputError
 MAGIC: Final = b"ajkg"
 
 ULAW_1: Final = 0
-"""Mu-law codes in the order of their values; both zeros are one."""
+"""Mu-law codes in the order of their values; both zeros have one number."""
 LINEAR_BIG: Final = 3
 """16-bit samples, from a file with the high byte first."""
 LINEAR_LITTLE: Final = 5
@@ -51,13 +52,13 @@ _NUMBERS = (
     ("number of means", 0, 1024),
     ("number of skipped bytes", 0, 65535),
 )
-_SHIFTS = 13  # mu-law has 13 magnitudes of zero bits
-_CHEAPEST = 5  # bits of the shortest block, which is a block of zeros
+_SHIFTS = 13  # from 0 to 12: of 2^(3 + 13) no sample is a multiple but 0
+_CHEAPEST = 5  # bits of the shortest block, which holds zeros only
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What a stream says of itself before its first command, at `bit`."""
+    """What a stream says of itself before its first command, which starts at `bit`."""
 
     version: int
     kind: int
@@ -74,17 +75,17 @@ def decode(
     """Decode a whole stream.
 
     Args:
-        stream: from its magic to its end, or beyond.
-        where: what errors call it.
-        coding: `pcm` or `ulaw`.
-        channels: how many the stream must have.
-        samples: how many each channel must have.
+        stream: Bytes that start with the magic; they may go on after the end.
+        where: The name of the stream, for messages.
+        coding: The coding it must have, `pcm` or `ulaw`.
+        channels: The number of channels it must have.
+        samples: The number of samples that each channel must have.
 
     Returns:
-        Shape (channels, samples): 16-bit samples, or mu-law codes.
+        16-bit samples or mu-law codes, shape (channels, samples).
 
     Raises:
-        InputError: not such a stream, or it is cut off or damaged.
+        InputError: It is not such a stream, or it is cut off or damaged.
     """
     blocks = _compiled_blocks()
     words, end = blocks.to_words(stream)
@@ -161,7 +162,7 @@ def _read_form(stream: bytes, words: NDArray[np.int64], end: int, where: str) ->
 
 
 def _compiled_blocks() -> ModuleType:
-    """Import what numba compiles, only when needed, as importing numba is slow."""
+    """Import what numba compiles, only when it is needed: importing numba is slow."""
     try:
         return importlib.import_module("espnet_distopt.corpora.audio.shorten_blocks")
     except ModuleNotFoundError as error:
@@ -175,11 +176,12 @@ def _compiled_blocks() -> ModuleType:
 
 @cache
 def _code_table(kind: int) -> NDArray[np.int16]:
-    """Mu-law codes by shift and number + 129; -1: no code; empty for linear samples.
+    """Return the mu-law codes by shift and number + 129, or an empty table for linear.
 
-    Shorten numbers the codes by their values. Where all samples of a block are
-    multiples of 2^(3 + shift), it leaves out the codes of no such multiple: those get
-    the numbers farthest from zero.
+    Shorten numbers the codes in the order of their values. Where all samples of a block
+    are multiples of 2^(3 + shift), it first numbers the codes of such multiples; the
+    other codes get the numbers farthest from zero. The table has -1 where no code has
+    the number.
     """
     if kind not in (ULAW_1, ULAW_2):
         return np.empty((0, 0), np.int16)
@@ -189,21 +191,21 @@ def _code_table(kind: int) -> NDArray[np.int16]:
     for shift in range(_SHIFTS):
         used, unused = shift_of >= shift, shift_of < shift
         upper = [positive[used[positive]], positive[unused[positive]]]
-        # negative zero is no value of a sample: it stands between the two groups
+        # Negative zero is no value of a sample, and stands between the two groups.
         zero = np.array([0x7F])
         lower = [negative[used[negative]], zero, negative[unused[negative]]]
         table[shift, 129:] = np.concatenate(upper)
         downwards = np.concatenate(lower)
         if kind == ULAW_1:
             table[shift, 1:129] = downwards[::-1]
-        else:  # negative zero is -1, and all below move down by one
+        else:  # negative zero has the number -1, and all below move down by one
             table[shift, 128] = 0x7F
             table[shift, :128] = downwards[::-1]
     return table
 
 
 def _largest_shifts() -> NDArray[np.int64]:
-    """Of each mu-law code: the largest shift s of a multiple of 2^(3 + s) it codes."""
+    """Return for each code the largest s such that it codes a multiple of 2^(3 + s)."""
     largest = np.zeros(256, np.int64)
     for shift in range(_SHIFTS):
         multiples = np.arange(-32768, 32768, 1 << (3 + shift)).astype(np.int16)

@@ -1,8 +1,8 @@
-"""The commands of a shorten stream, compiled by numba.
+"""Carries out the commands of a shorten stream, in functions that numba compiles.
 
-A number of width w is written in unary and binary: as many zeros as its bits above the
-w lowest tell, a one, and those w bits. A long number is preceded by its width, which is
-a number of width 2. A signed number is written doubled, and complemented if negative.
+A number n of width w is written as n >> w zeros, a one, and the w lowest bits of n. A
+long number comes after its width, which is itself a number of width 2. A signed number
+n is written as the number 2n, or as -2n - 1 if n is negative.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ _Words = NDArray[np.int64]
 
 _DIFF3, _QUIT, _BLOCKSIZE, _BITSHIFT, _QLPC, _ZERO, _VERBATIM = 3, 4, 5, 6, 7, 8, 9
 
-_LONGEST_RUN = 1 << 20  # of zeros; 16-bit samples never need it
+_LONGEST_RUN = 1 << 20  # zeros in a row; 16-bit samples never need so many
 _WIDEST = 30  # bits of a residual
-_LPC_BITS = 5  # behind the binary point of a coefficient
+_LPC_BITS = 5  # bits of a coefficient after its binary point
 
 PROBLEMS = (
     "",
@@ -39,7 +39,7 @@ _WHOLE, _CUT_OFF, _COMMAND, _BLOCK, _SHIFT, _WIDTH, _ORDER, _RANGE, _MORE, _FEWE
 
 
 def _compiled(function: _Function) -> _Function:
-    """Compile on the first call, and keep the result on disk where that can be."""
+    """Compile on the first call, and keep the result on disk where that is possible."""
     try:
         return cast(_Function, numba.njit(cache=True)(function))
     except RuntimeError:  # neither the package nor the user's cache is writable
@@ -47,16 +47,18 @@ def _compiled(function: _Function) -> _Function:
 
 
 def to_words(stream: bytes) -> tuple[_Words, int]:
-    """Cut a stream into words of 32 bits, two of padding behind; and its bits."""
+    """Return a stream as 32-bit words, two of padding last, and its length in bits."""
     padded = stream + bytes(8 + -len(stream) % 4)
     return np.frombuffer(padded, ">u4").astype(np.int64), 8 * len(stream)
 
 
 @_compiled
 def read_number(words: _Words, end: int, bit: int, width: int) -> tuple[int, int]:
-    """Read the number at a bit, width at most 32; returns it, or -1, and the next bit.
+    """Read the number at `bit`, of a width up to 32.
 
-    -1: the stream ends within it, or it is absurdly large.
+    Returns:
+        The number, and the next bit. The number is -1 if the stream ends within it or
+        it is absurdly large.
     """
     start = bit
     rest = words[bit >> 5] << (bit & 31) & 0xFFFFFFFF
@@ -79,7 +81,7 @@ def read_number(words: _Words, end: int, bit: int, width: int) -> tuple[int, int
 
 @_compiled
 def read_long(words: _Words, end: int, bit: int) -> tuple[int, int]:
-    """Read the long number at a bit; returns it, or -1, and the next bit."""
+    """Read the long number at `bit`; return it, -1 if it is bad, and the next bit."""
     width, bit = read_number(words, end, bit, 2)
     if not 0 <= width <= 32:
         return -1, bit
@@ -101,21 +103,22 @@ def decode_blocks(
     """Carry out all commands.
 
     Args:
-        words: the stream.
-        end: its bits.
-        bit: where the first command starts.
-        version: of the format.
-        largest: size of the first blocks, in samples; none is larger.
-        order: highest order of linear prediction.
-        means: how many block means are averaged.
-        codes: by shift and value + 129, or empty: values are shifted instead.
-        out: shape (channels, samples).
+        words: The stream, in words of 32 bits.
+        end: The length of the stream in bits.
+        bit: Where the first command starts.
+        version: The version of the format, 1 or 2.
+        largest: The size of the first blocks in samples; no block is larger.
+        order: The highest order of linear prediction.
+        means: The number of block means that are averaged.
+        codes: The mu-law codes by shift and value + 129. If it is empty, the values are
+            linear samples and are shifted.
+        out: Gets the samples or codes, shape (channels, samples).
 
     Returns:
-        A number of `PROBLEMS`, the bit reached, and the samples of each channel.
+        An index of `PROBLEMS`, the bit reached, and the samples done in each channel.
     """
     channels, samples = out.shape
-    past = max(3, order)  # samples that prediction looks back
+    past = max(3, order)  # samples that prediction looks back on
     buffers = np.zeros((channels, past + largest), np.int64)
     averages = np.zeros((channels, max(1, means)), np.int64)
     size, shift, channel, done = largest, 0, 0, 0
@@ -162,7 +165,7 @@ def decode_blocks(
 
 @_compiled
 def _skip_bytes(words: _Words, end: int, bit: int) -> int:
-    """Skip bytes of a foreign header; the next command notices if the stream ends."""
+    """Skip bytes of another header; the next command notices if the stream ends."""
     count, bit = read_number(words, end, bit, 5)
     for _ in range(count):
         byte, bit = read_number(words, end, bit, 8)
@@ -183,7 +186,7 @@ def _read_block(
     past: int,
     block: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Fill a block behind its `past` samples; returns the problem and the next bit."""
+    """Fill a block after its `past` samples; return the problem and the next bit."""
     if command == _ZERO:
         for i in range(past, len(block)):
             block[i] = 0
@@ -213,7 +216,7 @@ def _read_block(
 def _read_signed(
     words: _Words, end: int, bit: int, width: int, target: NDArray[np.int64]
 ) -> int:
-    """Fill the target with signed numbers; returns the next bit, or -1."""
+    """Fill the target with signed numbers; return the next bit, or -1 at the end."""
     for i in range(len(target)):
         number, bit = read_number(words, end, bit, width + 1)
         if number < 0:
@@ -224,7 +227,7 @@ def _read_signed(
 
 @_compiled
 def _integrate(block: NDArray[np.int64], past: int, order: int, mean: int) -> None:
-    """Turn residuals of the fixed predictors (differences of an order) into samples."""
+    """Turn residuals, which are differences of order 0 to 3, into samples."""
     if order == 0:
         for i in range(past, len(block)):
             block[i] += mean
@@ -266,7 +269,7 @@ def _write(
     codes: NDArray[np.int16],
     target: NDArray[np.int16],
 ) -> int:
-    """Write a block's values as samples or as codes; returns the problem."""
+    """Write a block's values as samples or as codes; return the problem."""
     for i in range(len(values)):
         value = values[i]
         if len(codes):
@@ -282,7 +285,7 @@ def _write(
 
 @_compiled
 def _mean(averages: NDArray[np.int64], means: int, version: int, shift: int) -> int:
-    """Average the last blocks' means, as the values before the shift."""
+    """Average the means of the last blocks, on the scale of values before the shift."""
     if means == 0:
         return 0
     total = 0 if version < 2 else means // 2
@@ -296,7 +299,7 @@ def _mean(averages: NDArray[np.int64], means: int, version: int, shift: int) -> 
 def _remember_mean(
     averages: NDArray[np.int64], values: NDArray[np.int64], version: int, shift: int
 ) -> None:
-    """Put this block's mean in the place of the oldest."""
+    """Put this block's mean in the place of the oldest one."""
     total = 0 if version < 2 else len(values) // 2
     for value in values:
         total += value
@@ -308,5 +311,5 @@ def _remember_mean(
 
 @_compiled
 def _quotient(number: int, divisor: int) -> int:
-    """Divide as C does, towards zero."""
+    """Divide and round towards zero, as C does."""
     return number // divisor if number >= 0 else -(-number // divisor)

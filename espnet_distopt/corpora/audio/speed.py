@@ -1,4 +1,4 @@
-"""Speed perturbation: copies of utterances, spoken faster or slower, pitch and all."""
+"""Speed perturbation: makes copies that are faster or slower, and higher or lower."""
 
 import numpy as np
 import soxr  # type: ignore[import-untyped]
@@ -6,14 +6,15 @@ import soxr  # type: ignore[import-untyped]
 from espnet_distopt.corpora.kaldi.arks import Samples
 from espnet_distopt.errors import InputError
 
-_SLOWEST, _FASTEST = 0.5, 2.0  # beyond, it is a mistake, as 90 for 0.9
+_SLOWEST, _FASTEST = 0.5, 2.0  # beyond, a factor is a mistake, as 90 for 0.9
 
 
 def parse_factors(text: str) -> tuple[float, ...]:
     """Read a list such as "0.9 1.0 1.1"; 1.0 stands for the original.
 
     Raises:
-        InputError: not numbers from 0.5 to 2, none, or one that comes twice.
+        InputError: The list is empty, has something else than numbers from 0.5 to 2,
+            or has a number twice.
     """
     try:
         factors = tuple(float(field) for field in text.split())
@@ -30,23 +31,23 @@ def parse_factors(text: str) -> tuple[float, ...]:
 
 
 def prefix(factor: float) -> str:
-    """What ESPnet puts before ids of a copy's utterance and speaker: `sp0.9-`."""
+    """Return what ESPnet puts before the ids of a copy, such as `sp0.9-`."""
     return "" if factor == 1 else f"sp{factor:g}-"
 
 
 def change_speed(samples: Samples, factor: float) -> Samples:
-    """Play samples so many times as fast; the same in every run.
+    """Play samples `factor` times as fast; the result is the same in every run.
 
     Args:
-        samples: shape (time,).
-        factor: divides the duration and multiplies the pitch.
+        samples: The samples, shape (time,).
+        factor: Divides the duration and multiplies the pitch.
 
     Returns:
-        Shape (time / factor,), rounded.
+        The new samples, shape (time / factor,), rounded to the nearest length.
     """
     if factor == 1:
         return samples
-    # Through floats: libsoxr would add noise (dither) to 16-bit output.
+    # The samples go through floats, because libsoxr adds noise (dither) to 16 bits.
     played = soxr.resample(samples.astype(np.float32), factor, 1.0, quality="HQ")
     length = round(len(samples) / factor)
     played = np.pad(played[:length], (0, max(0, length - len(played))))

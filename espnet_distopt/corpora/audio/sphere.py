@@ -1,8 +1,6 @@
-"""NIST SPHERE files, the format of the LDC's telephone speech."""
+"""Reads and writes NIST SPHERE files, the format of the LDC's telephone speech."""
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +15,7 @@ from espnet_distopt.corpora.audio.sphere_header import (
     read_header,
 )
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write, write_bytes
 
 __all__ = ["SphereFile", "SphereHeader", "read_header", "write_sphere"]
 
@@ -29,34 +28,35 @@ class SphereFile:
     """An open SPHERE file, to be used in a `with` statement.
 
     Attributes:
-        header: what the header says.
+        header: What the header says of the samples.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the file and read its header.
 
         Raises:
-            InputError: see `read_header`.
+            InputError: The header is bad in one of the ways that `read_header` names.
         """
         self.header = read_header(path)
         self._file = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
         self._expanded: NDArray[Any] | None = None
 
     def read(self, start: int, stop: int, channel: int) -> Samples:
-        """Read a span of one channel; no more than the span is read from the file.
+        """Read a span of one channel; only the span is read from the file.
 
-        A file compressed by shorten is expanded as a whole, by the first call.
+        Only a file that shorten has compressed is expanded as a whole, by the first
+        call.
 
         Args:
-            start: first sample.
-            stop: the sample behind the last.
-            channel: 0 is the first.
+            start: The index of the first sample.
+            stop: The index after the last sample.
+            channel: The index of the channel; 0 is the first.
 
         Returns:
-            Shape (stop - start,).
+            The samples, shape (stop - start,).
 
         Raises:
-            InputError: there is no such channel or span, or the file is damaged.
+            InputError: There is no such channel or span, or the file is damaged.
         """
         header = self.header
         if not 0 <= channel < header.channels:
@@ -89,7 +89,7 @@ class SphereFile:
         return values.reshape(-1, header.channels)
 
     def _expand(self) -> NDArray[Any]:
-        """Decode the whole shorten stream, once; shape (channels, time)."""
+        """Decode the whole shorten stream, once, into shape (channels, time)."""
         if self._expanded is None:
             header = self.header
             self._file.seek(header.header_bytes)
@@ -126,16 +126,17 @@ def write_sphere(
     """Write a SPHERE file, whole or not at all.
 
     Args:
-        path: to write or to replace.
-        samples: shape (time, channels).
-        sample_rate: in Hz.
+        path: The file to write or to replace.
+        samples: The samples, shape (time, channels).
+        sample_rate: The rate in Hz.
         coding: `pcm`, `ulaw` or `alaw`.
-        byte_order: of pcm, `little` or `big`.
-        fields: to put before those that describe the samples, such as database_id.
+        byte_order: The order of bytes of `pcm`, `little` or `big`.
+        fields: Further fields of the header, such as database_id; they come before
+            those that describe the samples.
 
     Raises:
-        InputError: samples of another shape or type, an unknown coding or byte order, a
-            field that can't be written, or a path that can't be.
+        InputError: The samples have another shape or type, the coding or byte order is
+            unknown, a field can't be in a header, or the path can't be written.
     """
     if samples.ndim != 2 or samples.dtype != np.int16 or samples.shape[1] < 1:
         raise InputError(
@@ -153,13 +154,15 @@ def write_sphere(
     }
     if taken := described.keys() & (fields or {}).keys():
         raise InputError(f"{path}: {sorted(taken)[0]} is not for the caller to set")
-    _replace(path, format_header({**(fields or {}), **described}) + content)
+    header = format_header({**(fields or {}), **described})
+    with explain_failed_write(path):
+        write_bytes(path, header + content)
 
 
 def _encode(
     path: Path, samples: Samples, coding: str, byte_order: str
 ) -> tuple[bytes, dict[str, str | int]]:
-    """Code the samples; returns the bytes and the fields that say how."""
+    """Code the samples; return the bytes, and the fields that describe them."""
     form: dict[str, str | int] = {"channels_interleaved": "TRUE"}
     if coding in ("ulaw", "alaw"):
         encode = g711.encode_ulaw if coding == "ulaw" else g711.encode_alaw
@@ -176,15 +179,3 @@ def _encode(
             f"({byte_order})"
         )
     return content, form | {"sample_coding": coding}
-
-
-def _replace(path: Path, content: bytes) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        new.write_bytes(content)
-        os.replace(new, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            new.unlink()

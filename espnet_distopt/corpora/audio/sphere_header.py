@@ -1,8 +1,9 @@
-"""The header of a NIST SPHERE file: lines of text in a multiple of 1024 bytes.
+"""The header of a NIST SPHERE file, which is text in a multiple of 1024 bytes.
 
-The first line is `NIST_1A`, the second the header's size in bytes; then come fields,
-`name -i 8000`, `name -r 1.5` or `name -s4 ulaw` (with the string's length), in any
-order, until `end_head`. What follows, up to the size, means nothing.
+The first line is `NIST_1A`, and the second is the header's size in bytes. Then come
+fields in any order, each on a line: `name -i 8000`, `name -r 1.5` or `name -s4 ulaw`
+(with the string's length). The line `end_head` ends them; what follows up to the
+header's size means nothing.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Final
 from espnet_distopt.errors import InputError
 
 BLOCK: Final = 1024
-"""Headers are multiples of this many bytes."""
+"""The size of a header is a multiple of this many bytes."""
 
 _START = re.compile(rb"NIST_1A\r?\n *(\d+) *\r?\n")
 _FIELD = re.compile(r"(\S+)\s+-(i|r|s(\d+))(?:\s(.*))?")
@@ -38,15 +39,15 @@ class SphereHeader:
     """What a header says of the samples.
 
     Attributes:
-        path: of the file.
-        header_bytes: where the samples start.
-        sample_rate: in Hz.
-        channels: how many, interleaved.
-        samples: of each channel.
+        path: The file.
+        header_bytes: The size of the header, after which the samples start.
+        sample_rate: The rate in Hz.
+        channels: The number of channels, whose samples alternate.
+        samples: The number of samples of each channel.
         coding: `pcm`, `ulaw` or `alaw`.
-        sample_bytes: bytes a sample, once expanded if they are shortened.
-        byte_order: `little`, `big`, or None where it doesn't matter.
-        shorten: whether they are compressed by shorten.
+        sample_bytes: The bytes of a sample, after expansion if shorten compressed it.
+        byte_order: `little` or `big`; None where it doesn't matter.
+        shorten: Whether shorten has compressed the samples.
     """
 
     path: Path
@@ -61,24 +62,24 @@ class SphereHeader:
 
     @property
     def seconds(self) -> float:
-        """Duration."""
+        """Return the duration in seconds."""
         return self.samples / self.sample_rate
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of one sample of every channel."""
+        """Return the bytes that one sample of every channel takes together."""
         return self.channels * self.sample_bytes
 
 
 def read_header(path: Path) -> SphereHeader:
     """Read the header of a SPHERE file, and check the file's size against it.
 
-    Old discs count the samples of all channels together; that is understood where the
-    file's size shows it.
+    Headers of old discs count the samples of all channels together. Where the file's
+    size shows that, the count is divided by the number of channels.
 
     Raises:
-        InputError: the file is missing or not SPHERE, its header is damaged, misses a
-            field or has samples of an unsupported form, or its size disagrees.
+        InputError: The file is missing or not SPHERE; its header is damaged, misses a
+            field or tells of a form that is not supported; or its size disagrees.
     """
     try:
         with open(path, "rb") as file:
@@ -109,7 +110,7 @@ def format_header(fields: Mapping[str, str | int]) -> bytes:
     """Write fields as a header.
 
     Raises:
-        InputError: a name or value that a header can't hold.
+        InputError: A header can't hold one of the names or values.
     """
     lines = []
     for name, value in fields.items():
@@ -127,7 +128,7 @@ def format_header(fields: Mapping[str, str | int]) -> bytes:
 
 @dataclass(frozen=True)
 class _Fields:
-    """The fields by name: line, type and value."""
+    """The line, type and value of each field, by its name."""
 
     path: Path
     fields: dict[str, tuple[int, str, str]]
@@ -161,7 +162,7 @@ class _Fields:
         if name not in self.fields:
             return None
         number, kind, value = self.fields[name]
-        # libsndfile writes sample_n_bytes as a string
+        # Strings are taken, too: libsndfile writes sample_n_bytes as one.
         if kind == "r" or not re.fullmatch(r"\s*[+-]?\d+\s*", value, re.ASCII):
             raise InputError(
                 f"{self.path}: header line {number}: expected {name} -i and an "
@@ -175,7 +176,7 @@ class _Fields:
         return int(value)
 
     def needed(self, name: str, least: int) -> int:
-        """Return the field's value."""
+        """Return the value of a field that must be there."""
         value = self.integer(name, least)
         if value is None:
             raise InputError(f"{self.path}: the header has no {name}")
@@ -222,7 +223,7 @@ def _interpret(fields: _Fields, header_bytes: int, data_bytes: int) -> SphereHea
 
 
 def _coding(path: Path, value: str | None) -> tuple[str, bool]:
-    """Name the coding, and tell whether shorten compresses it."""
+    """Return the coding's name, and whether shorten has compressed the samples."""
     name, *compression = (value or "pcm").lower().replace(" ", "").split(",")
     shorten = len(compression) == 1 and compression[0].startswith("embedded-shorten-v")
     if name not in _CODINGS or (compression and not shorten):
@@ -251,7 +252,7 @@ def _samples(
     shorten: bool,
     data_bytes: int,
 ) -> int:
-    """Count the samples of a channel."""
+    """Return the number of samples of a channel."""
     if shorten:
         if count is None:
             raise InputError(f"{path}: the header has no sample_count")

@@ -1,1 +1,1 @@
-"""The files of NIST's Hub5 evaluations: PEM, STM, GLM, CTM."""
+"""Reads and writes the files of NIST's Hub5 evaluations: PEM, STM, GLM, CTM."""

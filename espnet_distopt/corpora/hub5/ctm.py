@@ -1,11 +1,10 @@
 """CTM files: recognised words with their times, as NIST's scorers read them.
 
-A line a word: `file channel start duration word`, then optionally confidence, type and
-speaker. Lines that start with `;;` are comments. Times are in seconds.
+Each line is a word, `file channel start duration word`; confidence, type and speaker
+may follow. Times are in seconds. Lines that start with `;;` are comments.
 """
 
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from espnet_distopt.corpora.kaldi.directory import CHANNELS
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
+from espnet_distopt.files.writing import write_text
 
 _FIELDS = "'file channel start duration word'"
 
@@ -21,11 +21,11 @@ class Word(NamedTuple):
     """A recognised word.
 
     Attributes:
-        file: name of the recording.
+        file: The name of the recording.
         channel: A or B.
-        start: seconds from the recording's start.
-        duration: seconds.
-        word: without blanks.
+        start: Seconds from the recording's start.
+        duration: Seconds.
+        word: The word, without blanks.
     """
 
     file: str
@@ -39,11 +39,11 @@ def read_ctm(path: Path) -> list[Word]:
     """Read a CTM.
 
     Returns:
-        Its words sorted by file, channel and start; equal ones in the file's order.
+        The words, sorted by file, channel and start.
 
     Raises:
-        InputError: it can't be read, is not UTF-8 or has no words, or a line is not as
-            above; file and line are named.
+        InputError: The file can't be read, is not UTF-8 or has no words, or a line is
+            malformed; the message names file and line.
     """
     words = [_word(line, where) for where, line in data_lines(read_text(path), path)]
     if not words:
@@ -55,20 +55,15 @@ def write_ctm(path: Path, words: Iterable[Word]) -> None:
     """Write a CTM, whole or not at all, in the order that `sclite` wants.
 
     Args:
-        path: replaced if it is there.
-        words: in any order.
+        path: The file to write or to replace.
+        words: The words, in any order.
 
     Raises:
-        InputError: a word or file name has blanks or is empty, a channel is not A or
+        InputError: A word or file name has blanks or is empty, a channel is not A or
             B, or a time is impossible.
     """
     lines = [_format(word) for word in sorted(words, key=_place)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text("".join(lines), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(path, "".join(lines))
 
 
 def _place(word: Word) -> tuple[str, str, float]:

@@ -1,8 +1,9 @@
-"""GLM files: NIST's rules by which the scorer maps spellings and contractions.
+"""Checks GLM files: the rules by which NIST's scorer maps spellings and contractions.
 
-`um => %HESITATION / [ ] __ [ ]`: the left side becomes the right side where the
-characters around it are those before and after `__`. SCTK's `csrfilt` takes most
-mistakes without a word, and then applies no rule, or half of one, or drops the text.
+In a rule such as `um => %HESITATION / [ ] __ [ ]`, the left side becomes the right side
+where the characters around it are those before and after `__`. SCTK's `csrfilt` reads
+most mistakes in a GLM without a warning, and then applies no rule or half a rule, or
+drops the text.
 """
 
 import re
@@ -14,7 +15,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import read_bytes
 
 _LONGEST = 131
-"""Bytes of a line, comments too; `csrfilt` takes the rest for a line of its own."""
+"""The most bytes of a line, also of a comment: `csrfilt` splits a longer one in two."""
 
 _SECTION = re.compile(r';;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
 _KEYS = ("NAME", "DESC", "FORMAT", "MAX_NRULES", "COPY_NO_HIT", "CASE_SENSITIVE")
@@ -32,7 +33,7 @@ class _Rule:
 
 @dataclass
 class _Rules:
-    """What `csrfilt` gets out of a file; the values of the header are its defaults."""
+    """What `csrfilt` reads in a file; the header starts with the defaults."""
 
     header: dict[str, str] = field(
         default_factory=lambda: {
@@ -49,15 +50,15 @@ def check_glm(path: Path, log: Callable[[str], None] = print) -> None:
     """Check that SCTK's `csrfilt` does what a GLM says.
 
     Args:
-        path: of the GLM.
-        log: warned of mistakes of two kinds that NIST's own files have: a broken rule
-            for recognised words only, which harms no more than the words it names, and
-            `[{WE ARE / WE}]` in a rule for references, at which `hubscr` ends with an
-            error if the word is in one.
+        path: The GLM.
+        log: Called with a warning for mistakes of two kinds, which NIST's own files
+            have. One is a broken rule for recognised words only, which harms only the
+            words that it names. The other is `[{WE ARE / WE}]` in a rule for
+            references: `hubscr` ends with an error if a reference has the word.
 
     Raises:
-        InputError: it can't be read, has no rules, or has a line that `csrfilt` would
-            fail at, ignore or misread; file and line are named.
+        InputError: The file can't be read, has no rules, or has a line that `csrfilt`
+            fails at, ignores or misreads; the message names file and line.
     """
     read = _read(path)
     if not read.rules:
@@ -73,7 +74,7 @@ def check_glm(path: Path, log: Callable[[str], None] = print) -> None:
 
 
 def _read(path: Path) -> _Rules:
-    # Comments may be in any coding; Latin-1 takes every byte for a character.
+    # Comments may be in any coding; in Latin-1 every byte is a character.
     lines = read_bytes(path).decode("latin-1").split("\n")
     sign = lines[0].split()[0] if lines[0].split() else ""
     if sign not in (";", ";;") or not lines[0].startswith(sign):
@@ -121,7 +122,8 @@ def _read_header(read: _Rules, line: str, where: str) -> None:
         raise InputError(f"{where}: expected a value in quotes: {line.strip()[:60]!r}")
     if read.rules:
         raise InputError(f"{where}: the header must come before the first rule")
-    # As csrfilt does: a description of the "format" would set the format.
+    # csrfilt looks for the keys anywhere in the line, so that a description with the
+    # word "format" in it sets the format, too.
     keys = [key for key in _KEYS if key in line.upper()]
     if not keys:
         raise InputError(f"{where}: expected one of {', '.join(_KEYS)}")
@@ -134,7 +136,8 @@ def _check_header(path: Path, read: _Rules) -> None:
         got = read.header["FORMAT"]
         raise InputError(f"{path}: expected * format = 'NIST1', got {got!r}")
     most = header["MAX_NRULES"]
-    # One more than the rules: csrfilt counts them from 1 in an array of so many.
+    # It must be one more than the rules, for csrfilt counts them from 1 in an array of
+    # this size.
     if not most.isdecimal() or int(most) <= len(read.rules):
         raise InputError(
             f"{path}: expected * max_nrules = '{len(read.rules) + 1}' or more for "
@@ -146,7 +149,7 @@ def _check_header(path: Path, read: _Rules) -> None:
         )
     if header["CASE_SENSITIVE"] in _NO:
         return
-    # The scorer has made all text upper case.
+    # The scorer makes all text upper case before it applies the rules.
     for rule in read.rules:
         if re.search("[a-z]", rule.text):
             raise InputError(
@@ -156,7 +159,7 @@ def _check_header(path: Path, read: _Rules) -> None:
 
 
 def _fault(rule: _Rule) -> str:
-    """What is wrong with a rule, or nothing."""
+    """Return what is wrong with a rule, or an empty text."""
     left, arrow, rest = rule.text.partition("=>")
     if not arrow:
         return "expected 'a => b / [ ] __ [ ]'"
@@ -177,7 +180,7 @@ def _fault(rule: _Rule) -> str:
 
 
 def _is_bracketed(context: str) -> bool:
-    """Whether `csrfilt` takes the last slash for a part of the right side."""
+    """Tell whether `csrfilt` takes the last slash for a part of the right side."""
     opening, closing = context.find("["), context.find("]")
     return opening >= 0 and closing < opening
 

@@ -1,7 +1,8 @@
-"""Marks in the text of a Hub5 reference, which tell the scorer what to forgive.
+"""The marks in the text of a Hub5 reference, which tell the scorer what to forgive.
 
-`(word)` may be missing, of `{ one / two / @ }` any is right (`@`: nothing), and
-`IGNORE_TIME_SEGMENT_IN_SCORING` takes a segment out.
+A recognizer may leave out `(word)`. Each of the alternatives `{ one / two / @ }` is
+right, where `@` stands for no word. A segment with the text
+`IGNORE_TIME_SEGMENT_IN_SCORING` is not scored.
 """
 
 import re
@@ -13,14 +14,14 @@ IGNORED = "ignore_time_segment_in_scoring"
 
 
 def reference_words(text: str) -> list[str]:
-    """The words of a reference for character or word counts outside hub5 scoring.
+    """Return the words of a reference, for scoring without regard to its marks.
 
-    Lower case; hesitations, `<tags>` and segments marked as not scored are dropped,
-    brackets removed, and of alternatives `{ a / b }` the first is taken. Spelled
-    letters lose their periods, as in the training text: `I. B. M.'s` is `i b m's`. The
-    STM itself stays as it is: hub5 scoring needs its marks.
+    The words are in lower case. Hesitations, `<tags>` and the mark of segments that are
+    not scored are dropped; brackets are removed, and the first of the alternatives
+    `{ a / b }` is taken. Spelled letters lose their periods, as in the training text:
+    `I. B. M.'s` becomes `i b m's`. The STM itself keeps its marks for hub5 scoring.
     """
-    text = re.sub(r"\{\s*([^{}/]*)[^{}]*\}", r"\1", text.lower())
+    text = first_alternatives(text.lower())
     words = [
         re.sub(r"[().]", "", token)
         for token in text.replace("._", " ").split()
@@ -29,11 +30,20 @@ def reference_words(text: str) -> list[str]:
     return [word for word in words if word]
 
 
-def mend_stm(text: str) -> str:
-    """Mend what SCTK rejects in the published STM: a doubled bracket, asides.
+def first_alternatives(text: str) -> str:
+    """Return a text with the first of each of its alternatives.
 
-    Line breaks stay where they are; comments are not touched; mended text is not
-    changed any more.
+    >>> first_alternatives("{ we are / we're } here")
+    'we are  here'
+    """
+    return re.sub(r"\{\s*([^{}/]*)[^{}]*\}", r"\1", text)
+
+
+def mend_stm(text: str) -> str:
+    """Mend what SCTK rejects in the published STM: doubled brackets, marks of asides.
+
+    The lines stay the same lines, comments stay as they are, and a text that is mended
+    already does not change.
     """
     lines = text.rstrip().split("\n")
     return "".join(f"{_mend(line)}\n" for line in lines)
@@ -50,12 +60,12 @@ def check_marks(words: Sequence[str], where: str) -> None:
     """Check that the marks of a text are what SCTK understands.
 
     Args:
-        words: the text, split at blanks.
-        where: named in errors.
+        words: The text, split at blanks.
+        where: The place that messages name, `file:line`.
 
     Raises:
-        InputError: brackets or braces don't pair, or stand without the blanks that
-            SCTK needs around braces and slashes.
+        InputError: Brackets or braces don't pair, or braces and slashes lack the
+            blanks that SCTK needs around them.
     """
     text = " ".join(words)
     if re.search(r"[()]", re.sub(r"\([^()]+\)", "", text)):
@@ -72,7 +82,8 @@ def check_marks(words: Sequence[str], where: str) -> None:
 
 
 def _check_alternatives(words: Sequence[str], where: str) -> None:
-    # Alternatives may hold alternatives; in each open one, are there words yet?
+    # Alternatives may hold alternatives. For each open one the list tells whether it
+    # has words yet.
     filled: list[bool] = []
     for word in words:
         if word == "{":

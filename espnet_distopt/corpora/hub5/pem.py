@@ -1,7 +1,7 @@
-"""PEM files of a NIST Hub5 evaluation: which stretches to recognise.
+"""PEM files of a NIST Hub5 evaluation, which list the stretches to recognise.
 
-Each line is `file channel speaker start end`, times in seconds. Lines that start with
-`;;` are comments.
+Each line is `file channel speaker start end`, with times in seconds. Lines that start
+with `;;` are comments.
 """
 
 import math
@@ -15,8 +15,9 @@ from espnet_distopt.corpora.kaldi.directory import CHANNELS
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
-# Rounded ends may run a little into the next segment; the scorer goes by each word's
-# midpoint. A larger overlap it does not refuse, but counts wrongly.
+# Rounding may let a segment end a little after the next one starts. That is harmless,
+# as the scorer places each word by its midpoint. With a larger overlap the scorer
+# counts wrongly, without an error.
 _OVERLAP = 0.5
 
 
@@ -25,11 +26,11 @@ class Span:
     """A stretch of one channel of a recording.
 
     Attributes:
-        file: name of the recording.
+        file: The name of the recording.
         channel: A or B.
-        start: seconds.
-        end: seconds.
-        where: `file:line` that it was read from, for errors.
+        start: Seconds from the recording's start.
+        end: Seconds from the recording's start.
+        where: The place `file:line` that it was read from, for messages.
     """
 
     file: str
@@ -40,14 +41,14 @@ class Span:
 
     @property
     def side(self) -> str:
-        """The conversation side, such as `en_4156-A`."""
+        """Return the conversation side, such as `en_4156-A`."""
         return f"{self.file}-{self.channel}"
 
     @property
     def utterance(self) -> str:
-        """The utterance id, such as `en_4156-A_030185-030248`: in centiseconds.
+        """Return the utterance id, as `en_4156-A_030185-030248`, in centiseconds.
 
-        They are cut off, not rounded, as in Kaldi's and ESPnet's ids of these sets.
+        The times are cut off, not rounded, as in the ids of Kaldi and ESPnet.
         """
         return f"{self.side}_{int(self.start * 100):06d}-{int(self.end * 100):06d}"
 
@@ -56,8 +57,9 @@ def read_pem(path: Path) -> list[Span]:
     """Read a PEM.
 
     Raises:
-        InputError: it can't be read, is empty or not UTF-8, a line is not as above, or
-            two segments of a side are the same or overlap; file and line are named.
+        InputError: The file can't be read, is empty or not UTF-8; a line is malformed;
+            or two segments of a side are the same or overlap. The message names file
+            and line.
     """
     lines = data_lines(read_text(path), path)
     spans = [parse_span(line.split()[:5], where) for where, line in lines]
@@ -66,21 +68,21 @@ def read_pem(path: Path) -> list[Span]:
 
 
 def write_pem(path: Path, spans: Iterable[Span]) -> None:
-    """Write a PEM; the speaker field is the side."""
+    """Write a PEM whose speakers are the sides of the conversations."""
     path.write_text(
         "".join(f"{format_span(span)}\n" for span in spans), encoding="utf-8"
     )
 
 
 def parse_span(fields: list[str], where: str) -> Span:
-    """The span of a line from its fields: `file channel speaker start end`.
+    """Return the span that the fields `file channel speaker start end` describe.
 
     Args:
-        fields: the first five of the line.
-        where: `file:line`, for errors.
+        fields: The first five fields of a line.
+        where: The place that messages name, `file:line`.
 
     Raises:
-        InputError: there are fewer, or the channel or the times are impossible.
+        InputError: There are fewer fields, or the channel or the times are impossible.
     """
     if len(fields) < 5:
         raise InputError(
@@ -102,7 +104,7 @@ def parse_span(fields: list[str], where: str) -> Span:
 
 
 def format_span(span: Span) -> str:
-    """The fields of a span; the speaker is the side."""
+    """Return the fields of a span's line, in which the side is the speaker."""
     side = f"{span.file}_{span.channel}"
     start, end = _seconds(span.start), _seconds(span.end)
     return f"{span.file} {span.channel} {side} {start} {end}"
@@ -116,7 +118,7 @@ def check_spans(path: Path, spans: list[Span]) -> None:
     """Check that the file `path` has spans, and that they don't overlap.
 
     Raises:
-        InputError: see `check_overlaps`.
+        InputError: It has none, or `check_overlaps` finds two that overlap.
     """
     if not spans:
         raise InputError(f"{path}: has comments only, no segments")
@@ -127,7 +129,7 @@ def check_overlaps(spans: Iterable[Span]) -> None:
     """Check that no two segments of a side are the same, or overlap by much.
 
     Raises:
-        InputError: naming both.
+        InputError: Two are, or do; the message names the places of both.
     """
     ordered = sorted(spans, key=attrgetter("side", "start", "end"))
     for before, span in pairwise(ordered):

@@ -1,6 +1,6 @@
-"""STM files of a NIST Hub5 evaluation: what is said, for the scorer.
+"""STM files of a NIST Hub5 evaluation, which tell the scorer what is said.
 
-Each line is `file channel speaker start end <labels> text`, times in seconds; the
+Each line is `file channel speaker start end <labels> text`, with times in seconds; the
 labels may be missing. Lines that start with `;;` are comments.
 """
 
@@ -17,7 +17,7 @@ from espnet_distopt.files.text import data_lines, read_text
 
 @dataclass(frozen=True)
 class Reference:
-    """A line of an STM: where, which subset (`O,SWB`), and the text with its marks."""
+    """A line of an STM: its span, its labels (as `O,SWB`), and its text with marks."""
 
     span: Span
     labels: str
@@ -28,20 +28,21 @@ def read_stm(path: Path) -> list[Reference]:
     """Read an STM.
 
     Raises:
-        InputError: as for a PEM, or a text's marks don't fit each other.
+        InputError: The file is bad in one of the ways that `read_pem` names, or the
+            marks of a text are not what SCTK understands.
     """
     return parse_stm(read_text(path), path)
 
 
 def parse_stm(text: str, path: Path) -> list[Reference]:
-    """Read the text of an STM, in which line breaks are where the file has them.
+    """Read the text of an STM, whose lines must be those of the file.
 
     Args:
-        text: of the whole file.
-        path: named in errors.
+        text: The text of the whole file.
+        path: The file that messages name.
 
     Raises:
-        InputError: see `read_stm`.
+        InputError: The text is bad in one of the ways that `read_stm` names.
     """
     references = [
         _reference(line.split(), where) for where, line in data_lines(text, path)
@@ -51,14 +52,14 @@ def parse_stm(text: str, path: Path) -> list[Reference]:
 
 
 def check_labels(stm: str, references: Iterable[Reference]) -> None:
-    """Check that an STM declares the labels it uses, for `sclite` ends without.
+    """Check that an STM declares the labels it uses; `sclite` fails where it doesn't.
 
     Args:
-        stm: its whole text.
-        references: its lines, or those of them to check.
+        stm: The whole text of the STM.
+        references: The lines to check.
 
     Raises:
-        InputError: a label has no line `;; LABEL "SWB" ...`.
+        InputError: A label has no line `;; LABEL "SWB" ...`.
     """
     declared = {name.lower() for name in re.findall(r';;\s*LABEL\s+"([^"]*)"', stm)}
     for reference in references:
@@ -71,7 +72,7 @@ def check_labels(stm: str, references: Iterable[Reference]) -> None:
 
 
 def write_stm(path: Path, header: str, references: Iterable[Reference]) -> None:
-    """Write an STM after a header of comment lines; the speaker is the side."""
+    """Write a header of comments and the lines of an STM, whose speakers are sides."""
     lines = [f"{_format_reference(reference)}\n" for reference in references]
     path.write_text(header + "".join(lines), encoding="utf-8")
 

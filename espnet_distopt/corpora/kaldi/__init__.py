@@ -1,1 +1,1 @@
-"""Kaldi data directories and arks."""
+"""Kaldi's files: data directories, their tables, and arks."""

@@ -1,9 +1,9 @@
 """Kaldi arks of 16-bit mono wavs, through kaldiio or omniio, whichever is installed.
 
 ESPnet 202511 comes with kaldiio, later versions with omniio; both write the same bytes.
-The wavs are written as "soundfile" entries (`AUDIO`, a length, a wav file), because
-both libraries read those as floats in [-1, 1], as ESPnet expects of `kaldi_ark` speech;
-bare wavs they read as integers, on which feature extraction fails.
+This module writes wavs as "soundfile" entries (`AUDIO`, a length, a wav file). Both
+libraries read such an entry as floats in [-1, 1], which ESPnet expects of `kaldi_ark`
+speech. They read a bare wav as integers, and ESPnet's feature extraction then fails.
 """
 
 import importlib
@@ -21,13 +21,15 @@ from espnet_distopt.errors import InputError
 Samples = NDArray[np.int16]
 
 _LOCATION = re.compile(r"(.+):(\d+)")
-_AUDIO = b"AUDIO"  # then a byte n, and the wav's length in n bytes
+_AUDIO = b"AUDIO"  # is followed by a byte n, and by the wav's length in n bytes
 _RIFF_HEADER = struct.Struct("<4sI")
-_UNKNOWN = 0x7FFF0000  # lengths from here on: written to a pipe, which can't go back
+# A program that writes a wav to a pipe cannot go back to note its length; it notes a
+# number from here on instead.
+_UNKNOWN = 0x7FFF0000
 
 
 def is_in_ark(location: str) -> bool:
-    """Whether a location of a `wav.scp` is `path.ark:offset` rather than a file."""
+    """Tell whether a location of a `wav.scp` is `path.ark:offset` and not a file."""
     return _LOCATION.fullmatch(location) is not None
 
 
@@ -35,13 +37,14 @@ def read_wav(location: str) -> tuple[int, Samples]:
     """Read one wav.
 
     Args:
-        location: `path.ark:offset`, the offset in bytes.
+        location: `path.ark:offset`, with the offset in bytes.
 
     Returns:
-        Sample rate in Hz, and the samples, shape (time,).
+        The sample rate in Hz, and the samples, shape (time,).
 
     Raises:
-        InputError: no such ark, no whole wav at this place, or it is not 16-bit mono.
+        InputError: The ark does not exist, has no whole wav at this place, or has one
+            that is not 16-bit mono.
     """
     found = _LOCATION.fullmatch(location)
     if found is None:
@@ -59,7 +62,7 @@ def read_wav(location: str) -> tuple[int, Samples]:
     except Exception as error:  # the libraries raise many kinds, even AssertionError
         raise InputError(f"{location}: cannot be read: {error}") from error
     if samples.dtype == np.float64:
-        # 16-bit samples divided by 2^15, which is exact
+        # The library has divided 16-bit samples by 2^15, which is exact.
         samples = (samples * 2**15).astype(np.int16)
     if samples.dtype != np.int16 or samples.ndim != 1:
         raise InputError(
@@ -70,18 +73,19 @@ def read_wav(location: str) -> tuple[int, Samples]:
 
 
 class ArkWriter:
-    """An ark that is being written: what all kinds of arks have in common.
+    """An ark that is being written; a subclass knows the kind of its entries.
 
     Attributes:
-        locations: where each entry lies, as an `scp` file tells it.
+        locations: The place of each entry as `path.ark:offset`, for an `scp` file.
     """
 
     def __init__(self, path: Path, named: Path | None = None) -> None:
         """Open the ark.
 
         Args:
-            path: file to write.
-            named: name that the locations give it, if it is to be renamed.
+            path: The file to write.
+            named: The name that the locations give the file; None for `path`. It
+                differs if the file is renamed later.
         """
         self.locations: dict[str, str] = {}
         self._named = named or path
@@ -89,7 +93,7 @@ class ArkWriter:
         self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
 
     def _append(self, key: str, value: Any, **how: Any) -> None:
-        """Write an entry; `how` are the library's options for its kind."""
+        """Write an entry; `how` holds the library's options for its kind."""
         offset = self._file.tell() + len(f"{key} ".encode())
         self._save(self._file, {key: value}, **how)
         self.locations[key] = f"{self._named}:{offset}"
@@ -107,7 +111,7 @@ class ArkWriter:
 
 
 class WavArkWriter(ArkWriter):
-    """Writes wavs: `ark[key] = (rate, samples)`, samples of shape (time,)."""
+    """Writes wavs: `ark[key] = (rate, samples)`, with samples of shape (time,)."""
 
     def __setitem__(self, key: str, wav: tuple[int, Samples]) -> None:
         rate, samples = wav
@@ -117,7 +121,7 @@ class WavArkWriter(ArkWriter):
 
 
 def _wav_offset(file: BinaryIO, offset: int) -> int:
-    """Where the wav of an entry starts: behind `AUDIO` and its length, or at once."""
+    """Return where the wav of an entry starts: after `AUDIO` and its length, if any."""
     file.seek(offset)
     start = file.read(len(_AUDIO) + 1)
     if not start.startswith(_AUDIO) or len(start) == len(_AUDIO):
@@ -128,10 +132,16 @@ def _wav_offset(file: BinaryIO, offset: int) -> int:
 def check_whole(file: BinaryIO, offset: int, location: str) -> None:
     """Check that a wav starts at an offset of a file and ends within it.
 
-    kaldiio, omniio and libsndfile quietly return what is left of a truncated wav.
+    The check is needed because kaldiio, omniio and libsndfile return what is left of a
+    truncated wav without an error.
+
+    Args:
+        file: The open file.
+        offset: Where the wav should start, in bytes.
+        location: What the message names.
 
     Raises:
-        InputError: it does not; the message names `location`.
+        InputError: No wav starts there, or the file ends within it.
     """
     size = file.seek(0, 2)
     file.seek(offset)
@@ -147,7 +157,7 @@ def ark_library() -> ModuleType:
     """Import kaldiio, or omniio where ESPnet comes with that.
 
     Raises:
-        InputError: neither is installed.
+        InputError: Neither is installed.
     """
     for name in ("kaldiio", "omniio.kaldi"):
         try:
@@ -159,7 +169,7 @@ def ark_library() -> ModuleType:
 
 
 def ark_names(stem: str, count: int) -> list[str]:
-    """Names of the arks of so many processes: `wav.ark`, or `wav.1.ark` and so on."""
+    """Return an ark's name for each process: `wav.ark`, or `wav.1.ark` and so on."""
     if count == 1:
         return [f"{stem}.ark"]
     return [f"{stem}.{number}.ark" for number in range(1, count + 1)]

@@ -1,9 +1,9 @@
-"""Kaldi data directories: reading with checks, and writing whole or not at all.
+"""Reads Kaldi data directories with checks, and writes them whole or not at all.
 
-A directory holds `wav.scp`, `text`, `utt2spk` and `spk2utt`; with `segments`,
-`wav.scp` lists recordings instead of utterances; `reco2file_and_channel` tells the
-channel of each recording of a two-channel file. Every file is UTF-8, an id and its
-value on each line, sorted as by `LC_ALL=C sort`.
+A directory holds `wav.scp`, `text`, `utt2spk` and `spk2utt`. If it also holds
+`segments`, then `wav.scp` lists recordings instead of utterances. A file
+`reco2file_and_channel` tells the file and the channel of each recording. Every file is
+UTF-8 and has an id and its value on each line, sorted as by `LC_ALL=C sort`.
 """
 
 import math
@@ -31,12 +31,12 @@ from espnet_distopt.files.whole_directory import whole_directory
 _Value = TypeVar("_Value")
 
 CHANNELS = ("A", "B")
-"""Names of the first and the second channel of a file."""
+"""The names of the first and the second channel of a file."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Where an utterance lies: start and end in seconds from the recording's start."""
+    """The part of a recording that is an utterance; start and end in seconds."""
 
     recording: str
     start: float
@@ -48,7 +48,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class FileChannel:
-    """The file a recording comes from, by its name, and its channel, `A` or `B`."""
+    """The name of the file that a recording comes from, and the channel, `A` or `B`."""
 
     file: str
     channel: str
@@ -62,12 +62,12 @@ class DataDir:
     """What a Kaldi data directory holds.
 
     Attributes:
-        wav: path, or `path.ark:offset`, of each recording (without segments: of each
-            utterance).
-        text: words of each utterance; may be empty.
-        utt2spk: speaker of each utterance; an utterance id starts with its speaker id.
-        segments: place of each utterance in its recording, or None.
-        channels: file and channel of each recording, or None.
+        wav: The path, or `path.ark:offset`, of each recording. Without segments, each
+            utterance is a recording.
+        text: The words of each utterance; may be empty.
+        utt2spk: The speaker of each utterance, whose id starts with the speaker's.
+        segments: The place of each utterance in its recording; None without the file.
+        channels: The file and the channel of each recording; None without the file.
     """
 
     wav: Table
@@ -81,7 +81,7 @@ class DataDir:
         """Read a directory and check it.
 
         Raises:
-            InputError: a file is missing, empty, unsorted or malformed, or the files do
+            InputError: A file is missing, empty, unsorted or malformed, or the files do
                 not agree; the message names file and line.
         """
         if not path.is_dir():
@@ -99,18 +99,18 @@ class DataDir:
         return data
 
     def spk2utt(self) -> dict[str, str]:
-        """Return the utterances of each speaker, in one string, sorted."""
+        """Return the sorted utterances of each speaker, joined by blanks."""
         return group_by_speaker(self.utt2spk)
 
     def check(self, path: Path) -> None:
         """Check that the files agree.
 
         Args:
-            path: the directory, for messages.
+            path: The directory, for messages.
 
         Raises:
-            InputError: an id is in one file and not in another, an utterance does not
-                start with its speaker, or a segment's times are impossible.
+            InputError: An id is in one file and not in another, an utterance's id does
+                not start with its speaker's, or a segment's times are impossible.
         """
         names = {"wav.scp": self.wav, "text": self.text, "utt2spk": self.utt2spk}
         for name, table in names.items():
@@ -128,10 +128,10 @@ class DataDir:
         check_starts_with_speaker(path, self.utt2spk)
 
     def write(self, path: Path) -> None:
-        """Write the directory in place of what `path` held: whole or not at all.
+        """Write the directory in place of what `path` held, whole or not at all.
 
         Raises:
-            InputError: the files do not agree, or `path` cannot be replaced.
+            InputError: The files do not agree, or `path` cannot be replaced.
         """
         with whole_directory(path) as new:
             self.write_files(new, path)
@@ -140,7 +140,7 @@ class DataDir:
         """Write the files into `directory`, which becomes `path` once it is complete.
 
         Raises:
-            InputError: the files do not agree.
+            InputError: The files do not agree.
         """
         self.check(path)
         write_table(directory / "wav.scp", self.wav)

@@ -1,4 +1,4 @@
-"""Kaldi arks of matrices in one byte a value, through kaldiio or omniio."""
+"""Kaldi arks of matrices with one byte for each value, by kaldiio or omniio."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _ONE_BYTE_ZERO_TO_ONE = 7  # Kaldi's compression method for values in [0, 1]
 class MatrixArkWriter(ArkWriter):
     """Writes matrices of values in [0, 1]: `ark[key] = matrix`.
 
-    A value is stored in steps of 1/255, one byte each; readers see float32.
+    Each value takes a byte, in steps of 1/255; readers get float32.
     """
 
     def __setitem__(self, key: str, matrix: NDArray[np.float32]) -> None:
@@ -25,10 +25,10 @@ def read_matrix(location: str) -> NDArray[np.float32]:
     """Read one matrix, shape (rows, columns).
 
     Args:
-        location: `path.ark:offset`, the offset in bytes.
+        location: `path.ark:offset`, with the offset in bytes.
 
     Raises:
-        InputError: no such ark, or no whole matrix at this place.
+        InputError: The ark does not exist, or has no whole matrix at this place.
     """
     try:
         matrix = ark_library().load_mat(location)

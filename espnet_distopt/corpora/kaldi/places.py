@@ -1,4 +1,4 @@
-"""Where the utterances of a data directory lie in the files of their corpus."""
+"""Tells where the utterances of a data directory lie in the files of the corpus."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from espnet_distopt.corpora.kaldi.directory import CHANNELS, DataDir, FileChanne
 
 @dataclass(frozen=True)
 class ArkPlace:
-    """The file of an utterance, by its name, its channel, and its start in seconds."""
+    """The name of an utterance's file, its channel, and its start in seconds."""
 
     file: str
     channel: str
@@ -18,11 +18,11 @@ class ArkPlace:
 def read_places(path: Path) -> dict[str, ArkPlace]:
     """Read the place of each utterance of a data directory.
 
-    Without segments an utterance is a recording of its own; without
-    reco2file_and_channel a recording is a file with one channel, called A.
+    Without `segments` each utterance is a recording of its own. Without
+    `reco2file_and_channel` each recording is a file with one channel, called A.
 
     Raises:
-        InputError: as `DataDir.read`.
+        InputError: The directory is bad in one of the ways that `DataDir.read` names.
     """
     data = DataDir.read(path)
     places = {}

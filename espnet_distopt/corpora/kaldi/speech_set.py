@@ -1,4 +1,4 @@
-"""A set of transcribed utterances on two-channel recordings, before it is written."""
+"""A set of transcribed utterances on two-channel recordings, held in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ class Utterance:
     """A stretch of one channel and its words.
 
     Attributes:
-        id: starts with the side, as in `sw02001-A_000098-001156`.
-        recording: name of the recording, as in `sw02001`.
+        id: The utterance's id, which starts with its side, as in
+            `sw02001-A_000098-001156`.
+        recording: The name of the recording, as in `sw02001`.
         channel: A (the first) or B.
-        start: seconds.
-        end: seconds.
-        text: words separated by blanks.
+        start: Seconds from the recording's start.
+        end: Seconds from the recording's start.
+        text: Words separated by blanks.
     """
 
     id: str
@@ -31,18 +32,18 @@ class Utterance:
 
     @property
     def side(self) -> str:
-        """The conversation side, such as `sw02001-A`; it stands for the speaker."""
+        """Return the conversation side, as `sw02001-A`; it stands for the speaker."""
         return f"{self.recording}-{self.channel}"
 
 
 @dataclass(frozen=True)
 class SpeechSet:
-    """Utterances, and where their recordings are.
+    """A set's utterances, and where their recordings are.
 
     Attributes:
-        name: of the set, as in `train_nodup`.
-        audio: path of each recording; may hold more than the utterances need.
-        utterances: sorted by id.
+        name: The set's name, as in `train_nodup`.
+        audio: The path of each recording; may hold more than the utterances need.
+        utterances: The utterances, sorted by id.
     """
 
     name: str
@@ -51,23 +52,23 @@ class SpeechSet:
 
 
 def utterance_id(side: str, start: float, end: float) -> str:
-    """Kaldi's id: the side, then start and end (seconds) in whole centiseconds."""
+    """Return Kaldi's id of a segment: the side, then start and end in centiseconds."""
     return f"{side}_{centiseconds(start):06d}-{centiseconds(end):06d}"
 
 
 def centiseconds(seconds: float) -> int:
-    """Rounded half up, as Kaldi's scripts do; Python's `round` would go to even."""
+    """Round half up, as Kaldi's scripts do; Python's `round` would round to even."""
     return int(100 * seconds + 0.5)
 
 
 def to_data_dir(speech: SpeechSet) -> DataDir:
-    """Describe a set as Kaldi does.
+    """Describe a set as a Kaldi data directory.
 
-    Its recordings are conversation sides, two of which share a file;
-    reco2file_and_channel says which channel each one is.
+    Each recording of the directory is a conversation side. Two sides share a file, and
+    `reco2file_and_channel` says which channel each of them is.
 
     Raises:
-        InputError: two utterances have the same id.
+        InputError: Two utterances have the same id.
     """
     for before, after in pairwise(speech.utterances):
         if before.id == after.id:
@@ -85,10 +86,10 @@ def to_data_dir(speech: SpeechSet) -> DataDir:
 
 
 def summarize(sets: Sequence[SpeechSet]) -> str:
-    """A table of the sets; the first one gives the vocabulary, the last is the test.
+    """Return a table with a row for each set; the first set gives the vocabulary.
 
-    Columns: conversations, utterances, words, hours of speech, different words, and
-    the share of words that the first set doesn't have (out of vocabulary).
+    The columns are conversations, utterances, words, hours of speech, different words,
+    and the share of words that the first set doesn't have (out of vocabulary).
     """
     known = {
         word for utterance in sets[0].utterances for word in utterance.text.split()

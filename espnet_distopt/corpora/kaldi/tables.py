@@ -1,6 +1,6 @@
-"""Tables of Kaldi data directories: an id and its value on each line, sorted.
+"""Tables of Kaldi data directories: UTF-8 files with an id and its value on each line.
 
-The order is that of `LC_ALL=C sort`, the text UTF-8.
+The lines are sorted as by `LC_ALL=C sort`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,15 +15,16 @@ _Value = TypeVar("_Value")
 
 
 def read_table(path: Path, parse: Callable[[str], _Value]) -> dict[str, _Value]:
-    """Read a file of ids and values: sorted, with unique ids and no blank line.
+    """Read a file of ids and values, which must be sorted, without blank lines.
 
     Args:
-        path: the file.
-        parse: makes the value of a line from its text behind the id (`str` keeps the
-            text); raises ValueError(what was expected).
+        path: The file.
+        parse: Makes the value of a line from the text after its id (`str` keeps the
+            text), or raises ValueError with what was expected.
 
     Raises:
-        InputError: the file cannot be read or is not of this form.
+        InputError: The file cannot be read, or is not of this form, or an id comes
+            twice; the message names the line.
     """
     table: dict[str, _Value] = {}
     above = ""
@@ -50,10 +51,13 @@ def read_table(path: Path, parse: Callable[[str], _Value]) -> dict[str, _Value]:
 
 
 def write_table(path: Path, table: Mapping[str, object]) -> None:
-    """Write ids and values, sorted by id. Not atomic: see `whole_directory`.
+    """Write ids and values, sorted by id.
+
+    A failed write may leave a part of the file; `whole_directory` or `whole_file`
+    around it prevents that.
 
     Raises:
-        InputError: an id has a space, or a line a line break.
+        InputError: An id has a blank in it, or a line a line break.
     """
     lines = []
     for key in sorted(table):  # by code point: the order of the C locale over UTF-8
@@ -66,10 +70,26 @@ def write_table(path: Path, table: Mapping[str, object]) -> None:
 
 
 def one_field(value: str) -> str:
-    """Check that a value has no blank in it (a `parse` of `read_table`)."""
+    """Return a value after checking that it has no blank; a `parse` of `read_table`."""
     if len(value.split()) != 1:
         raise ValueError("'utterance speaker'")
     return value
+
+
+def counted(key: str, units: str) -> Callable[[str], int]:
+    """Return a `parse` of `read_table` for numbers of units, such as of samples.
+
+    Args:
+        key: What an id stands for, for messages.
+        units: What is counted, for messages.
+    """
+
+    def parse(value: str) -> int:
+        if not value.isdecimal():
+            raise ValueError(f"'{key} number-of-{units}'")
+        return int(value)
+
+    return parse
 
 
 def same_ids(
@@ -82,7 +102,7 @@ def same_ids(
     """Check that two tables of the directory `path` have the same ids.
 
     Raises:
-        InputError: they don't; the message names the line of an id that is missing.
+        InputError: They don't; the message names the line of an id that one lacks.
     """
     for one, ones, two, twos in (
         (name, table, other_name, other),
@@ -95,6 +115,6 @@ def same_ids(
 
 
 def line_of(path: Path, name: str, table: Mapping[str, object], key: str) -> str:
-    """Where the id `key` of a table of the directory `path` stands, as `file:line`."""
+    """Return the place `file:line` of the id `key` in a table of a directory."""
     # The files are sorted and have one id a line, so the rank of an id is its line.
     return f"{path / name}:{sorted(table).index(key) + 1}"

@@ -1,4 +1,4 @@
-"""Token lists in ESPnet's form: words, characters, or subwords by sentencepiece."""
+"""Makes token lists for ESPnet: words, characters, or sentencepiece's subwords."""
 
 import io
 import re
@@ -19,13 +19,14 @@ def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list
     """Write `out/tokens.txt`, and for bpe `out/bpe.model`; return the tokens.
 
     Args:
-        text: Kaldi `text` file.
-        out: directory; replaced whole or not at all.
+        text: A Kaldi `text` file.
+        out: The directory to write, which is replaced whole or not at all.
         token_type: `word`, `char` or `bpe`.
-        nbpe: length of the list for bpe.
+        nbpe: The length of the list; for `bpe` only.
 
     Raises:
-        InputError: a bad text file, reserved words in it, or an impossible `nbpe`.
+        InputError: The text file is bad or has reserved words in it, or the text
+            allows no list of length `nbpe`.
     """
     sentences = [" ".join(words.split()) for words in read_table(text, str).values()]
     sentences = [sentence for sentence in sentences if sentence]
@@ -55,7 +56,7 @@ def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list
 
 
 def by_count(tokens: Iterable[str]) -> list[str]:
-    """Return the different tokens, the most frequent first, ties in alphabet order."""
+    """Return the different tokens, the most frequent first, ties in code order."""
     counts = Counter(tokens)
     return sorted(counts, key=lambda token: (-counts[token], token))
 
@@ -64,7 +65,7 @@ def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
     """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized.
 
     Raises:
-        InputError: the text allows no such number of pieces.
+        InputError: The text allows no such number of pieces.
     """
     import sentencepiece
 
@@ -76,9 +77,9 @@ def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
             model_type="unigram",
             vocab_size=nbpe,
             character_coverage=1.0,
-            # Longer lines would be left out without a word (bytes).
+            # Sentencepiece leaves out longer lines (in bytes) without a warning.
             max_sentence_length=max(len(line.encode()) for line in sentences) + 1,
-            num_threads=1,  # the sums of the training depend on it
+            num_threads=1,  # the training's sums depend on the number
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -106,7 +107,7 @@ def _check_reserved(text: Path, sentences: Sequence[str]) -> None:
 
 
 def _why(message: str) -> str:
-    """Say in our words what sentencepiece says of a vocabulary size."""
+    """Return sentencepiece's complaint about a vocabulary size, in plain words."""
     if most := re.search(r"too high .*value <= (\d+)", message):
         return f"the text has too few subwords, at most {most[1]} are possible"
     if least := re.search(r"required_chars\. \d+ vs (\d+)", message):

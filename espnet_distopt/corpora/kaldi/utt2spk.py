@@ -1,4 +1,4 @@
-"""Who speaks which utterance: `utt2spk`, and `spk2utt`, the same by speaker."""
+"""The speakers of utterances: `utt2spk`, and `spk2utt`, the same by speaker."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from espnet_distopt.errors import InputError
 
 
 def group_by_speaker(utt2spk: Table) -> dict[str, str]:
-    """Return the utterances of each speaker, in one string, sorted."""
+    """Return the sorted utterances of each speaker, joined by blanks."""
     utterances: dict[str, list[str]] = {}
     for utt in sorted(utt2spk):
         utterances.setdefault(utt2spk[utt], []).append(utt)
@@ -15,10 +15,14 @@ def group_by_speaker(utt2spk: Table) -> dict[str, str]:
 
 
 def check_starts_with_speaker(path: Path, utt2spk: Table) -> None:
-    """Check that each utterance of the directory `path` starts with its speaker.
+    """Check that the id of each utterance starts with the id of its speaker.
+
+    Args:
+        path: The data directory, for messages.
+        utt2spk: The speaker of each utterance.
 
     Raises:
-        InputError: one doesn't.
+        InputError: One doesn't; the message names its line.
     """
     for utt, speaker in utt2spk.items():
         if not utt.startswith(speaker):
@@ -32,7 +36,7 @@ def check_spk2utt(path: Path, expected: Table) -> None:
     """Check that the file `path` groups the utterances as `expected`.
 
     Raises:
-        InputError: it doesn't, or can't be read.
+        InputError: It doesn't, or can't be read.
     """
     found = read_table(path, str)
     for number, speaker in enumerate(sorted({*found, *expected}), start=1):

@@ -1,1 +1,1 @@
-"""The LDC's corpora of telephone speech: Switchboard, Fisher, eval2000, rt03."""
+"""Reads the LDC's telephone speech: Switchboard, Fisher, eval2000 and rt03."""

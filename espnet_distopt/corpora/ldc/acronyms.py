@@ -1,17 +1,16 @@
-"""Acronyms of Switchboard: words that are spoken letter by letter.
+"""Finds the acronyms of Switchboard: words that are spoken letter by letter.
 
-The transcripts write `IBM` and the Fisher corpus `i._b._m.`; the recipes of Kaldi and
-ESPnet bring both to `i b m`. An entry of the MS98 dictionary is an acronym if its
-pronunciation is that of its letters, one after another: `IBM` and `TV's` are, `NASA`
-and `it` are not, and `IT` may be.
+Switchboard's transcripts write `IBM`, and Fisher's `i._b._m.`; the recipes of Kaldi and
+ESPnet turn both into `i b m`. A word of the MS98 dictionary is an acronym if its
+pronunciation is that of its letters, one after another. So `IBM` and `TV's` are
+acronyms, `NASA` and `it` are not, and `IT` is one where the dictionary spells it so.
 """
 
 from pathlib import Path
 
 from espnet_distopt.corpora.ldc.ms98 import plain_word, read_dictionary
 
-# The letters' names, in the phones of the dictionary.
-_NAMES = {
+LETTER_PHONES = {
     name[0]: tuple(name[2:].split())
     for name in (
         *("a ey", "b b iy", "c s iy", "d d iy", "e iy", "f eh f", "g jh iy"),
@@ -20,23 +19,24 @@ _NAMES = {
         *("v v iy", "w d ah b ax l y uw", "x eh k s", "y w ay", "z z iy"),
     )
 }
+"""The name of each letter, in the phones of the dictionary."""
 
 
 def read_acronyms(dictionary: Path) -> dict[str, str]:
     """Find the acronyms of the MS98 dictionary and how they are spelled out.
 
-    Case matters: `US` is one, `us` is not. An acronym can also be looked up in lower
-    case (`ibm`) where the dictionary has no word of that spelling.
+    Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
+    lower case (`ibm`) if the dictionary has no word of that spelling.
 
     Args:
-        dictionary: path of `sw-ms98-dict.text`.
+        dictionary: The path of `sw-ms98-dict.text`.
 
     Returns:
-        `IBM` -> `i b m`, `IBM's` -> `i b m's`, `VCRs` -> `v c rs`. Single letters are
-        not in it: they are their own spelling.
+        The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
+        `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
 
     Raises:
-        InputError: the dictionary is missing or has a bad line.
+        InputError: The dictionary is missing or has a bad line.
     """
     entries = read_dictionary(dictionary)
     words = [(plain_word(entry.word), entry.phones) for entry in entries]
@@ -50,7 +50,7 @@ def read_acronyms(dictionary: Path) -> dict[str, str]:
 
 
 def _spell(word: str, phones: tuple[str, ...]) -> str:
-    """`IBM's` -> `i b m's` if that is how it is spoken, else nothing."""
+    """Return `i b m's` for `IBM's` if that is how it is spoken, else an empty text."""
     letters, ending = word, ""
     for suffix in ("'s", "s"):
         if word.endswith(suffix) and phones[-1] in ("s", "z"):
@@ -60,5 +60,5 @@ def _spell(word: str, phones: tuple[str, ...]) -> str:
     letters = letters.lower()
     if len(letters) < 2 or not (letters.isascii() and letters.isalpha()):
         return ""
-    named = tuple(phone for letter in letters for phone in _NAMES[letter])
+    named = tuple(phone for letter in letters for phone in LETTER_PHONES[letter])
     return " ".join(letters) + ending if phones == named else ""

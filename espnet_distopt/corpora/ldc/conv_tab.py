@@ -1,7 +1,7 @@
-"""conv.tab (conv_tab.csv), the table of Switchboard's documentation of who called whom.
+"""conv.tab (conv_tab.csv), the table in Switchboard's documentation of who called whom.
 
-A line a conversation: number, whether it is active, the caller's and the callee's
-personal number (PIN), and more that is not used here:
+Each line is a conversation: its number, whether it is active, the personal numbers
+(PIN) of the caller and the callee, and fields that are not used here, as in
 `2001, "Y", 1020, 1044, 303, 0, 910304, 1218, 1222, , `.
 """
 
@@ -20,8 +20,8 @@ def read_conv_tab(path: Path) -> dict[str, str]:
         The PIN of each conversation side: `sw02001-A` (the caller) -> `1020`.
 
     Raises:
-        InputError: a line without conversation and two PINs, or a second one of the
-            same conversation; the message names file and line.
+        InputError: A line has no conversation and two PINs, or a conversation has a
+            second line; the message names file and line.
     """
     speakers: dict[str, str] = {}
     for where, line in data_lines(read_text(path), path, comment="#"):
@@ -46,11 +46,11 @@ def read_conv_tab(path: Path) -> dict[str, str]:
 
 
 def write_conv_tab(path: Path, speakers: Mapping[str, str]) -> None:
-    """Write a table of these columns, one line for the two sides of a conversation.
+    """Write the table, with the columns that `read_conv_tab` needs.
 
     Args:
-        path: of the file.
-        speakers: as `read_conv_tab` returns them.
+        path: The file to write.
+        speakers: The PIN of each conversation side, as `read_conv_tab` returns them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [

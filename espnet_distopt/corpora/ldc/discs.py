@@ -1,4 +1,4 @@
-"""Finds things on the LDC's discs, whichever way they were copied to disk."""
+"""Finds files on the LDC's discs, whichever way the discs were copied."""
 
 import os
 import re
@@ -8,16 +8,19 @@ from pathlib import Path
 from espnet_distopt.corpora.audio.sphere import read_header
 from espnet_distopt.errors import InputError
 
+OVERSHOOT = 0.5
+"""Seconds by which a transcriber's end may pass the recording's; it is then cut."""
+
 
 def find_files(root: Path, pattern: str) -> list[Path]:
-    """All files below `root` (links are followed) whose name matches, sorted.
+    """Return all files below `root` whose name matches, sorted; links are followed.
 
     Args:
-        root: a disc, or a directory that holds several.
-        pattern: regular expression for the whole name; case doesn't matter.
+        root: A disc, or a directory that holds several.
+        pattern: A regular expression for the whole name; case doesn't matter.
 
     Raises:
-        InputError: `root` is not a directory.
+        InputError: No directory `root` exists.
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such directory")
@@ -31,10 +34,15 @@ def find_files(root: Path, pattern: str) -> list[Path]:
 
 
 def find_file(root: Path, pattern: str, what: str) -> Path:
-    """The one file below `root` whose name matches.
+    """Return the one file below `root` whose name matches.
+
+    Args:
+        root: A disc, or a directory that holds several.
+        pattern: A regular expression for the whole name; case doesn't matter.
+        what: What the file is, for messages.
 
     Raises:
-        InputError: there is none, or more than one.
+        InputError: No such file exists, or more than one.
     """
     found = find_files(root, pattern)
     if not found:
@@ -45,10 +53,10 @@ def find_file(root: Path, pattern: str, what: str) -> Path:
 
 
 def name_recordings(paths: Iterable[Path]) -> dict[str, Path]:
-    """Recordings by name (the file's, lower case, without its suffix).
+    """Return recordings by their names: file names in lower case, without the suffix.
 
     Raises:
-        InputError: two files of one name.
+        InputError: Two files have the same name.
     """
     recordings: dict[str, Path] = {}
     for path in paths:
@@ -60,10 +68,10 @@ def name_recordings(paths: Iterable[Path]) -> dict[str, Path]:
 
 
 def call_seconds(path: Path) -> float:
-    """Length of a telephone recording in seconds; only its header is read.
+    """Return the length of a telephone recording in seconds, from its header.
 
     Raises:
-        InputError: not a SPHERE file, or not two channels of 8 kHz.
+        InputError: The file is not SPHERE, or has not two channels of 8 kHz.
     """
     header = read_header(path)
     if header.channels != 2 or header.sample_rate != 8000:

@@ -1,4 +1,7 @@
-"""The Hub5 2000 evaluation: LDC2002S09 (speech) and LDC2002T43 (transcripts)."""
+"""The Hub5 2000 evaluation: LDC2002S09 (speech) and LDC2002T43 (transcripts).
+
+It has 40 telephone conversations, 20 of Switchboard and 20 of CallHome.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +16,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import read_text
 
 CONVERSATIONS = 40
-"""On the disc: 20 of Switchboard and 20 of CallHome."""
+"""The number of conversations on the disc."""
 
 
 def read_eval2000(
@@ -22,16 +25,16 @@ def read_eval2000(
     """Read the evaluation set.
 
     Args:
-        speech: has `*.sph` and `hub5e_00.pem` below it.
-        text: has `hub5e00*.stm` and `en20000405_hub5.glm` below it.
-        log: told what differs from the published discs.
+        speech: The directory that has `*.sph` and `hub5e_00.pem` below it.
+        text: The directory that has `hub5e00*.stm` and `*hub5.glm` below it.
+        log: Called with a line for each difference from the published discs.
 
     Returns:
-        The utterances, called after the PEM's times, with the STM and the GLM.
+        The utterances, whose ids have the times of the PEM, with the STM and the GLM.
 
     Raises:
-        InputError: a file is missing or a line is bad, PEM and STM differ in their
-            utterances, or one lies outside its recording.
+        InputError: A file is missing or a line is bad, PEM and STM differ in their
+            utterances, or an utterance lies outside its recording.
     """
     pem = find_file(speech, r"hub5e_00\.pem", "segmentation")
     stm = find_file(text, r"hub5e00.*\.stm", "reference")

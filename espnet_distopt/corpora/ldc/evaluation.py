@@ -1,4 +1,4 @@
-"""A set of speech for testing, with the files by which hub5 scoring judges it."""
+"""A set of speech for testing, with the files that hub5 scoring needs."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,11 @@ from espnet_distopt.corpora.hub5.marks import reference_words
 from espnet_distopt.corpora.hub5.pem import Span
 from espnet_distopt.corpora.hub5.stm import Reference
 from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance
-from espnet_distopt.corpora.ldc.discs import call_seconds
+from espnet_distopt.corpora.ldc.discs import OVERSHOOT, call_seconds
 from espnet_distopt.errors import InputError
 
 _PADDING = 0.1
-"""Seconds added on each side of an utterance, where no neighbour is in the way."""
-
-# Ends are rounded and may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
+"""Seconds added on each side of an utterance where no other one is near."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +23,10 @@ class Evaluation:
     """An evaluation set.
 
     Attributes:
-        speech: the utterances to recognise: those whose reference has words.
-        stm: text of the reference, mended and joined, ready to be written to `stm`; it
-            keeps all utterances and all marks.
-        glm: the mapping rules, checked; to be copied to `glm` byte by byte.
+        speech: The utterances to recognise, which are those whose reference has words.
+        stm: The text of the reference, mended and joined. It keeps all utterances and
+            all marks.
+        glm: The file of mapping rules, which has been checked.
     """
 
     speech: SpeechSet
@@ -42,17 +39,17 @@ def evaluation_set(
 ) -> SpeechSet:
     """Make the utterances to recognise from a reference.
 
-    Ids come from the reference's times; audio is padded by up to 0.1 s each side,
-    between neighbours by up to half the gap.
+    The ids have the times of the reference. The audio has up to 0.1 s more on each
+    side, but at most half of the gap to the next utterance.
 
     Args:
-        name: of the set.
-        audio: path of each recording.
-        references: in any order.
+        name: The name of the set.
+        audio: The path of each recording.
+        references: The lines of the reference, in any order.
 
     Raises:
-        InputError: no recording for a reference, or it lies outside of it; file and
-            line are named.
+        InputError: The recording of a line is missing, or the line lies outside of it;
+            the message names file and line.
     """
     seconds = _lengths(audio, (reference.span for reference in references))
     texts = {reference.span: reference.text for reference in references}
@@ -66,14 +63,14 @@ def evaluation_set(
 
 
 def _lengths(audio: dict[str, Path], spans: Iterable[Span]) -> dict[str, float]:
-    """Seconds of each recording that is referred to."""
+    """Return the length in seconds of each recording that has a span."""
     seconds: dict[str, float] = {}
     for span in spans:
         if span.file not in audio:
             raise InputError(f"{span.where}: no recording {span.file}.sph")
         if span.file not in seconds:
             seconds[span.file] = call_seconds(audio[span.file])
-        if span.end > seconds[span.file] + _OVERSHOOT:
+        if span.end > seconds[span.file] + OVERSHOOT:
             raise InputError(
                 f"{span.where}: ends at {span.end} s, but {span.file} has only "
                 f"{seconds[span.file]:.2f} s"
@@ -84,7 +81,7 @@ def _lengths(audio: dict[str, Path], spans: Iterable[Span]) -> dict[str, float]:
 def _padded(
     spans: Iterable[Span], seconds: dict[str, float]
 ) -> Iterator[tuple[Span, float, float]]:
-    """Each span with its padded start and end."""
+    """Yield each span with its padded start and end, in seconds."""
     ordered = sorted(spans, key=attrgetter("side", "start"))
     for _, group in groupby(ordered, key=attrgetter("side")):
         side = list(group)
@@ -98,5 +95,5 @@ def _padded(
 
 
 def _margin(gap: float) -> float:
-    """Padding next to a gap of so many seconds; negative if neighbours overlap."""
+    """Return the padding beside a gap (seconds), which is negative if spans overlap."""
     return max(0.0, min(_PADDING, gap / 2))

@@ -1,4 +1,7 @@
-"""Fisher English: LDC2004S13 and LDC2005S13 (speech), LDC2004T19 and LDC2005T19."""
+"""Fisher English: LDC2004S13 and LDC2005S13 (speech), LDC2004T19 and LDC2005T19 (text).
+
+Both parts together have 11,699 telephone conversations of up to ten minutes.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,21 +10,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance
-from espnet_distopt.corpora.ldc.discs import call_seconds, find_files, name_recordings
+from espnet_distopt.corpora.ldc.discs import (
+    OVERSHOOT,
+    call_seconds,
+    find_files,
+    name_recordings,
+)
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
 CONVERSATIONS = 11699
-"""Of both parts together."""
+"""The number of conversations in both parts together."""
 
 _LINE = re.compile(r"(\d+\.?\d*)\s+(\d+\.?\d*)\s+([AB]):(.*)")
 
-# Ends may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
-
 
 class FisherTurn(NamedTuple):
-    """A line of a transcript: start and end in seconds, channel A or B, the text."""
+    """A line of a transcript: start and end in seconds, channel (A or B), and text."""
 
     start: float
     end: float
@@ -35,24 +40,26 @@ def read_fisher(
 ) -> SpeechSet:
     """Read all utterances that have words.
 
-    Ids are Kaldi's, `fe_03_00004-A-000738-000877`: the times in centiseconds, cut off.
-    As there, lines with `((` (the transcriber was not sure) are dropped. Unlike there,
-    marks of noise and laughter are dropped from the text, as from Switchboard's.
+    Ids are Kaldi's, as `fe_03_00004-A-000738-000877`, with times in centiseconds that
+    are cut off. As in Kaldi's recipe, lines with `((`, which tells that the transcriber
+    was not sure, are dropped. Unlike there, marks of noise and laughter are dropped
+    from the text, as they are from Switchboard's.
 
-    A few of two million segments, transcribed in haste, have no length or lie outside
-    their recording; no one can mend the disc, so they are dropped, and counted.
+    Of two million segments, which were transcribed in haste, a few have no length or
+    lie outside their recording. They are dropped and counted.
 
     Args:
-        speech: directories that have `fe_03_NNNNN.sph` below them.
-        text: directories that have `fe_03_NNNNN.txt` below them; may be the same.
-        log: told what was found, and what differs from the published discs.
+        speech: The directories that have `fe_03_NNNNN.sph` below them.
+        text: The directories that have `fe_03_NNNNN.txt` below them; may be the same.
+        log: Called with lines that tell what was found, and what differs from the
+            published discs.
 
     Returns:
         The set `fisher`, sorted by utterance id.
 
     Raises:
-        InputError: nothing found, two files of one name, a line that is not
-            `start end A: words`, or more than one segment in a hundred is outside of
+        InputError: Nothing is found, two files have the same name, a line is not
+            `start end A: words`, or more than one segment in a hundred lies outside
             its recording.
     """
     audio = _find(speech, "sph", "recordings", log)
@@ -79,8 +86,8 @@ def read_transcript(path: Path) -> list[FisherTurn]:
     """Read `fe_03_NNNNN.txt`: lines `start end A: words`, comments start with `#`.
 
     Raises:
-        InputError: it can't be read, is empty or not UTF-8, is of another recording,
-            or a line is not as above; file and line are named.
+        InputError: The file can't be read, is empty or not UTF-8, belongs to another
+            recording, or has a malformed line; the message names file and line.
     """
     text = read_text(path)
     named = re.search(r"^#\s*(\S+)\.sph", text, re.MULTILINE)
@@ -95,10 +102,11 @@ def read_transcript(path: Path) -> list[FisherTurn]:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a turn, in lower case and without marks; none if it is uncertain.
+    """Return the words of a turn, in lower case and without marks.
 
-    Tags such as `[laughter]` are dropped; spelled letters lose their periods
-    (`t._v.` is `t v`), as in Switchboard's text.
+    A turn of which the transcriber was not sure, as `((` tells, has no words here. Tags
+    such as `[laughter]` are dropped. Spelled letters lose their periods, as in
+    Switchboard's text: `t._v.` becomes `t v`.
     """
     if "((" in text:
         return []
@@ -136,14 +144,14 @@ def _turn(line: str, where: str) -> FisherTurn:
 def _utterances(
     name: str, turns: Iterable[FisherTurn], seconds: float, outside: list[str]
 ) -> Iterator[Utterance]:
-    """Those of a conversation that has so many seconds; adds to `outside`."""
+    """Yield a conversation's utterances; add the places of bad turns to `outside`."""
     places: dict[str, str] = {}
     for turn in turns:
         words = plain_words(turn.text)
         if not words:
             continue
         end = min(turn.end, int(seconds * 100) / 100)
-        if turn.end > seconds + _OVERSHOOT or end <= turn.start:
+        if turn.end > seconds + OVERSHOOT or end <= turn.start:
             outside.append(turn.where)
             continue
         identity = _utterance_id(name, turn)

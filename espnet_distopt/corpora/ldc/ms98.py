@@ -1,9 +1,10 @@
 """Switchboard transcripts in the form of the MS98 release (Mississippi State, 1998).
 
-The release has, for one side of a conversation, a file of transcripts, a line a segment
-(`sw2001A-ms98-a-0002 0.977625 11.561375 hi um yeah i'd like to talk`), a file of words,
-a line a word of these segments (`sw2001A-ms98-a-0002 0.977625 1.256125 hi`), and for
-all conversations one dictionary (`IBM ay b iy eh m`). Times are in seconds.
+The release has two files for each side of a conversation. The transcript has a segment
+on each line (`sw2001A-ms98-a-0002 0.977625 11.561375 hi um yeah i'd like to talk`). The
+word file has a word of these segments on each line
+(`sw2001A-ms98-a-0002 0.977625 1.256125 hi`). One dictionary is for all conversations
+(`IBM ay b iy eh m`). Times are in seconds.
 """
 
 import re
@@ -21,7 +22,7 @@ _FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-(?:trans|word)\.text")
 _TIME = r"(\d+\.?\d*)"
 _LINE = re.compile(rf"(sw\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)")
 
-# As Kaldi's swbd1_map_words.pl has them, in this order, each applied once.
+# Kaldi's swbd1_map_words.pl has the same rules; it applies each once, in this order.
 _WORD_RULES = [
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
@@ -44,10 +45,10 @@ class Ms98Segment:
     """A stretch of one channel.
 
     Attributes:
-        start: seconds.
-        end: seconds.
-        text: words and marks.
-        where: file and line it was read from, for messages.
+        start: Seconds from the recording's start.
+        end: Seconds from the recording's start.
+        text: Words and marks.
+        where: The place `file:line` that it was read from, for messages.
     """
 
     start: float
@@ -58,7 +59,7 @@ class Ms98Segment:
 
 @dataclass(frozen=True)
 class Ms98Word:
-    """A word or a mark: number of its segment (from 1), start and end in seconds."""
+    """A word or a mark, the number of its segment (from 1), and its times (seconds)."""
 
     segment: int
     start: float
@@ -75,12 +76,12 @@ class Entry:
 
 
 def transcript_path(conversation: str, side: str, kind: str = "trans") -> Path:
-    """Where the release keeps a transcript: `2001`, `A` -> `20/2001/sw2001A-...`.
+    """Return where the release keeps a transcript, as `20/2001/sw2001A-...`.
 
     Args:
-        conversation: four digits.
+        conversation: The number of the conversation, four digits.
         side: A or B.
-        kind: `trans`, or `word` for the file of words.
+        kind: `trans` for the transcript, `word` for the word file.
     """
     name = f"sw{conversation}{side}-ms98-a-{kind}.text"
     return Path(conversation[:2], conversation, name)
@@ -100,13 +101,13 @@ def write_transcript(
 def write_words(
     root: Path, conversation: str, side: str, words: Iterable[Ms98Word]
 ) -> None:
-    """Write one side's words below `root`, at their place in the release."""
+    """Write one side's word file below `root`, at its place in the release."""
     path = root / transcript_path(conversation, side, "word")
     _write_lines(path, (_line(path, each.segment, each, each.word) for each in words))
 
 
 def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
-    """Write the dictionary into `root`, after a comment as the release has it."""
+    """Write the dictionary into `root`, after a comment such as the release has."""
     lines = (f"{entry.word} {' '.join(entry.phones)}" for entry in entries)
     _write_lines(root / DICTIONARY, ("# word, phones", "", *lines))
 
@@ -126,8 +127,8 @@ def read_transcript(path: Path) -> list[Ms98Segment]:
     """Read one side's transcript.
 
     Raises:
-        InputError: a line that is not `id start end text`, belongs to another side, has
-            the number of a line above it, or times that go backwards; the message names
+        InputError: A line is not `id start end text`, belongs to another side, or has
+            the number of a line above it, or its times go backwards; the message names
             file and line.
     """
     segments: list[Ms98Segment] = []
@@ -141,11 +142,11 @@ def read_transcript(path: Path) -> list[Ms98Segment]:
 
 
 def read_words(path: Path) -> list[Ms98Word]:
-    """Read one side's words.
+    """Read one side's word file.
 
     Raises:
-        InputError: a line that is not `id start end word`, belongs to another side, or
-            whose time or segment goes backwards; the message names file and line.
+        InputError: A line is not `id start end word` or belongs to another side, or its
+            time or its segment goes backwards; the message names file and line.
     """
     words: list[Ms98Word] = []
     for number, line in _read_lines(path):
@@ -161,7 +162,7 @@ def read_words(path: Path) -> list[Ms98Word]:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, Ms98Segment]]:
-    """Numbers and contents of the lines of one side, ordered by start."""
+    """Yield the number and the content of each line of one side, ordered by start."""
     named = _FILE.fullmatch(path.name)
     if named is None:
         raise InputError(
@@ -196,7 +197,7 @@ def read_dictionary(path: Path) -> list[Entry]:
     """Read the dictionary; comments (`#`) and blank lines are skipped.
 
     Raises:
-        InputError: a line that is not a word and its phones; the message names file and
+        InputError: A line is not a word and its phones; the message names file and
             line.
     """
     entries: list[Entry] = []
@@ -216,22 +217,23 @@ def read_dictionary(path: Path) -> list[Entry]:
 
 
 def plain_words(text: str, acronyms: Mapping[str, str] | None = None) -> list[str]:
-    """The words of a segment, in lower case and without marks.
+    """Return the words of a segment, in lower case and without marks.
 
-    The result is the training text of Kaldi's and ESPnet's recipes: [silence] and the
-    marks of asides are dropped (their words stay); a word spoken with a laugh, a
-    coinage and a variant are the word (`[laughter-story]`, `{alrighty}`, `them_1`); of
-    `[said/meant]` what was said; a partial word keeps what was said of it and a hyphen
-    (`th[at]-` is `th-`, `-[th]is` is `-is`); dots vanish.
+    The result is the training text of Kaldi's and ESPnet's recipes. [silence] and the
+    marks of asides are dropped, while the words of asides stay. A word spoken with a
+    laugh (`[laughter-story]`), a coinage (`{alrighty}`) and a variant (`them_1`) become
+    the plain word. `[said/meant]` becomes what was said. A partial word keeps what was
+    said of it and gets a hyphen: `th[at]-` becomes `th-`, and `-[th]is` becomes `-is`.
+    Dots are removed.
 
-    Two things differ on purpose. [noise], [vocalized-noise] and [laughter] are dropped
-    too: this project's models transcribe words. And of a word with a gap,
-    `ammu[n]it-`, remains `ammu-it-`, as Kaldi's comment has it; its script makes
-    `ammn-t-`.
+    Two things differ from these recipes on purpose. [noise], [vocalized-noise] and
+    [laughter] are dropped, too, because this project's models transcribe words. And a
+    word with a gap, `ammu[n]it-`, becomes `ammu-it-`, as a comment of Kaldi's says;
+    Kaldi's script makes `ammn-t-` of it.
 
     Args:
-        text: of a segment, with marks.
-        acronyms: words to spell out (`IBM` -> `i b m`), in the case of the text.
+        text: The text of a segment, with marks.
+        acronyms: The words to spell out (`IBM` -> `i b m`), in the case of the text.
     """
     acronyms = acronyms or {}
     words = (plain_word(token) for token in _ASIDE.sub(" ", text).split())
@@ -243,7 +245,7 @@ def plain_words(text: str, acronyms: Mapping[str, str] | None = None) -> list[st
 
 @cache
 def plain_word(token: str) -> str:
-    """A word without what MS98 notes around and inside it, in its own case."""
+    """Return a word without the marks around and inside it, in its own case."""
     if token.isalpha():
         return token
     for pattern, replacement in _WORD_RULES:

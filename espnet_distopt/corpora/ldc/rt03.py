@@ -17,21 +17,21 @@ _REFERENCES = Path("data", "references", "eval03", "english", "cts")
 _RULES = Path("data", "trans_rules", "en20030506.glm")
 _LETTERS = {"1": "A", "2": "B"}
 _GAP = "inter_segment_gap"
-"""Speaker of the stretches between utterances, which nobody scores."""
+"""The speaker of stretches between utterances, which are not scored."""
 
 
 def read_rt03(root: Path, log: Callable[[str], None] = print) -> Evaluation:
     """Read the evaluation set.
 
-    Channels 1 and 2 of its STM files become A and B; gaps between segments are left
-    out. There is no PEM: the STM says what to recognise.
+    Channels 1 and 2 of the STM files become A and B, and gaps between segments are left
+    out. The disc has no PEM; its STM files say what to recognise.
 
     Args:
-        root: the disc, or a directory that holds it as `rt_03`.
-        log: told what is odd, but no error.
+        root: The disc, or a directory that holds it as `rt_03`.
+        log: Called with a line for everything that is odd but no error.
 
     Raises:
-        InputError: a directory or file is missing, a line is bad, or an utterance lies
+        InputError: A directory or file is missing, a line is bad, or an utterance lies
             outside its recording.
     """
     root = _disc(root)
@@ -47,7 +47,7 @@ def read_rt03(root: Path, log: Callable[[str], None] = print) -> Evaluation:
         references += parse_stm(text, path)
         lines += filter(None, text.split("\n"))
     check_overlaps(reference.span for reference in references)
-    # Files repeat the declarations of their labels: of equal comments one is enough.
+    # Every file declares the same labels, so of equal comments one is enough.
     lines.sort(key=lambda line: not line.startswith(";;"))
     stm = "".join(f"{line}\n" for line in dict.fromkeys(lines))
     check_labels(stm, references)
@@ -62,12 +62,12 @@ def _disc(root: Path) -> Path:
 
 
 def _as_in_2000(text: str, path: Path) -> str:
-    """Blank the lines of gaps, name channels by letters; lines keep their numbers."""
+    """Empty the lines of gaps, and name channels by letters; no line moves."""
     lines = []
     for number, line in enumerate(text.rstrip().split("\n"), start=1):
         fields = line.split(maxsplit=2)
         if line.startswith(";;") or len(fields) < 3:
-            lines.append(line)  # a comment, or for the parser to complain about
+            lines.append(line)  # a comment, or a fault that the parser reports
         elif fields[1] not in _LETTERS:
             raise InputError(f"{path}:{number}: expected channel 1 or 2: {line[:60]!r}")
         elif fields[2].split()[0] == _GAP:

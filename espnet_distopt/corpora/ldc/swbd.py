@@ -1,4 +1,8 @@
-"""Switchboard-1 (LDC97S62) with its MS98 transcripts: reading and splitting."""
+"""Switchboard-1 (LDC97S62) with its MS98 transcripts: reading and splitting.
+
+The corpus has 2435 or 2438 telephone conversations, depending on the pressing of the
+discs, about 300 hours.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,6 +18,7 @@ from espnet_distopt.corpora.kaldi.speech_set import (
 )
 from espnet_distopt.corpora.ldc.acronyms import read_acronyms
 from espnet_distopt.corpora.ldc.discs import (
+    OVERSHOOT,
     call_seconds,
     find_file,
     find_files,
@@ -22,9 +27,7 @@ from espnet_distopt.corpora.ldc.discs import (
 from espnet_distopt.corpora.ldc.ms98 import plain_words, read_transcript
 from espnet_distopt.errors import InputError
 
-# Transcribers' ends may pass the recording's by this much; the segment is then cut.
-_OVERSHOOT = 0.5
-_PRESSINGS = (2435, 2438)  # recordings of the whole corpus
+_PRESSINGS = (2435, 2438)  # recordings of the whole corpus, by pressing
 
 
 def read_swb1(
@@ -37,17 +40,18 @@ def read_swb1(
     which only one side has a transcript is an error.
 
     Args:
-        root: holds the recordings `sw0NNNN.sph`, at any depth.
-        transcripts: holds `swNNNN{A,B}-ms98-a-trans.text` and `sw-ms98-dict.text`, at
-            any depth; by default `root`.
-        log: told what was found and what is missing.
+        root: The directory that has the recordings `sw0NNNN.sph` below it.
+        transcripts: The directory that has `swNNNN{A,B}-ms98-a-trans.text` and
+            `sw-ms98-dict.text` below it; None for `root`.
+        log: Called with lines that tell what was found and what is missing.
 
     Returns:
         The whole corpus, sorted by utterance id.
 
     Raises:
-        InputError: nothing found, a file twice, no dictionary, a bad line, words past
-            the end of their recording; the message names file and line.
+        InputError: Nothing is found, a file is there twice, the dictionary is missing,
+            a line is bad, or words come after the end of their recording; the message
+            names file and line.
     """
     audio = name_recordings(find_files(root, r"sw0\d{4}\.sph"))
     if not audio:
@@ -73,7 +77,7 @@ def read_swb1(
 
 
 def _find_transcripts(root: Path) -> dict[str, dict[str, Path]]:
-    """Transcripts of each conversation by side: `sw02001` -> A and B."""
+    """Return the transcripts of each conversation (`sw02001`) by side (A and B)."""
     conversations: dict[str, dict[str, Path]] = {}
     for path in find_files(root, r"sw\d{4}[AB]-ms98-a-trans\.text"):
         sides = conversations.setdefault(f"sw0{path.name[2:6]}", {})
@@ -125,7 +129,7 @@ def _read_side(
         words = plain_words(segment.text, acronyms)
         if not words:
             continue
-        if segment.end > seconds + _OVERSHOOT:
+        if segment.end > seconds + OVERSHOOT:
             raise InputError(
                 f"{segment.where}: ends at {segment.end} s, but "
                 f"{recording} has only {seconds:.2f} s"
@@ -146,25 +150,26 @@ def split_dev(
     speakers: Mapping[str, str] | None = None,
     log: Callable[[str], None] = print,
 ) -> tuple[SpeechSet, SpeechSet]:
-    """Take whole conversations from the front until there are `segments` utterances.
+    """Take whole conversations from the front until they have `segments` utterances.
 
     No conversation, and so no conversation side, is in both parts. With `speakers`, no
-    speaker is in both either: every side of a speaker of `train_dev` is left out of
-    `train`. Kaldi and ESPnet take exactly the first 4000 segments, which may cut a
-    conversation, and let speakers be in both.
+    speaker is in both either, because every side of a speaker of `train_dev` is left
+    out of `train`. Kaldi and ESPnet take exactly the first 4000 segments, which may cut
+    a conversation, and let speakers be in both parts.
 
     Args:
-        corpus: all utterances.
-        segments: by default Kaldi's 4000, or a tenth of a corpus of less than 40000.
-        speakers: PIN of conversation sides, see `read_conv_tab`; a side that is not in
-            it counts as a speaker of its own.
-        log: told what leaving out costs.
+        corpus: All utterances.
+        segments: The number to take; None for Kaldi's 4000, or for a tenth of a corpus
+            of less than 40000.
+        speakers: The PIN of each conversation side, as `read_conv_tab` returns them; a
+            side that it lacks counts as a speaker of its own.
+        log: Called with a line that tells how much is left out.
 
     Returns:
         The rest (`train`), and what was taken (`train_dev`).
 
     Raises:
-        InputError: one of the parts would be empty.
+        InputError: One of the parts would be empty.
     """
     if segments is None:
         segments = min(4000, max(1, len(corpus.utterances) // 10))
@@ -191,7 +196,7 @@ def _without_speakers_of(
     speakers: Mapping[str, str],
     log: Callable[[str], None],
 ) -> list[Utterance]:
-    """The utterances of `rest` whose speaker is not in `taken`."""
+    """Return the utterances of `rest` whose speaker is not in `taken`."""
     unknown = {u.recording for u in (*taken, *rest) if u.side not in speakers}
     if unknown:
         log(
@@ -218,7 +223,7 @@ def _without_speakers_of(
 def cap_duplicates(corpus: SpeechSet, most: int) -> SpeechSet:
     """Keep the first `most` utterances of each text; the result is `train_nodup`.
 
-    Kaldi's `remove_dup_utts.sh` draws about as many, from the whole corpus.
+    Kaldi's `remove_dup_utts.sh` keeps about as many, drawn from the whole corpus.
     """
     seen: Counter[str] = Counter()
     kept = []

@@ -1,1 +1,1 @@
-"""Text lines: images and their texts, as users or IAM bring them."""
+"""Reads text lines, which are images with texts, from IAM and from users."""

@@ -1,8 +1,9 @@
-"""Random changes of a text line that leave its text as it is, for training.
+"""Changes text lines at random for training, in ways that do not change their texts.
 
-A line is slanted, stretched and bent (elastic) in one resampling, then its contrast is
-changed and noise added. The draws come from NumPy's global generator, as those of
-ESPnet's preprocessors do: a seed, or a resumed state, gives the same lines again.
+One resampling slants, stretches and bends (elastic) a line; then its contrast is
+changed and noise is added. The random numbers come from NumPy's global generator, as
+those of ESPnet's preprocessors do. So the same seed, or the same resumed state, gives
+the same lines.
 """
 
 from dataclasses import dataclass, fields
@@ -14,28 +15,30 @@ from scipy import ndimage
 from espnet_distopt.errors import InputError
 
 Line = NDArray[np.float32]
-"""Ink of a line, shape (columns, height), 0 paper to 1 ink."""
+"""The ink of a line, shape (columns, height), from 0 for paper to 1 for ink."""
 
 _GRID = 16  # columns between two knots of the bending
-_MAX_BEND = 0.4  # of the knots' distance: below 0.5, or the line could fold over itself
+# A share of the knots' distance; from 0.5 the line could fold over itself.
+_MAX_BEND = 0.4
 _MIN_STRETCH = 0.5
 
 
 @dataclass(frozen=True)
 class LineAugmentation:
-    """The changes; each strength is the largest, 0 turns the change off.
+    """The changes of a line; each strength is the largest, and 0 turns a change off.
 
     Attributes:
-        slant: columns by which a line leans to either side, per pixel of its height.
-        stretch: share of its width that a line becomes wider or narrower, up to 0.5.
-        elastic: pixels by which a point moves in each direction (sideways at most
-            6), smoothly along the line; half as far up or down.
-        noise: standard deviation of the noise; the contrast changes by up to four times
+        slant: Columns that a line leans to either side, per pixel of its height.
+        stretch: Share of its width by which a line becomes wider or narrower, up to
+            0.5.
+        elastic: Pixels that a point moves to the left or right, at most 6; neighbours
+            move alike. It moves up or down half as far.
+        noise: Standard deviation of the noise; the contrast changes by up to four times
             as much.
-        probability: of each of the four.
+        probability: The probability of each of the four changes.
 
     Raises:
-        InputError: a strength is out of range.
+        InputError: A strength is out of range.
 
     Example:
         >>> line = np.zeros((20, 8), np.float32)
@@ -73,7 +76,7 @@ class LineAugmentation:
             )
         if noise:
             contrast = 1 + np.random.uniform(-4, 4) * noise
-            # float32 halves the time of the next steps
+            # In float32 the next steps take half the time.
             grain = np.random.standard_normal(line.shape).astype(np.float32)
             line = np.clip(
                 line * np.float32(contrast) + grain * np.float32(noise), 0, 1
@@ -82,10 +85,10 @@ class LineAugmentation:
 
 
 def _warped(line: Line, shear: float, stretch: float, elastic: float) -> Line:
-    """Resample a line: the new point (t, y) shows the old point (u, v)."""
+    """Resample a line so that the new point (t, y) shows the old point (u, v)."""
     columns, height = line.shape
     lean = shear * (np.arange(height, dtype=np.float32) - (height - 1) / 2)
-    # What leans or bends out of the line on either side must still be shown.
+    # The margin shows what leans or bends out of the line on either side.
     margin = int(np.ceil(np.abs(lean).max() + elastic)) if shear or elastic else 0
     width = max(1, round((columns + 2 * margin) * stretch))
     t = (np.arange(width, dtype=np.float32) + 0.5) / np.float32(stretch)
@@ -100,22 +103,22 @@ def _warped(line: Line, shear: float, stretch: float, elastic: float) -> Line:
 
 
 def _bend(width: int, height: int, strength: float) -> Line:
-    """Draw smooth moves of every point, uniform on a grid of knots, linear between.
+    """Draw a move for each knot of a grid, and interpolate linearly between the knots.
 
     Args:
-        width: columns.
-        height: pixels.
-        strength: pixels, the largest move.
+        width: The number of columns of the line.
+        height: The height of the line in pixels.
+        strength: The largest move in pixels.
 
     Returns:
-        Shape (width, height).
+        The move of each point in pixels, shape (width, height).
     """
     knots = np.random.uniform(-strength, strength, (width // _GRID + 2, 3))
     place = np.arange(width) / _GRID
     left = place.astype(int)
     share = (place - left)[:, None]
     along = knots[left] * (1 - share) + knots[left + 1] * share
-    # three knots over the height: top, middle, bottom
+    # There are three knots over the height: top, middle and bottom.
     across = np.abs(np.linspace(0, 2, height) - np.arange(3)[:, None])
     bend: Line = (along @ np.maximum(0, 1 - across)).astype(np.float32)
     return bend

@@ -1,4 +1,4 @@
-"""Formatting of text lines: from images to features, or to checked paths of images."""
+"""Formats data directories of text lines: makes features, or only checks the images."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ from espnet_distopt.files.whole_directory import whole_directory
 ARK, RAW = "ark", "raw"
 FEATURES = "feats.scp"
 _COLUMNS_PER_CHARACTER = 2
-"""With fewer, a model that halves the columns has no path for the text (CTC)."""
+"""The least columns for a character; a model that halves them needs two for CTC."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line to format, and where the source lists it (`file:line`)."""
+    """A line to format; `where` is the place `file:line` that lists it."""
 
     id: str
     path: str
@@ -47,10 +47,12 @@ class LineJob:
     """Lines that one process formats.
 
     Attributes:
-        lines: in the order of their ids.
-        height: pixels of a column.
-        keep_all: keep lines that are unfit, and let unreadable ones be an error.
-        ark: the file to write, and the name it will have; None: images are only read.
+        lines: The lines, in the order of their ids.
+        height: The height in pixels that the lines are scaled to.
+        keep_all: Whether lines that are unfit are kept, and unreadable images are an
+            error.
+        ark: The file to write, and the name it will have; None if images are only
+            checked.
     """
 
     lines: Sequence[_Line]
@@ -61,7 +63,7 @@ class LineJob:
 
 @dataclass
 class WrittenLines:
-    """What was written: places and columns of lines; what was found unfit, and why."""
+    """The places and widths of the lines that were written, and why some are unfit."""
 
     places: dict[str, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class WrittenLines:
 
 @dataclass(frozen=True)
 class FormattedLines:
-    """Of a directory: lines and columns that it has, and unfit lines by reason."""
+    """A directory's numbers of lines and columns, and of unfit lines by reason."""
 
     lines: int
     columns: int
@@ -93,24 +95,25 @@ def format_lines(
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FormattedLines:
-    """Write a dump directory: the lines of a data directory, each checked.
+    """Check the lines of a data directory, and write them into a dump directory.
 
     A line that can't be used (unreadable, without text, too narrow, too wide) is
-    skipped and listed in `skipped.txt`. With `keep_all`, as for test sets, an image
-    that can't be read is an error, and a line of an impossible width is kept, as a
-    blank line where features are written, so that a score still counts its text.
+    skipped and listed in `skipped.txt`. With `keep_all`, which is meant for test sets,
+    an image that can't be read is an error. A line of an impossible width is kept then,
+    as a blank line where features are written, so that a score still counts its text.
 
     Args:
-        source: data directory.
-        target: dump directory; replaced whole or not at all.
-        height: pixels that a line is scaled to.
-        feats: ARK, for features in arks, or RAW, for paths of images.
-        keep_all: skip nothing.
-        nj: number of processes; each writes an ark.
-        progress: is told how many lines are done, of how many.
+        source: The data directory.
+        target: The dump directory, which is replaced whole or not at all.
+        height: The height in pixels that lines are scaled to.
+        feats: ARK to write features into arks, or RAW to write the paths of the images.
+        keep_all: Whether all lines are kept.
+        nj: The number of processes; each writes an ark.
+        progress: Called with the number of lines done, and of all.
 
     Raises:
-        InputError: a bad data directory, or no line left.
+        InputError: The data directory is bad, an image can't be read although all lines
+            are to be kept, or no line is left.
     """
     for name, value in (("--nj", nj), ("--height", height)):
         if value < 1:
@@ -142,10 +145,10 @@ def format_lines(
 
 
 def format_share(work: LineJob, progress: Callable[[int], None]) -> WrittenLines:
-    """Format the lines of a process, which has one image in memory at a time.
+    """Format the lines of a process, with one image in memory at a time.
 
     Raises:
-        InputError: an image can't be read, and `keep_all` asks for every line.
+        InputError: An image can't be read, and all lines are to be kept.
     """
     written = WrittenLines()
     with ExitStack() as stack:
@@ -201,7 +204,7 @@ def _features(image: Gray, height: int) -> Ink:
 def _split(
     data: LineDir, source: Path, nj: int, feats: str
 ) -> list[tuple[list[_Line], str]]:
-    """At most `nj` runs of lines, about equally many, each with the name of its ark."""
+    """Divide the lines into at most `nj` parts, each with the name of its ark."""
     lines = [
         _Line(key, path, len(data.text[key]), f"{source / IMAGES}:{number}")
         for number, (key, path) in enumerate(data.images.items(), start=1)
@@ -216,6 +219,6 @@ def _split(
 
 
 def _marker(target: Path, marker: str) -> str:
-    """The file by which `target` is known as a dump directory, of either kind."""
+    """Return the file by which `target` is known as a dump directory of either kind."""
     other = IMAGES if marker == FEATURES else FEATURES
     return other if (target / other).exists() else marker

@@ -1,16 +1,19 @@
-"""The IAM handwriting database, from the layout of its archives.
+"""The IAM handwriting database: English text lines of 657 writers.
 
-    ascii/lines.txt, ascii/forms.txt            (ascii.tgz), or
+The unpacked archives have these files, of which either the first or the second line is
+needed, and the third:
+
+    ascii/lines.txt, ascii/forms.txt            (ascii.tgz)
     xml/a01-000u.xml ...                        (xml.tgz)
     lines/a01/a01-000u/a01-000u-00.png ...      (lines.tgz)
 
-In lines.txt `|` stands between words *and* before punctuation, and becomes a blank, as
-is usual: the text is "Peers , he". XML has the text as it is written: "Peers, he".
-Scores on the two are not the same measure.
+In lines.txt `|` stands between words *and* before punctuation. It becomes a blank, as
+is usual, so that the text is "Peers , he". The XML files have the text as it is
+written, "Peers, he". Scores on the two texts do not compare.
 
-The lists of the split decide which lines are in, not the mark `ok` or `err`, which is
-about the boxes of a line's words: the archive's own note says that image and transcript
-of a line marked `err` are not affected.
+The lists of a split decide which lines are used. The mark `ok` or `err` of a line does
+not, as it tells whether the boxes of its words are right; the archive's own note says
+that image and transcript of a line marked `err` are not affected.
 """
 
 import re
@@ -29,7 +32,7 @@ _LINE_ID = re.compile(r"(([a-z]\d\d)-\d{3}[a-z]?)-\d\d")
 
 @dataclass(frozen=True)
 class IamLine:
-    """A line of a form: its id, text and writer, and where the archive tells them."""
+    """A line of a form: its id, text and writer, and the place that lists it."""
 
     id: str
     text: str
@@ -38,7 +41,7 @@ class IamLine:
 
     @property
     def form(self) -> str:
-        """The form that the line is on, as `a01-000u`."""
+        """Return the id of the form that the line is on, as `a01-000u`."""
         return self.id.rpartition("-")[0]
 
 
@@ -48,15 +51,15 @@ def read_iam(root: Path, split: Split) -> dict[str, LineDir]:
     The id of a line starts with its writer: `000-a01-000u-00`.
 
     Args:
-        root: directory of the unpacked archives.
-        split: ids of the lines or forms of each set.
+        root: The directory of the unpacked archives.
+        split: The ids of the lines or forms of each set.
 
     Returns:
-        A data directory for each set. Ids of the split that the archive has not are
-        listed as skipped, and so are lines without text.
+        A data directory for each set. It lists as skipped the ids of the split that the
+        archive lacks, and lines without text.
 
     Raises:
-        InputError: a file is missing or malformed, an image is missing, or a set would
+        InputError: A file is missing or malformed, an image is missing, or a set would
             be empty; the message names file and line.
     """
     if not root.is_dir():
@@ -70,7 +73,7 @@ def read_iam(root: Path, split: Split) -> dict[str, LineDir]:
 
 
 def image_of(root: Path, line: str) -> Path:
-    """The image of a line, by its id.
+    """Return the path of a line's image.
 
     >>> image_of(Path("iam"), "a01-000u-00").as_posix()
     'iam/lines/a01/a01-000u/a01-000u-00.png'
@@ -105,7 +108,8 @@ def _read_lines(root: Path) -> dict[str, IamLine]:
 def _from_ascii(path: Path, forms: Path) -> Iterator[IamLine]:
     writers = _writers(forms)
     for where, line in data_lines(read_text(path), path, comment="#"):
-        fields = line.split(" ", 8)  # a word of the text may have a blank in it
+        # No further split, as a word of the text may have a blank in it.
+        fields = line.split(" ", 8)
         if len(fields) != 9 or fields[1] not in ("ok", "err"):
             raise InputError(
                 f"{where}: expected 'line ok|err grey parts x y width height text'"
@@ -138,7 +142,7 @@ def _from_xml(path: Path) -> Iterator[IamLine]:
         where = f"{path}: line {number}"
         if key is None or text is None:
             raise InputError(f"{where}: expected the attributes id and text")
-        # Quotation marks are escaped twice in the archive.
+        # The archive escapes quotation marks twice.
         text = text.replace("&quot;", '"').replace("&amp;", "&")
         yield IamLine(key, normal_text(text), writer, where)
 

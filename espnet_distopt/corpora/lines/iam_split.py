@@ -1,9 +1,10 @@
-"""Which lines of IAM are for training, development and test.
+"""Divides the lines of IAM into training, development and test.
 
 The archive's own lists ("large writer independent text line recognition task") have
-6161, 900 + 940 and 1861 lines. For the Aachen split, of which there are two versions
-(6482 or 6161, 976 or 966, and 2915 lines), users give the lists of ids. Results on
-different splits do not compare: say which one, and its numbers of lines.
+6161 lines for training, 900 + 940 for development and 1861 for test. The Aachen split
+has two versions, with 6482 or 6161, 976 or 966, and 2915 lines; users give its lists of
+ids themselves. Results on different splits do not compare, so a report should name the
+split and its numbers of lines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
 Split = Mapping[str, Mapping[str, str]]
-"""Of each set: ids of lines or of forms, and where each is listed (`file:line`)."""
+"""The ids of lines or forms of each set, with the place `file:line` that lists each."""
 
 OWN_LISTS = {
     "train": ("trainset.txt",),
@@ -37,7 +38,7 @@ def own_lists(root: Path) -> dict[str, list[Path]]:
     """Find the archive's own lists, in `root` or in a directory of it.
 
     Raises:
-        InputError: there are none, or several of a kind.
+        InputError: A list is missing, or is there twice.
     """
     return {
         name: [_find(root, file) for file in files] for name, files in OWN_LISTS.items()
@@ -48,7 +49,7 @@ def read_split(lists: Mapping[str, Sequence[Path]]) -> dict[str, dict[str, str]]
     """Read the lists of ids of each set, one id a line.
 
     Raises:
-        InputError: a list is missing, empty or malformed, or an id is listed twice.
+        InputError: A list is missing, empty or malformed, or an id is listed twice.
     """
     seen: dict[str, str] = {}
     split: dict[str, dict[str, str]] = {}
@@ -72,12 +73,12 @@ def assign(
     """Give each set its lines.
 
     Returns:
-        The lines of each set in order of their ids, and the ids of each set that no
+        The lines of each set in the order of their ids; and the ids of each set that no
         line or form has, with the reason.
 
     Raises:
-        InputError: a line is in two sets (by its form and by itself), or a set has no
-            line.
+        InputError: A line is in two sets, for instance by its own id and by that of its
+            form, or a set has no line.
     """
     forms: dict[str, list[str]] = {}
     for key, line in lines.items():

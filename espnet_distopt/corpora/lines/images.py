@@ -1,7 +1,7 @@
-"""Images of text lines: reading them, and the features of a line.
+"""Reads images of text lines, and makes the features of a line.
 
-The features are columns of ink: a line is scaled to one height, its paper removed, and
-its contrast made the same as any other line's.
+The features are columns of ink. A line is scaled to one height, its paper is removed,
+and its contrast is made the same as that of every other line.
 """
 
 import warnings
@@ -15,39 +15,41 @@ from scipy import ndimage
 from espnet_distopt.errors import InputError
 
 Gray = NDArray[np.uint8]
-"""A grey image, shape (height, width), 0 black to 255 white."""
+"""A grey image, shape (height, width), from 0 for black to 255 for white."""
 Ink = NDArray[np.float32]
-"""A line's ink, shape (columns, height), 0 paper to 1 ink."""
+"""The ink of a line, shape (columns, height), from 0 for paper to 1 for ink."""
 
 MIN_COLUMNS = 4
 MAX_COLUMNS = 16_000
 
-# No others: some of Pillow's formats start programs of other people (EPS, Ghostscript).
+# Pillow reads more formats, but some of them start other programs (EPS: Ghostscript).
 _FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000")
 _MAX_PIXELS = 150_000_000  # an A4 page at 1200 dpi
-_MIN_CONTRAST = 24  # grey levels: a paler line is taken for empty paper
-_LIGHT_INK = 1.5  # how many times farther than dark must light reach to be the ink
+_MIN_CONTRAST = 24  # grey levels; a paler line is taken for empty paper
+# Light pixels are the ink if they differ from the paper so many times as much as dark
+# ones do.
+_LIGHT_INK = 1.5
 
 
 class UnfitLine(InputError):
-    """A line that has too few or too many columns to be recognized."""
+    """Raised for a line that cannot be recognized, such as one with too few columns."""
 
 
 def read_image(path: Path) -> Gray:
     """Read an image as grey levels.
 
-    16 bits are reduced to 8, colours and CMYK to grey; what is transparent becomes
-    white; an image that a camera stored turned (EXIF) is turned upright.
+    16 bits are reduced to 8, and colours and CMYK to grey. Transparent pixels become
+    white. An image that a camera has stored turned (EXIF) is turned upright.
 
     Args:
-        path: PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000.
+        path: A PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000 file.
 
     Returns:
-        Shape (height, width).
+        The image, shape (height, width).
 
     Raises:
-        InputError: no such file, empty, no image, damaged, of several pages, of 32
-            bits, or so large that it can't be meant.
+        InputError: The file does not exist, is empty, no image or damaged, has several
+            pages or 32 bits a pixel, or is so large that it must be a mistake.
     """
     try:
         if path.stat().st_size == 0:
@@ -73,7 +75,7 @@ def read_image(path: Path) -> Gray:
 
 
 def columns(image: Gray, height: int) -> int:
-    """The number of columns of a line that is scaled to `height` pixels."""
+    """Return the number of columns of a line that is scaled to `height` pixels."""
     rows, count = image.shape
     return round(int(count) * height / int(rows))
 
@@ -82,7 +84,7 @@ def check_columns(count: int) -> None:
     """Check that a line of so many columns can be recognized.
 
     Raises:
-        UnfitLine: too few or too many.
+        UnfitLine: There are too few or too many.
     """
     if count < MIN_COLUMNS:
         raise UnfitLine(f"too narrow: {count} columns, expected at least {MIN_COLUMNS}")
@@ -93,18 +95,18 @@ def check_columns(count: int) -> None:
 def line_features(image: Gray, height: int) -> Ink:
     """Make the columns of ink of a line.
 
-    Gradients and stains wider than letters count as paper; a line that is light on dark
-    is inverted; the darkest strokes of every line become 1.
+    Gradients, and stains that are wider than letters, count as paper. A line that is
+    light on dark is inverted. The darkest strokes of every line become 1.
 
     Args:
-        image: grey levels, shape (image height, image width).
-        height: pixels of a column.
+        image: The grey levels, shape (image height, image width).
+        height: The height in pixels that the line is scaled to.
 
     Returns:
-        Shape (columns, height), left to right and top to bottom.
+        The ink, shape (columns, height), from left to right and from top to bottom.
 
     Raises:
-        UnfitLine: the line has fewer than 4 or more than 16,000 columns.
+        UnfitLine: The line has fewer than 4 or more than 16,000 columns.
     """
     count = columns(image, height)
     check_columns(count)
@@ -116,8 +118,8 @@ def line_features(image: Gray, height: int) -> Ink:
     window = (height // 2 + 1, height + 1)  # higher and wider than any stroke is thick
     paper = ndimage.grey_closing(pixels, window, mode="nearest")
     ink = ndimage.uniform_filter(paper, window, mode="nearest") - pixels
-    # Paper is what half of the pixels are paler than; the strokes' level is that of as
-    # many pixels as one column has, or one in a hundred.
+    # The median is the level of the paper, as most pixels are paper. The level of the
+    # strokes is reached by as many pixels as a column has, or by one in a hundred.
     darkest = ink.size - max(height, ink.size // 100)
     ordered = np.partition(ink, (ink.size // 2, darkest), axis=None)
     ink -= ordered[ink.size // 2]
@@ -156,14 +158,14 @@ def _gray(image: Image.Image, path: Path) -> Gray:
 
 
 def _from_deep(levels: NDArray[np.generic], path: Path) -> Gray:
-    """From 16 bits, which Pillow may also give as 32."""
+    """Return the grey levels of 16 bits, which Pillow may also give as 32."""
     if levels.dtype.kind == "f" or levels.min() < 0 or levels.max() > 65535:
         raise InputError(f"{path}: 32 bits a pixel, expected 8 or 16")
     return (levels.astype(np.uint32) // 257).astype(np.uint8)
 
 
 def _is_light_on_dark(levels: Gray) -> bool:
-    """Whether the rare pixels, which are the ink, are lighter than the common ones."""
+    """Tell whether the rare pixels, which are the ink, are lighter than the paper."""
     below = np.cumsum(np.bincount(levels.ravel(), minlength=256)) / levels.size
     dark, common, light = np.searchsorted(below, (0.01, 0.5, 0.99))
     return bool(light - common > _LIGHT_INK * (common - dark) + _MIN_CONTRAST)

@@ -1,4 +1,4 @@
-"""Lines that users bring: images with a table, or pages in PAGE XML."""
+"""Reads the lines of users: images with a table, or pages in PAGE XML."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,28 +27,28 @@ _SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".jp2")
 
 
 def read_table_of_lines(table: Path, images: Path) -> LineDir:
-    """Read a table of images of lines: file, text and, if known, writer.
+    """Read a table that has, for each image of a line, file, text and perhaps writer.
 
-    The fields are separated by tabs; a first line `file text writer` is left out. An id
-    is the file's name without its ending; it starts with the writer, if there is one.
+    Tabs separate the fields; a first line `file text writer` is left out. The id of a
+    line is the file's name without its ending, after the writer if there is one.
 
     Args:
-        table: the table.
-        images: directory that the files are in.
+        table: The table.
+        images: The directory that the files are in.
 
     Returns:
-        The lines. Lines without text, and images that the table hasn't, are skipped.
+        The lines. Lines without text, and images that the table lacks, are skipped.
 
     Raises:
-        InputError: no such table, no such image, a line that is not of this form, or
-            two lines of one id; the message names file and line.
+        InputError: The table or an image does not exist, a line is malformed, or two
+            lines have the same id; the message names file and line.
     """
     if not images.is_dir():
         raise InputError(f"{images}: no such directory of images")
     lines: list[TextLine] = []
     skipped: dict[str, str] = {}
     listed: dict[Path, str] = {}
-    text = read_text(table).removeprefix("\ufeff")  # the mark that Windows begins with
+    text = read_text(table).removeprefix("\ufeff")  # Windows begins files with it
     for number, row in enumerate(text.split("\n"), start=1):
         where = f"{table}:{number}"
         fields = [field.strip() for field in row.split("\t")]
@@ -87,23 +87,25 @@ def write_pages(
     writer: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LineDir:
-    """Cut the lines out of pages, and write them with their texts: all or nothing.
+    """Cut the lines out of pages, and write all with their texts, or nothing.
 
-    An id is the page's name and the line's; a page stands for its writer if none is
-    given.
+    The id of a line is made of its page's name and its own id. If no writer is given,
+    each page counts as a writer of its own.
 
     Args:
         paths: PAGE files, or directories of such.
-        out: data directory to write; the images go into `images` in it.
-        writer: of all lines.
-        progress: called with the number of pages done, and of all.
+        out: The data directory to write; the images go into `images` in it.
+        writer: The writer of all lines, or an empty text.
+        progress: Called with the number of pages done, and of all.
 
     Returns:
-        What was written. Lines without text or outside their page are skipped.
+        The lines that were written. Lines without text or outside their page are
+        skipped.
 
     Raises:
-        InputError: no PAGE file, a malformed one, or an image that is missing, can't be
-            read or is of another size; two pages of one name; no line at all.
+        InputError: There is no PAGE file, or one is malformed; an image is missing,
+            can't be read or has another size; two pages have the same name; or no line
+            is left.
     """
     files = [file for path in paths for file in _page_files(path)]
     writer = plain_id(writer)
@@ -134,7 +136,7 @@ def write_pages(
 def _cut_page(
     page: Page, prefix: str, directory: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Write the images of a page's lines; return their texts, and why others aren't."""
+    """Write the images of a page's lines; return texts, and why lines are skipped."""
     image = read_page_image(page)
     texts, skipped = {}, {}
     for line in page.lines:

@@ -1,4 +1,4 @@
-"""Lines of pages in PAGE XML: polygons on an image of a page, and their text."""
+"""Reads pages in PAGE XML: an image, and for each line a polygon on it and a text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.xml import children, local_name, read_xml
 
 Point = tuple[float, float]
-"""x to the right and y downwards, in pixels."""
+"""The place of a point: x to the right and y downwards, in pixels."""
 
 _MIN_SIDE = 2  # pixels of a line's box
 
@@ -23,9 +23,9 @@ class PageLine:
     """A line of a page.
 
     Attributes:
-        id: unique on its page.
-        polygon: around the line; may be empty.
-        text: may be empty.
+        id: The line's id, which is unique on its page.
+        polygon: The polygon around the line; may be empty.
+        text: The text; may be empty.
     """
 
     id: str
@@ -35,7 +35,7 @@ class PageLine:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its PAGE file, its image, the size that the file gives it, its lines."""
+    """A page: its PAGE file, its image, the size that the file tells, and its lines."""
 
     path: Path
     image: Path
@@ -50,8 +50,8 @@ def read_page(path: Path) -> Page:
     The image is looked for beside the file and in the directory above it.
 
     Raises:
-        InputError: the file is missing, not well-formed or no PAGE file, its image is
-            missing, two lines have one id, or coordinates are no numbers.
+        InputError: The file is missing, not well-formed or no PAGE file, its image is
+            missing, two lines have the same id, or coordinates are no numbers.
     """
     pages = children(read_xml(path), "Page")
     if len(pages) != 1:
@@ -76,10 +76,10 @@ def read_page(path: Path) -> Page:
 
 
 def read_page_image(page: Page) -> Gray:
-    """Read the image of a page: grey levels, shape (height, width).
+    """Read the image of a page, shape (height, width).
 
     Raises:
-        InputError: it can't be read, or is not of the size that the page's file says.
+        InputError: It can't be read, or has not the size that the page's file tells.
     """
     image = read_image(page.image)
     if image.shape != (page.height, page.width):
@@ -91,13 +91,15 @@ def read_page_image(page: Page) -> Gray:
 
 
 def cut_line(image: Gray, line: PageLine) -> Gray:
-    """Cut a line out of its page: the box of the polygon, without what is around it.
+    """Cut the box around a line's polygon out of its page.
 
-    What the box has outside the polygon (parts of the lines above and below) gets the
-    grey level of the line's paper. What the polygon has outside the page is left away.
+    The parts of the box outside the polygon, which show the lines above and below, get
+    the grey level of the line's paper. Parts of the polygon outside the page are left
+    out.
 
     Raises:
-        InputError: no polygon, or it lies outside the page; says why, not where.
+        InputError: The line has no polygon, or it lies outside the page; the message
+            does not name the line.
     """
     if len(line.polygon) < 3:
         raise InputError(f"a polygon of {len(line.polygon)} points")
@@ -132,14 +134,14 @@ def _line(element: ElementTree.Element, path: Path) -> PageLine:
 
 
 def _index(text: ElementTree.Element) -> int:
-    """Of several readings the first; one without an index is the only one."""
+    """Return the rank of a reading; one without an index is the only one."""
     index = text.get("index", "0")
     return int(index) if index.isdecimal() else 0
 
 
 def _polygon(element: ElementTree.Element, where: str) -> tuple[Point, ...]:
     pairs = [point.split(",") for point in element.get("points", "").split()]
-    # As the first version of the format has it.
+    # The first version of the format has an element for each point.
     for point in children(element, "Point"):
         pairs.append([point.get("x", ""), point.get("y", "")])
     try:

@@ -1,8 +1,8 @@
-"""Data directories of text lines: `images.scp` (or `feats.scp`), text and writers.
+"""Data directories of text lines: `images.scp` (or `feats.scp`), texts and writers.
 
-They are Kaldi data directories with images instead of recordings, and `skipped.txt`,
-which lists the lines of the source that are not among them, and why. The speaker of a
-line is its writer, or its font.
+They are Kaldi data directories with images in the place of recordings. The speaker of a
+line is its writer, or its font. A file `skipped.txt` lists the lines of the source that
+were left out, and why.
 """
 
 import unicodedata
@@ -33,10 +33,10 @@ class TextLine:
     """A line of text and its image.
 
     Attributes:
-        id: starts with the writer.
-        image: path of the image.
-        text: single blanks between words; may be empty.
-        writer: who wrote it, or the font.
+        id: The line's id, which starts with its writer.
+        image: The path of the image.
+        text: The text, with single blanks between words; may be empty.
+        writer: The writer or the font.
     """
 
     id: str
@@ -50,10 +50,11 @@ class LineDir:
     """What a data directory of lines holds.
 
     Attributes:
-        images: path of each line's image (`locations` of arks in a dump directory).
-        text: of each line; may be empty.
-        utt2spk: writer or font of each line; an id starts with it.
-        skipped: lines that the source has and this directory hasn't, and why.
+        images: The path of each line's image, or the place `path.ark:offset` of its
+            features.
+        text: The text of each line; may be empty.
+        utt2spk: The writer or font of each line, with which its id starts.
+        skipped: The lines of the source that this directory lacks, and why.
     """
 
     images: Table
@@ -67,8 +68,12 @@ class LineDir:
     ) -> "LineDir":
         """Make the tables of lines.
 
+        Args:
+            lines: The lines.
+            skipped: The lines that are left out, and why.
+
         Raises:
-            InputError: two lines have the same id.
+            InputError: Two lines have the same id.
         """
         found: set[str] = set()
         for line in lines:
@@ -87,7 +92,7 @@ class LineDir:
         """Read a directory and check it.
 
         Raises:
-            InputError: a file is missing, empty, unsorted or malformed, or the files do
+            InputError: A file is missing, empty, unsorted or malformed, or the files do
                 not agree; the message names file and line.
         """
         if not path.is_dir():
@@ -105,7 +110,8 @@ class LineDir:
         """Check that the tables agree; `path` is the directory, for messages.
 
         Raises:
-            InputError: an id is in one and not in another, or without its speaker.
+            InputError: An id is in one table and not in another, or does not start with
+                its speaker.
         """
         if not self.images:
             raise InputError(f"{path}: no line is left{self.reasons()}")
@@ -114,17 +120,17 @@ class LineDir:
         check_starts_with_speaker(path, self.utt2spk)
 
     def reasons(self) -> str:
-        """What was skipped, to end a message with; empty if nothing was."""
+        """Return the end of a message that tells what was skipped, or an empty text."""
         if not self.skipped:
             return ""
         first, why = next(iter(sorted(self.skipped.items())))
         return f"; {len(self.skipped)} skipped, the first: {first}: {why}"
 
     def write(self, path: Path) -> None:
-        """Write the directory in place of what `path` held: whole or not at all.
+        """Write the directory in place of what `path` held, whole or not at all.
 
         Raises:
-            InputError: the tables do not agree, or `path` cannot be replaced.
+            InputError: The tables do not agree, or `path` cannot be replaced.
         """
         with whole_directory(path, marker=IMAGES) as new:
             self.write_files(new, path)
@@ -133,12 +139,12 @@ class LineDir:
         """Write the files into `new`, which becomes `path` once it is complete.
 
         Args:
-            new: the directory to write into.
-            path: for messages.
-            locations: name of the file of places, `images.scp` or `feats.scp`.
+            new: The directory to write into.
+            path: The directory that messages name.
+            locations: The name of the file of places, `images.scp` or `feats.scp`.
 
         Raises:
-            InputError: the tables do not agree.
+            InputError: The tables do not agree.
         """
         self.check(path)
         write_table(new / locations, self.images)
@@ -149,7 +155,7 @@ class LineDir:
 
 
 def normal_text(text: str) -> str:
-    """Text as models see it: composed Unicode (NFC), single blanks, none at the ends.
+    """Return a text as models see it: composed (NFC), with single blanks.
 
     >>> normal_text(" one  two ")
     'one two'
@@ -158,15 +164,15 @@ def normal_text(text: str) -> str:
 
 
 def plain_id(name: str) -> str:
-    """A name as an id: without blanks, which would end the id, and without slashes."""
+    """Return a name as an id: without blanks, which end an id, and without slashes."""
     return "_".join(name.replace("/", "-").split())
 
 
 def summarize(sets: Mapping[str, LineDir]) -> str:
-    """A table of sets of lines; the first one gives the known characters.
+    """Return a table with a row for each set; the first set has the known characters.
 
-    Columns: lines, writers or fonts, characters, different characters, characters that
-    the first set doesn't have, lines that were skipped.
+    The columns are lines, writers or fonts, characters, different characters,
+    characters that the first set doesn't have, and lines that were skipped.
     """
     known = {char for text in next(iter(sets.values())).text.values() for char in text}
     rows = [

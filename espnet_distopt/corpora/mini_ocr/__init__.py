@@ -1,1 +1,1 @@
-"""A synthetic corpus of text lines: printed, and handwritten digits."""
+"""Makes a small corpus of text lines: printed ones, and handwritten digits."""

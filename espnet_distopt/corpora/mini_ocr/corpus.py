@@ -1,9 +1,10 @@
 """A corpus of text lines that needs no download: printed lines and handwritten digits.
 
-Test lines are in three parts, which their ids tell: `known` (printed, in the fonts of
+The test lines have three parts, which their ids name: `known` (printed, in the fonts of
 the training lines), `unseen` (printed, in other fonts) and `digits` (handwritten, by
-people who wrote no training line; see `digits`). No text is in two sets. Each line
-has a seed of its own: the corpus doesn't depend on the number of processes.
+people who wrote no training line, as far as the module `digits` knows). No text is in
+two sets. Each line has a seed of its own, so that the corpus doesn't depend on the
+number of processes.
 """
 
 import random
@@ -40,12 +41,12 @@ class LineSizes:
     """How many lines the corpus has.
 
     Attributes:
-        train_printed: printed training lines.
-        train_digits: handwritten training lines.
-        dev_printed: printed development lines, in known fonts.
-        dev_digits: handwritten development lines.
-        test_printed: printed test lines in known fonts, and as many in unseen ones.
-        test_digits: handwritten test lines.
+        train_printed: Printed training lines.
+        train_digits: Handwritten training lines.
+        dev_printed: Printed development lines, in known fonts.
+        dev_digits: Handwritten development lines.
+        test_printed: Printed test lines in known fonts, and as many in unseen ones.
+        test_digits: Handwritten test lines.
     """
 
     train_printed: int = 4000
@@ -62,12 +63,12 @@ class LinePlan:
 
     Attributes:
         set: `train`, `dev` or `test`.
-        id: writer or font, part, number.
-        text: of the line.
-        writer: writer or font.
-        font: its file; None for digits.
-        digits: indices of the images; empty for printed lines.
-        seed: of all that is drawn for the image.
+        id: The line's id, made of writer or font, part and number.
+        text: The text of the line.
+        writer: The writer or font.
+        font: The file of the font; None for handwritten lines.
+        digits: The indices of the digits' images; empty for printed lines.
+        seed: Decides everything that is drawn at random for the image.
     """
 
     set: str
@@ -81,7 +82,7 @@ class LinePlan:
 
 @dataclass(frozen=True)
 class LineShare:
-    """Lines that one process makes, and the directory of the corpus."""
+    """The lines that one process makes, and the directory of the corpus."""
 
     plans: Sequence[LinePlan]
     directory: Path
@@ -98,20 +99,20 @@ def make_corpus(
     """Write the images and the data directories train, dev and test, all or nothing.
 
     Args:
-        out: replaced if an earlier run has made it.
-        sizes: numbers of lines.
-        seed: of everything; equal sizes, seeds and fonts give equal files, with the
+        out: The directory of the corpus, which is replaced if an earlier run made it.
+        sizes: The numbers of lines.
+        seed: Decides everything. Equal sizes, seeds and fonts give equal files with the
             same version of Pillow.
-        nj: number of processes.
-        fonts: more known fonts than matplotlib's.
-        progress: called with the number of lines done, and of all.
+        nj: The number of processes.
+        fonts: Known fonts in addition to matplotlib's.
+        progress: Called with the number of lines done, and of all.
 
     Returns:
-        The three sets.
+        The three sets, by name.
 
     Raises:
-        InputError: impossible sizes, two fonts of one name, no matplotlib or
-            scikit-learn, or `out` is a directory of somebody else's.
+        InputError: The sizes are impossible, two fonts have the same name, matplotlib
+            or scikit-learn is missing, or `out` holds something else.
     """
     for name, value in {**vars(sizes), "nj": nj}.items():
         if value < 1:
@@ -137,7 +138,8 @@ def plan_corpus(
     """Decide what is written on each line, and by whom.
 
     Raises:
-        InputError: two fonts of one name, or no matplotlib or scikit-learn.
+        InputError: Two fonts have the same name, or matplotlib or scikit-learn is
+            missing.
     """
     known, unseen = [*known_fonts(), *fonts], unseen_fonts()
     names = [font.name for font in (*known, *unseen)]
@@ -146,7 +148,7 @@ def plan_corpus(
             raise InputError(f"two fonts are called {name}: leave one out")
     rng = random.Random(f"lines {seed}")
     planner = _Planner(rng)
-    # Test lines first, so that they are the same however large the training set is.
+    # Test lines come first, so that the size of the training set does not change them.
     planner.printed("test", KNOWN, known, sizes.test_printed)
     planner.printed("test", UNSEEN, unseen, sizes.test_printed)
     planner.handwritten("test", TEST_FORMS, sizes.test_digits)
@@ -158,7 +160,7 @@ def plan_corpus(
 
 
 class _Planner:
-    """Plans lines, no text twice."""
+    """Plans lines, and uses no text twice."""
 
     def __init__(self, rng: random.Random) -> None:
         self.plans: list[LinePlan] = []
@@ -166,7 +168,7 @@ class _Planner:
         self._texts: set[str] = set()
 
     def printed(self, name: str, part: str, fonts: Sequence[Font], count: int) -> None:
-        """LinePlan `count` lines, in each of the fonts in turn."""
+        """Plan `count` lines, in each of the fonts in turn."""
         for number in range(count):
             font = fonts[number % len(fonts)]
             text = random_text(self._rng)
@@ -175,7 +177,7 @@ class _Planner:
             self._add(name, part, text, font.name, font.path, ())
 
     def handwritten(self, name: str, forms: range, count: int) -> None:
-        """LinePlan `count` lines, of each of the writers in turn."""
+        """Plan `count` lines, of each of the writers in turn."""
         for number in range(count):
             form = forms[number % len(forms)]
             text, digits = self._string(form)
@@ -215,7 +217,7 @@ def draw_share(share: LineShare, progress: Callable[[int], None]) -> None:
 
 
 def draw_line(plan: LinePlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """Draw a line: grey levels, shape (height, width)."""
+    """Draw a line, and return its grey levels, shape (height, width)."""
     rng = np.random.default_rng(plan.seed)
     if plan.font is None:
         return degrade(render_digits(plan.digits, rng), rng)

@@ -1,7 +1,8 @@
-"""What happens to a line between the pen and the file: ink, paper, scanner.
+"""Imitates what ink, paper and scanner do to a line between the pen and the file.
 
-Each line draws its own: ink bleeds or fades, the line is skewed, the paper is uneven,
-the image is blurred, noisy, of some resolution, and was perhaps a JPEG.
+Every line gets its own random faults: ink bleeds or fades, the line is skewed, the
+paper is uneven, and the image is blurred, noisy, of some resolution, and perhaps saved
+as a JPEG.
 """
 
 import io
@@ -14,7 +15,7 @@ from scipy import ndimage
 from espnet_distopt.corpora.mini_ocr.rendering import Ink
 
 Gray = NDArray[np.uint8]
-"""A grey image, shape (height, width), 0 black to 255 white."""
+"""A grey image, shape (height, width), from 0 for black to 255 for white."""
 
 _HEIGHTS = (28, 56)  # pixels of the finished image
 
@@ -23,11 +24,11 @@ def degrade(ink: Ink, rng: np.random.Generator) -> Gray:
     """Make a scan of a line of ink.
 
     Args:
-        ink: shape (height, width), 0 paper to 1 ink.
-        rng: decides what happens, and how much.
+        ink: The line, shape (height, width), from 0 for paper to 1 for ink.
+        rng: Decides which faults the line gets, and how strong they are.
 
     Returns:
-        Grey levels of another shape, with the same text in it.
+        The grey levels, in another shape (height, width), of the same text.
     """
     ink = _skew(ink, rng)
     ink = _spread(ink, rng)
@@ -58,14 +59,14 @@ def _skew(ink: Ink, rng: np.random.Generator) -> Ink:
 
 
 def _spread(ink: Ink, rng: np.random.Generator) -> Ink:
-    """Let strokes grow (bleeding) or shrink a little, with soft edges."""
+    """Let strokes grow (the ink bleeds) or shrink a little, with soft edges."""
     soft = ndimage.gaussian_filter(ink, rng.uniform(0.4, 0.8))
-    edge = rng.uniform(0.25, 0.5)  # a low one lets the ink spread
+    edge = rng.uniform(0.25, 0.5)  # a low edge lets the ink spread
     return np.asarray(np.clip((soft - edge) * 2.5 + 0.5, 0, 1), np.float32)
 
 
 def _paper(shape: tuple[int, ...], rng: np.random.Generator) -> Ink:
-    """Grey levels of empty paper: a gradient, stains, and a grain."""
+    """Return the grey levels of empty paper with a gradient, stains and a grain."""
     level = rng.uniform(170, 250)
     across = np.linspace(-1, 1, shape[1], dtype=np.float32) * rng.uniform(-30, 30)
     down = np.linspace(-1, 1, shape[0], dtype=np.float32) * rng.uniform(-12, 12)
@@ -76,7 +77,7 @@ def _paper(shape: tuple[int, ...], rng: np.random.Generator) -> Ink:
 
 
 def _clouds(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> Ink:
-    """A smooth random field in [0, 1] whose spots are about `size` pixels wide."""
+    """Return a smooth random field in [0, 1] with spots of about `size` pixels."""
     coarse = (max(shape[0] // size, 2), max(shape[1] // size, 2))
     field = Image.fromarray(rng.random(coarse, np.float32))
     smooth = field.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
@@ -84,7 +85,7 @@ def _clouds(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> Ink:
 
 
 def _scale(scan: Ink, rng: np.random.Generator) -> Ink:
-    """Scan at some resolution."""
+    """Scale the line to a random height, as a scanner of some resolution would."""
     height = int(rng.integers(_HEIGHTS[0], _HEIGHTS[1] + 1))
     width = max(round(scan.shape[1] * height / scan.shape[0]), 1)
     image = Image.fromarray(scan.astype(np.float32))
@@ -92,7 +93,7 @@ def _scale(scan: Ink, rng: np.random.Generator) -> Ink:
 
 
 def _specks(scan: Ink, rng: np.random.Generator) -> None:
-    """Single pixels of dust, dark or light, in place."""
+    """Add single dark or light pixels of dust, in place."""
     count = int(scan.size * rng.uniform(0, 0.004))
     rows = rng.integers(0, scan.shape[0], count)
     scan[rows, rng.integers(0, scan.shape[1], count)] = rng.choice((0, 255), count)

@@ -1,13 +1,13 @@
-"""Handwritten lines: strings of the handwritten digits that scikit-learn brings.
+"""Handwritten lines: strings of the handwritten digits that come with scikit-learn.
 
 `load_digits` is the test half (1797 images, 8 x 8) of the UCI set "Optical Recognition
 of Handwritten Digits", in that half's order. UCI says that 13 people wrote it, and 30
 others the training half; it does not say who wrote which digit. But the digits come
-form by form: the labels go through the same sequence of 130 again and again, with a few
-digits lost, so that 14 forms can be told apart. Each form has one writer, as all of a
-form's digits look alike; 14 forms of 13 people mean that one person filled in two, and
-nobody knows which two. A split by whole forms is therefore disjoint in writers but for
-this one person, who may be on both sides; no image is.
+form by form: the labels repeat the same sequence of 130 digits, of which a few are
+lost, so that 14 forms can be told apart. All digits of a form look alike, so each form
+has one writer. As 13 people filled in 14 forms, one of them filled in two, and nobody
+knows which two. If whole forms are divided among the sets, then no image and no writer
+is in two sets, except perhaps for this one person.
 """
 
 from functools import lru_cache
@@ -30,20 +30,20 @@ _SIZE = 30  # pixels: about the height of a digit
 
 
 def digits_of(form: int) -> tuple[range, NDArray[np.int64]]:
-    """The indices of a form's digits in the data set, and their labels."""
+    """Return the indices of a form's digits in the data set, and their labels."""
     where = range(FORMS[form], FORMS[form + 1])
     return where, _data()[1][where.start : where.stop]
 
 
 def render_digits(indices: tuple[int, ...], rng: np.random.Generator) -> Ink:
-    """Write digits in a row, as one hand would: alike in size and slant, not the same.
+    """Write digits in a row as one hand does, with similar sizes and slants.
 
     Args:
-        indices: of the data set's images, left to right.
-        rng: decides slant, sizes, heights, gaps and margins.
+        indices: The indices of the digits' images in the data set, from left to right.
+        rng: Decides slant, sizes, heights, gaps and margins.
 
     Returns:
-        Shape (height, width), 0 paper to 1 ink.
+        The line, shape (height, width), from 0 for paper to 1 for ink.
     """
     slant = rng.uniform(-0.25, 0.35)
     gap = rng.uniform(1, 8)
@@ -68,12 +68,14 @@ def render_digits(indices: tuple[int, ...], rng: np.random.Generator) -> Ink:
 
 
 def _glyph(image: Ink, slant: float, rng: np.random.Generator) -> Ink:
-    """A digit at full size, smooth and slanted."""
+    """Return a digit at full size, smooth and slanted."""
     zoom = _SIZE / 8 * rng.uniform(0.85, 1.15)
     stretch = rng.uniform(0.85, 1.15)
-    shape = (round(8 * zoom), round(12 * zoom * stretch))  # 2 pixels of room each side
+    # Each side gets 2 of the image's pixels of room.
+    shape = (round(8 * zoom), round(12 * zoom * stretch))
     lean = slant + rng.uniform(-0.08, 0.08)
-    # Output (row, column) to input: the middle of the image stays where it is.
+    # The matrix maps (row, column) of the output to the input; the middle of the image
+    # stays where it is.
     matrix = np.array([[1 / zoom, 0], [lean / zoom, 1 / (zoom * stretch)]])
     middle = np.array([3.5, 3.5]) - matrix @ ((np.array(shape) - 1) / 2)
     smooth = ndimage.affine_transform(image, matrix, middle, shape, order=3)
@@ -81,7 +83,7 @@ def _glyph(image: Ink, slant: float, rng: np.random.Generator) -> Ink:
 
 
 def _pen(ink: Ink, edge: float, contrast: float) -> Ink:
-    """Strokes of a pen, a broad one if `edge` is low; no empty columns around them."""
+    """Return the strokes of a pen, broad if `edge` is low, without empty margins."""
     strokes = np.clip((ink - edge) * contrast + 0.5, 0, 1)
     inked = np.flatnonzero(strokes.max(axis=0) > 0.5)
     return np.asarray(strokes[:, inked[0] : inked[-1] + 1], np.float32)
@@ -89,7 +91,7 @@ def _pen(ink: Ink, edge: float, contrast: float) -> Ink:
 
 @lru_cache(maxsize=1)
 def _data() -> tuple[Ink, NDArray[np.int64]]:
-    """All images, shape (1797, 8, 8), 0 paper to 1 ink, and their labels."""
+    """Return all images (1797, 8, 8), from 0 for paper to 1 for ink, and labels."""
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""The fonts of the printed lines: matplotlib's, and those that a user adds."""
+"""Finds the fonts of the printed lines: matplotlib's, and those that a user adds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from PIL import ImageFont
 from espnet_distopt.corpora.lines.sets import plain_id
 from espnet_distopt.errors import InputError
 
-# By the names that the ids of lines start with. Computer Modern lacks "<", ">" and, in
-# italics, the dollar sign: texts have none of these.
+# The keys are the names that the ids of lines start with. Computer Modern lacks "<",
+# ">" and, in italics, the dollar sign, so the texts have none of these.
 _KNOWN = {
     "CMBold": "cmb10",
     "CMItalic": "cmti10",
@@ -25,7 +25,8 @@ _KNOWN = {
     "STIXBold": "STIXGeneralBol",
     "STIXItalic": "STIXGeneralItalic",
 }
-# Two designs of which training has no style at all, and two styles of known designs.
+# These are two designs that training has in no style, and two new styles of known
+# designs.
 _UNSEEN = {
     "CMSans": "cmss10",
     "CMTypewriter": "cmtt10",
@@ -37,27 +38,34 @@ _SUFFIXES = (".ttf", ".otf", ".ttc")
 
 @dataclass(frozen=True)
 class Font:
-    """A font: its name, and its file."""
+    """A font's name, and its file."""
 
     name: str
     path: Path
 
 
 def known_fonts() -> list[Font]:
-    """Fonts of training lines and of the test lines called known."""
+    """Return the fonts of the training lines and of the test lines called known."""
     return _fonts_of_matplotlib(_KNOWN)
 
 
 def unseen_fonts() -> list[Font]:
-    """Fonts of test lines only."""
+    """Return the fonts that only test lines have."""
     return _fonts_of_matplotlib(_UNSEEN)
 
 
 def added_fonts(places: Sequence[Path], alphabet: str) -> tuple[list[Font], list[Path]]:
-    """Fonts of files and directories, and the files that lack a character.
+    """Find the fonts that a user adds.
+
+    Args:
+        places: Files of fonts, and directories of such files.
+        alphabet: The characters that a font must have.
+
+    Returns:
+        The fonts, and the files of fonts that lack a character.
 
     Raises:
-        InputError: no such place, a file that is no font, or a directory without any.
+        InputError: A place does not exist, a file is no font, or a directory has none.
     """
     fonts, lacking = [], []
     for path in [file for place in places for file in _font_files(place)]:
@@ -70,10 +78,10 @@ def added_fonts(places: Sequence[Path], alphabet: str) -> tuple[list[Font], list
 
 
 def has_characters(path: Path, alphabet: str) -> bool:
-    """Whether a font draws each character, and none as it draws a missing one.
+    """Tell whether a font has each character, rather than a sign for a missing one.
 
     Raises:
-        InputError: the file is no font.
+        InputError: The file is no font.
     """
     try:
         font = ImageFont.truetype(path, 32, layout_engine=ImageFont.Layout.BASIC)

@@ -1,4 +1,4 @@
-"""Printed lines: a text drawn in a font, before anything happens to the paper."""
+"""Draws printed lines: a text in a font on clean paper."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -10,21 +10,21 @@ from PIL import Image, ImageDraw, ImageFont
 from espnet_distopt.corpora.mini_ocr.texts import ALPHABET
 
 Ink = NDArray[np.float32]
-"""Ink on paper, shape (height, width), 0 paper to 1 ink."""
+"""Ink on paper, shape (height, width), from 0 for paper to 1 for ink."""
 
 _SIZES = (22, 40)  # pixels of the em square
 
 
 def render_text(text: str, font: Path, rng: np.random.Generator) -> Ink:
-    """Draw a text in one line, with margins, at a size and spacing that are drawn.
+    """Draw a text in one line with margins, at a random size and spacing.
 
     Args:
-        text: without line breaks.
-        font: its file.
-        rng: decides size, margins and the spacing of letters.
+        text: The text, without line breaks.
+        font: The file of the font.
+        rng: Decides the size, the margins and the spacing of letters.
 
     Returns:
-        Shape (height, width).
+        The line, shape (height, width).
     """
     size = int(rng.integers(_SIZES[0], _SIZES[1] + 1))
     face = _face(font, size)
@@ -32,7 +32,7 @@ def render_text(text: str, font: Path, rng: np.random.Generator) -> Ink:
     starts = [face.getlength(text[:n]) + n * spacing for n in range(len(text) + 1)]
     left, right = (int(m) for m in rng.integers(2, max(size // 2, 3), 2))
     above, below = (int(m) for m in rng.integers(1, max(size // 5, 2), 2))
-    # Not the font's own ascent and descent: some letters of Computer Modern are higher.
+    # The font's own ascent is of no use: some letters of Computer Modern are higher.
     _, top, _, bottom = (round(edge) for edge in face.getbbox(ALPHABET))
     y = above - top
     width = left + round(starts[-1]) + right + size // 4  # slanted letters lean out
@@ -48,5 +48,5 @@ def render_text(text: str, font: Path, rng: np.random.Generator) -> Ink:
 
 @lru_cache(maxsize=1024)
 def _face(font: Path, size: int) -> ImageFont.FreeTypeFont:
-    # The basic layout is in every Pillow; the other one would shape letters otherwise.
+    # Every Pillow has the basic layout; the other one shapes letters in another way.
     return ImageFont.truetype(font, size, layout_engine=ImageFont.Layout.BASIC)

@@ -1,4 +1,4 @@
-"""Texts of the printed lines: common words, names, numbers, dates, times, amounts."""
+"""Invents the texts of printed lines from words, names, numbers, dates and times."""
 
 import random
 import string
@@ -57,7 +57,7 @@ _POSSESSIVES = ("'s", "'ll", "'d", "n't", "'re")
 
 
 def random_text(rng: random.Random, longest: int = 40) -> str:
-    """Draw the text of a line, of at most `longest` characters and at least one.
+    """Return the text of a line, of at least one and at most `longest` characters.
 
     >>> random_text(random.Random(5))
     'Rule rest? As: "through"'
@@ -77,7 +77,7 @@ def random_text(rng: random.Random, longest: int = 40) -> str:
 
 
 def _piece(rng: random.Random) -> str:
-    """A word or a figure, with the punctuation that goes with it."""
+    """Return a word or a figure, with the punctuation that goes with it."""
     kind = rng.random()
     if kind < 0.16:
         return _figure(rng) + rng.choice(("", "", ",", "."))

@@ -21,16 +21,16 @@ from espnet_distopt.corpora.mini_swbd.telephone import (
     transmit,
 )
 
-# Silence that a transcriber leaves around speech, and at a recording's ends; seconds.
-_MARGIN = (0.03, 0.25)  # seconds
-_LEAD = 1.0
+# The least and the most seconds of silence that a transcriber leaves around speech.
+_MARGIN = (0.03, 0.25)
+_LEAD = 1.0  # seconds of silence at both ends of a recording
 
 _SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
 
 
 @dataclass(frozen=True)
 class TimedTurn:
-    """Who said what and when; seconds, MS98 notation."""
+    """An utterance: its side, start and end (seconds), and its text with MS98 marks."""
 
     side: Side
     start: float
@@ -43,8 +43,9 @@ class Conversation:
     """A recorded call.
 
     Attributes:
-        samples: shape (time, 2), 8 kHz; side A is the first channel.
-        turns: in the order of their starts; those of one side never overlap.
+        samples: The audio, shape (time, 2), 8 kHz; side A is the first channel.
+        turns: The utterances in the order of their starts. Those of one side never
+            overlap.
     """
 
     samples: Samples
@@ -52,7 +53,7 @@ class Conversation:
 
     @property
     def seconds(self) -> float:
-        """Length of the recording."""
+        """Return the length of the recording in seconds."""
         return len(self.samples) / SAMPLE_RATE
 
 
@@ -65,10 +66,10 @@ def record(
     """Let two speakers talk on the telephone.
 
     Args:
-        speakers: who is on side A and on side B.
-        turns: number of utterances.
-        line: draws the properties of each side's line.
-        seed: decides everything else; equal seeds give equal bits.
+        speakers: The speakers on side A and on side B.
+        turns: The number of utterances.
+        line: Draws the properties of a side's line.
+        seed: Decides everything else; equal seeds give equal bits.
     """
     choices = random.Random(seed)
     noise = np.random.default_rng(choices.getrandbits(64))
@@ -89,13 +90,13 @@ def record(
 
 
 def arrange(dialogue: Sequence[Turn], seconds: Sequence[float]) -> list[TimedTurn]:
-    """Lay the turns, which last `seconds`, on the conversation's time line."""
+    """Give each turn, whose length is in `seconds`, its place in the conversation."""
     timed = []
     latest_end = _LEAD
     side_end = {"A": 0.0, "B": 0.0}
     for turn, length in zip(dialogue, seconds, strict=True):
         start = max(latest_end + turn.gap, side_end[turn.side])
-        # A whole sample, so that the transcript says exactly where the audio is.
+        # It is rounded to a whole sample, so that the transcript is exact.
         start = round(start * SAMPLE_RATE) / SAMPLE_RATE
         timed.append(TimedTurn(turn.side, start, start + length, turn.text))
         side_end[turn.side] = start + length
@@ -106,7 +107,7 @@ def arrange(dialogue: Sequence[Turn], seconds: Sequence[float]) -> list[TimedTur
 def speak(
     text: str, voice: Voice, synthesizer: Synthesizer, noise: np.random.Generator
 ) -> Samples:
-    """Say an MS98 text, laughs and noises included; shape (time,), 8 kHz."""
+    """Return the audio of an MS98 text with its laughs and noises, (time,), 8 kHz."""
     parts = [_silence(noise)]
     words: list[str] = []
     for token in [*text.split(), None]:
@@ -123,7 +124,7 @@ def speak(
 
 
 def _silence(noise: np.random.Generator) -> Samples:
-    """What a transcriber leaves around speech; evaluation sets pad it further."""
+    """Return the silence that a transcriber leaves around speech."""
     return np.zeros(round(noise.uniform(*_MARGIN) * SAMPLE_RATE), np.float32)
 
 

@@ -1,9 +1,9 @@
-"""A synthetic corpus on the discs of Switchboard-1 and of the Hub5 2000 evaluation.
+"""A synthetic corpus in the form of Switchboard-1 and of the Hub5 2000 evaluation.
 
-Same directories, names and file formats as LDC97S62 with its MS98 transcripts and
-conv.tab, LDC2002S09 and LDC2002T43: everything downstream reads either. Each
-conversation has a seed of its own: the corpus does not depend on the number of
-processes that make it.
+Its directories, names and file formats are those of LDC97S62 (with its MS98 transcripts
+and conv.tab), LDC2002S09 and LDC2002T43, so that whatever reads these reads it, too.
+Each conversation has a seed of its own, so that the corpus does not depend on the
+number of processes that make it.
 """
 
 import multiprocessing
@@ -59,7 +59,7 @@ _REFERENCE = Path("2000_hub5_eng_eval_tr", "reference")
 
 @dataclass(frozen=True)
 class Recorded:
-    """A conversation that has been written: its plan and who said what when."""
+    """A conversation that has been written: its plan, and its utterances."""
 
     plan: Plan
     turns: list[TimedTurn]
@@ -75,17 +75,17 @@ def make_corpus(
     """Write the corpus into the directory `out`, whole or not at all.
 
     Args:
-        out: replaced if an earlier run has made it.
-        sizes: how large.
-        seed: of everything; equal sizes and seeds give equal files.
-        nj: number of processes.
-        progress: called with the number of conversations done, and of all.
+        out: The directory of the corpus, which is replaced if an earlier run made it.
+        sizes: How large the corpus is.
+        seed: Decides everything; equal sizes and seeds give equal files.
+        nj: The number of processes.
+        progress: Called with the number of conversations done, and of all.
 
     Returns:
-        All conversations, training first.
+        All conversations, those for training first.
 
     Raises:
-        InputError: impossible sizes, or `out` is a directory of somebody else's.
+        InputError: The sizes are impossible, or `out` holds something else.
     """
     check_sizes(sizes)
     if nj < 1:
@@ -110,7 +110,8 @@ def _record_all(directory: Path, plans: list[Plan], nj: int) -> Iterator[Recorde
     if nj == 1:
         yield from map(work, plans)
         return
-    # The parent alone answers Ctrl-C; spawned processes share no state with it.
+    # The children ignore Ctrl-C, which the parent alone answers. They are spawned, so
+    # that they share no state with it.
     with ProcessPoolExecutor(
         max_workers=nj,
         mp_context=multiprocessing.get_context("spawn"),
@@ -140,7 +141,7 @@ def _place(plan: Plan) -> Path:
 
 
 def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
-    """Write SPHERE of 8-bit mu-law; the samples are such as it can express."""
+    """Write SPHERE of 8-bit mu-law, which can express the samples exactly."""
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.round(conversation.samples * 32768).astype(np.int16)
     fields = {
@@ -151,7 +152,7 @@ def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
 
 
 def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
-    """Write PEM, STM and GLM; an utterance of noises only is not scored."""
+    """Write PEM, STM and GLM, in which an utterance without words is not scored."""
     references = [
         Reference(
             Span(r.plan.name, turn.side, round(turn.start, 2), round(turn.end, 2)),
@@ -170,7 +171,7 @@ def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
 
 
 def as_sets(recorded: Sequence[Recorded]) -> list[SpeechSet]:
-    """The parts of the corpus, for a summary: utterances with words only."""
+    """Return the parts of the corpus for a summary; only utterances with words."""
     return [
         SpeechSet(
             part,

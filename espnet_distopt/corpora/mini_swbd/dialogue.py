@@ -1,4 +1,4 @@
-"""Invents two-speaker telephone conversations, written as MS98 transcripts are."""
+"""Invents telephone conversations of two speakers, in the notation of MS98."""
 
 import random
 import re
@@ -18,7 +18,7 @@ from espnet_distopt.corpora.mini_swbd.phrases import (
 
 Side = Literal["A", "B"]
 
-# How often people do what written text does not, per utterance.
+# How often an utterance has what written text does not have.
 _OPENER, _HESITATION, _PARTIAL, _REPEAT = 0.25, 0.25, 0.06, 0.06
 _LAUGHED_WORD, _LAUGHTER, _NOISE = 0.02, 0.04, 0.04
 _BACKCHANNEL = 0.35
@@ -30,10 +30,10 @@ class Turn:
     """One utterance.
 
     Attributes:
-        side: who speaks.
-        text: words and MS98 marks: `uh`, `th[at]-`, `[noise]`, `[laughter-yeah]`.
-        gap: seconds after the end of everything said before; negative if the speaker
-            talks into the other's end.
+        side: The side that speaks.
+        text: Words and MS98 marks, as `uh`, `th[at]-`, `[noise]`, `[laughter-yeah]`.
+        gap: Seconds after the end of everything said before; negative if the speaker
+            starts before the other one has ended.
     """
 
     side: Side
@@ -47,9 +47,9 @@ def invent_dialogue(
     """Invent a conversation.
 
     Args:
-        names: first names of the speakers on side A and side B.
-        turns: number of utterances, including greetings and good-byes.
-        rng: source of every choice.
+        names: The first names of the speakers on side A and side B.
+        turns: The number of utterances, including greetings and good-byes.
+        rng: Makes every choice.
 
     Returns:
         The utterances, in the order in which they start.
@@ -63,13 +63,13 @@ def invent_dialogue(
 def expand(
     symbol: str, grammar: Mapping[str, Sequence[str]], rng: random.Random
 ) -> str:
-    """Draw one of a symbol's alternatives and expand the symbols inside it."""
+    """Choose one of a symbol's alternatives, and expand the symbols inside it."""
     text = rng.choice(grammar[symbol])
     return re.sub(r"\{(\w+)\}", lambda found: expand(found[1], grammar, rng), text)
 
 
 def _talk(names: tuple[str, str], rng: random.Random) -> Iterator[Turn]:
-    """Greetings, then one topic after another, for as long as anybody listens."""
+    """Yield greetings, and then one topic after another, without end."""
     first, second = _sides(rng)
     for side in (first, second):
         grammar = {**SHARED, "name": [names[side == "B"]]}
@@ -86,7 +86,7 @@ def _talk(names: tuple[str, str], rng: random.Random) -> Iterator[Turn]:
 def _exchange(
     asker: Side, teller: Side, topic: str, rng: random.Random
 ) -> Iterator[Turn]:
-    """A question, an answer, a story with the listener's comments."""
+    """Yield a question, an answer, and a story with the listener's comments."""
     grammar = ChainMap(TOPICS[topic], SHARED)
     if rng.random() < 0.7:
         yield _turn(asker, expand("ask", grammar, rng), rng)
@@ -109,7 +109,7 @@ def _sides(rng: random.Random) -> tuple[Side, Side]:
 
 
 def _disfluent(turn: Turn, rng: random.Random) -> str:
-    """Say it as people do: um, with false starts and laughs."""
+    """Return the turn's text as people say it, with hesitations and false starts."""
     words = turn.text.split()
     if turn.text in BACKCHANNELS:
         return _laughed(words, rng)

@@ -1,4 +1,4 @@
-"""PEM, STM and mapping rules (GLM) of the synthetic evaluation set."""
+"""Texts for the STM and the mapping rules (GLM) of the synthetic evaluation set."""
 
 from string import ascii_lowercase
 
@@ -15,7 +15,7 @@ STM_HEADER = """\
 ;; LABEL "CHE" "CallHome" "Conversations of unseen speakers on bad lines"
 """
 
-# The first form is written, the second is as good.
+# The STM has the first form; the rules make the second one right, too.
 _CONTRACTIONS = {
     "i'm": "i am",
     "it's": "it is",
@@ -45,9 +45,10 @@ _GLM_HEADER = """\
 
 
 def reference_text(ms98: str) -> str:
-    """An utterance as a Hub5 STM has it.
+    """Return an utterance as a Hub5 STM has it.
 
-    Hesitations and partial words are optional, letters have a dot: `i. b. m.`.
+    Hesitations and partial words are marked as optional, and spelled letters have a
+    period: `i. b. m.`.
     """
     words = (plain_word(token) for token in ms98.split() if plain_words(token))
     return " ".join(_mark(word) for word in words) or IGNORED.upper()
@@ -62,7 +63,7 @@ def _mark(word: str) -> str:
 
 
 def glm_text() -> str:
-    """The rules for `csrfilt`. Without `case_sensitive = 'F'` none would apply."""
+    """Return the rules; `csrfilt` would apply none without `case_sensitive = 'F'`."""
     rules = [_rule(word, "%HESITATION") for word in _HESITATIONS]
     rules += [_rule(f"{letter}.", letter) for letter in ascii_lowercase]
     rules += [_rule(spelling, word) for spelling, word in _SPELLINGS.items()]

@@ -1,13 +1,15 @@
-"""What comes with the synthetic training discs: the MS98 release and conv.tab.
+"""Writes what comes with the synthetic training discs: the MS98 files and conv.tab.
 
-The synthesizer tells no word times: the word files spread an utterance over its words
-by their letters.
+The synthesizer does not tell when a word is spoken. So the word files divide the time
+of an utterance among its words by their numbers of letters.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain
 from pathlib import Path
+from string import ascii_uppercase
 
+from espnet_distopt.corpora.ldc.acronyms import LETTER_PHONES
 from espnet_distopt.corpora.ldc.conv_tab import write_conv_tab
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
@@ -21,21 +23,14 @@ from espnet_distopt.corpora.mini_swbd.conversation import Conversation
 from espnet_distopt.corpora.mini_swbd.phrases import ACRONYMS
 from espnet_distopt.corpora.mini_swbd.plan import Plan
 
-_LETTERS = {
-    **{"A": "ey", "B": "b iy", "C": "s iy", "D": "d iy", "E": "iy", "F": "eh f"},
-    **{"G": "jh iy", "H": "ey ch", "I": "ay", "J": "jh ey", "K": "k ey", "L": "eh l"},
-    **{"M": "eh m", "N": "eh n", "O": "ow", "P": "p iy", "Q": "k y uw", "R": "aa r"},
-    **{"S": "eh s", "T": "t iy", "U": "y uw", "V": "v iy", "X": "eh k s", "Y": "w ay"},
-    **{"W": "d ah b ax l y uw", "Z": "z iy"},
-}
-# In capitals, and yet a word.
-_WORDS = {"NASA": "n ae s ax"}
+# It is in capitals, and yet no acronym.
+_WORDS = {"NASA": ("n", "ae", "s", "ax")}
 
 
 def write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
     """Write a side's transcript and word file below `root`, at their places.
 
-    What lies between utterances is `[silence]`.
+    The time between utterances is a segment `[silence]`.
     """
     segments = list(_segments(conversation, side))
     write_transcript(root, number, side, segments)
@@ -56,7 +51,7 @@ def _segments(conversation: Conversation, side: str) -> Iterator[Ms98Segment]:
 
 
 def spread(segment: Ms98Segment, number: int) -> Iterator[Ms98Word]:
-    """The words of a segment, each with a share of its time by number of letters."""
+    """Yield the words of a segment, whose time is divided by numbers of letters."""
     words = segment.text.split()
     shares = list(accumulate((len(word) for word in words), initial=0))
     length = (segment.end - segment.start) / shares[-1]
@@ -67,16 +62,17 @@ def spread(segment: Ms98Segment, number: int) -> Iterator[Ms98Word]:
 
 
 def write_acronyms(root: Path) -> None:
-    """Write the dictionary: letters and words in capitals, and nothing else."""
-    spelled = {word: " ".join(_LETTERS[letter] for letter in word) for word in ACRONYMS}
-    words = sorted({**_LETTERS, **spelled, **_WORDS}.items())
-    write_dictionary(
-        root, (Entry(word, tuple(phones.split())) for word, phones in words)
-    )
+    """Write a dictionary that has only letters and words in capitals."""
+    entries: dict[str, tuple[str, ...]] = {**_WORDS}
+    for word in (*ascii_uppercase, *ACRONYMS):
+        entries[word] = tuple(
+            phone for letter in word.lower() for phone in LETTER_PHONES[letter]
+        )
+    write_dictionary(root, (Entry(*each) for each in sorted(entries.items())))
 
 
 def write_callers(path: Path, plans: Iterable[Plan]) -> None:
-    """Write conv.tab: the people of each conversation, by their numbers."""
+    """Write conv.tab, which has the PINs of the people in each conversation."""
     pins = {
         f"{plan.name}-{side}": str(person.pin)
         for plan in plans

@@ -1,4 +1,4 @@
-"""Sounds that are not speech: a laugh, and a bump of the receiver."""
+"""Makes sounds that are not speech: a laugh, and a bump of the receiver."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from espnet_distopt.corpora.mini_swbd.telephone import SAMPLE_RATE
 
 
 def laughter(rng: np.random.Generator) -> NDArray[np.float32]:
-    """A breathy "ha ha ha" of 0.4 to 0.9 s, shape (time,), 8 kHz."""
+    """Return a breathy "ha ha ha" of 0.4 to 0.9 s, shape (time,), 8 kHz."""
     bursts = int(rng.integers(3, 7))
     burst = np.hanning(round(0.14 * SAMPLE_RATE))
     envelope = np.concatenate([burst * 0.85**k for k in range(bursts)])
@@ -18,7 +18,7 @@ def laughter(rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def bump(rng: np.random.Generator) -> NDArray[np.float32]:
-    """A short noise of 0.1 to 0.3 s, shape (time,), 8 kHz."""
+    """Return a short noise of 0.1 to 0.3 s, shape (time,), 8 kHz."""
     length = round(rng.uniform(0.1, 0.3) * SAMPLE_RATE)
     decay = np.exp(-np.arange(length) / (0.04 * SAMPLE_RATE))
     return (0.2 * decay * rng.standard_normal(length)).astype(np.float32)

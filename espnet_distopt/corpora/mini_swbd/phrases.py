@@ -1,7 +1,7 @@
-"""What people say in the synthetic conversations: a small grammar.
+"""A small grammar of what people say in the synthetic conversations.
 
-Each symbol has alternatives; `{symbol}` inside an alternative is replaced by one of
-that symbol's. A topic's own symbols hide the shared ones.
+Each symbol has alternatives. Inside an alternative, `{symbol}` is replaced by one of
+that symbol's alternatives. A topic's own symbols come before the shared ones.
 """
 
 Grammar = dict[str, list[str]]
@@ -25,7 +25,7 @@ BACKCHANNELS = [
 HESITATIONS = ["uh", "um"]
 OPENERS = ["well", "so", "and", "but", "you know", "i mean", "yeah", "oh", "no"]
 
-# A partial word as MS98 writes it, and letters that make espeak-ng say the part.
+# Each partial word as MS98 writes it, with letters that make espeak-ng say the part.
 PARTIALS = {
     "th[at]-": "thuh",
     "w[e]-": "wuh",
@@ -37,7 +37,7 @@ PARTIALS = {
     "be[cause]-": "bee",
 }
 
-# Spoken letter by letter; NASA, though in capitals, is a word, and `us` is another.
+# These are spoken letter by letter. NASA is in capitals, but a word, and so is `us`.
 ACRONYMS = {
     word: " ".join(word.lower())
     for word in ("IBM", "MTV", "PC", "TI", "TV", "US", "VCR")

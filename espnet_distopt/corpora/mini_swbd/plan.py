@@ -1,4 +1,4 @@
-"""Who talks to whom in the synthetic corpus, and under which number."""
+"""Decides who talks to whom in the synthetic corpus, and under which number."""
 
 import random
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Sizes:
     """How large the corpus is.
 
     Attributes:
-        conversations: of the training discs.
-        test_conversations: of each test half.
-        turns: utterances in a conversation.
-        speakers: known people; they talk in training and in the Switchboard half.
-        test_speakers: people heard in the CallHome half only.
+        conversations: Conversations on the training discs.
+        test_conversations: Conversations of each test half.
+        turns: Utterances in a conversation.
+        speakers: Known people, who talk in training and in the Switchboard half.
+        test_speakers: Unseen people, who talk only in the CallHome half.
     """
 
     conversations: int = 200
@@ -52,11 +52,11 @@ class Plan:
 
     Attributes:
         part: TRAIN, or the test half SWBD or CALLHOME.
-        number: of the conversation, on the discs.
-        disc: number of the disc that holds it; test halves have one disc.
-        people: on side A and on side B.
-        turns: number of utterances.
-        seed: of what is said and how.
+        number: The number of the conversation on the discs.
+        disc: The number of its disc; the test halves have one disc.
+        people: The people on side A and on side B.
+        turns: The number of utterances.
+        seed: Decides what is said, and how.
     """
 
     part: str
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The recording's name: `sw02001`, `sw_4390` or `en_4156`."""
+        """Return the recording's name, as `sw02001`, `sw_4390` or `en_4156`."""
         prefix = {TRAIN: "sw0", SWBD: "sw_", CALLHOME: "en_"}[self.part]
         return f"{prefix}{self.number}"
 
@@ -76,7 +76,8 @@ class Plan:
 def plan_corpus(sizes: Sizes, seed: int) -> list[Plan]:
     """Decide who talks in which conversation."""
     rng = random.Random(f"corpus {seed}")
-    # No more than can talk, so that the Switchboard half holds nobody new.
+    # There are no more people than can talk in training, so that the Switchboard half
+    # has no one new.
     known = _people(known_speakers(min(sizes.speakers, 2 * sizes.conversations), seed))
     unseen = _people(unseen_speakers(sizes.test_speakers, seed))
     train = _pairs(known, sizes.conversations, rng)
@@ -103,14 +104,14 @@ def _people(speakers: list[Speaker]) -> list[Person]:
 
 
 def _trained(people: list[Person], train: list[Pair]) -> list[Person]:
-    """Those left when the first tenth of the conversations has become train_dev."""
+    """Return the people who are not in the first tenth, which becomes train_dev."""
     dev = [person for pair in train[: 1 + len(train) // 10] for person in pair]
     rest = [person for person in people if person not in dev]
     return rest if len(rest) > 1 else people
 
 
 def _pairs(people: list[Person], count: int, rng: random.Random) -> list[Pair]:
-    """Pairs in which everybody talks in turn: everyone once, then again."""
+    """Return pairs in which all people talk once before anyone talks again."""
     queue: list[Person] = []
     pairs = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Who talks in the synthetic corpus: the speakers and their voices."""
+"""The speakers of the synthetic corpus, and their voices."""
 
 import random
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from espnet_distopt.corpora.mini_swbd.synthesis import Voice
 
-# Variants of espeak-ng that sound like people: no robots, whispers or croaks. There are
-# many in training, so that a voice that is not has some that resemble it.
+# These variants of espeak-ng sound like people, not like robots, whispers or croaks.
+# Training has many, so that some of them resemble the unseen ones.
 _KNOWN_ACCENTS = ("en-us", "en-us-nyc", "en", "en-gb-x-rp")
 _KNOWN_MEN = (
     *("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam", "Diogo"),
@@ -47,14 +47,14 @@ _WOMEN_NAMES = ("mary", "linda", "susan", "karen", "anna", "lisa", "jane", "caro
 
 
 def known_speakers(count: int, seed: int) -> list[Speaker]:
-    """The people of the training set, who also talk in the Switchboard test half."""
+    """Return the people of training, who also talk in the Switchboard test half."""
     return _draw(
         count, f"known {seed}", _KNOWN_ACCENTS, _KNOWN_MEN, _KNOWN_WOMEN, spread=8
     )
 
 
 def unseen_speakers(count: int, seed: int) -> list[Speaker]:
-    """The people of the CallHome test half: no variant of theirs is in training."""
+    """Return the people of the CallHome half, with variants that training lacks."""
     return _draw(
         count, f"unseen {seed}", _UNSEEN_ACCENTS, _UNSEEN_MEN, _UNSEEN_WOMEN, spread=12
     )
@@ -68,7 +68,7 @@ def _draw(
     women: Sequence[str],
     spread: int,
 ) -> list[Speaker]:
-    """Men and women in turn; pitch differs by up to `spread`, rate by twice that."""
+    """Draw women and men in turn; pitch varies by `spread`, and rate by twice that."""
     rng = random.Random(seed)
     speakers = []
     for number in range(count):

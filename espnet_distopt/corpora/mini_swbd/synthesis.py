@@ -1,7 +1,7 @@
-"""Text to speech in process, through the espeak-ng library of `espeakng-loader`.
+"""Text to speech by the espeak-ng library of `espeakng-loader`, within the process.
 
-The voices are robotic, but there are many, they cost nothing to install, and one core
-speaks about 400 short utterances a second.
+The voices sound like robots. But there are many, they come with a small package, and
+one core speaks about 400 short utterances a second.
 """
 
 import _ctypes
@@ -31,13 +31,13 @@ _CALLBACK = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True)
 class Voice:
-    """How somebody speaks.
+    """How a person speaks.
 
     Attributes:
-        name: an espeak-ng accent and variant, such as `en-us+f3`.
-        rate: words a minute, 80 to 450.
-        pitch: 0 (low) to 99 (high), relative to the variant's own pitch.
-        range: how lively the melody is, 0 (monotone) to 99.
+        name: An espeak-ng accent and variant, such as `en-us+f3`.
+        rate: Words a minute, 80 to 450.
+        pitch: From 0 (low) to 99 (high), relative to the variant's own pitch.
+        range: The liveliness of the melody, from 0 (monotone) to 99.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Voice:
 
 
 class Synthesizer:
-    """A private espeak-ng: what it says depends on the seed and its own past only.
+    """A private espeak-ng, whose speech depends only on the seed and its own past.
 
     espeak-ng keeps its state in static variables that outlive `espeak_Terminate`, so
     the waveform of a sentence depends on everything said before in the process. Each
-    synthesizer therefore loads a copy of the library of its own (0.7 MB, 3 ms).
+    synthesizer therefore loads its own copy of the library (0.7 MB, 3 ms).
 
-    Use it as a context manager.
+    It is to be used in a `with` statement.
 
     Attributes:
-        sample_rate: of the samples that `say` returns, in Hz.
+        sample_rate: The rate of the samples that `say` returns, in Hz.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -88,7 +88,7 @@ class Synthesizer:
             )
         self._library.espeak_ng_SetRandSeed(seed)
         self._chunks: list[NDArray[np.int16]] = []
-        # Kept as an attribute: the library holds a bare pointer to it.
+        # It is kept as an attribute because the library holds a bare pointer to it.
         self._callback = _CALLBACK(self._collect)
         self._library.espeak_SetSynthCallback(self._callback)
 
@@ -104,7 +104,7 @@ class Synthesizer:
         self.close()
 
     def close(self) -> None:
-        """Unload the library; the synthesizer is of no use afterwards."""
+        """Unload the library, after which the synthesizer cannot be used."""
         self._library.espeak_Terminate()
         _ctypes.dlclose(self._library._handle)
 
@@ -112,15 +112,15 @@ class Synthesizer:
         """Speak a text.
 
         Args:
-            text: plain words. Not SSML.
-            voice: who speaks.
+            text: Plain words, not SSML.
+            voice: The voice that speaks. An unknown variant (after the plus) falls back
+                to the plain accent.
 
         Returns:
             Mono samples in [-1, 1] at `sample_rate`, shape (time,).
 
         Raises:
             InputError: espeak-ng has no such accent, or the text has nothing to say.
-                An unknown variant (after the plus) falls back to the plain accent.
         """
         if self._library.espeak_SetVoiceByName(voice.name.encode()) != 0:
             raise InputError(f"espeak-ng has no voice {voice.name!r}")
@@ -146,7 +146,7 @@ class Synthesizer:
 
 
 def _load_copy(path: str) -> ctypes.CDLL:
-    """Load a copy of a shared library, which shares no static state with others."""
+    """Load a copy of a shared library, so that it shares no static state."""
     with tempfile.TemporaryDirectory() as directory:
         library = ctypes.CDLL(shutil.copy(path, directory))
     library.espeak_Synth.argtypes = [

@@ -1,4 +1,4 @@
-"""What a telephone line does to speech: narrow band, level, echo, noise, mu-law."""
+"""Imitates a telephone line: its narrow band, level, echo, noise and mu-law coding."""
 
 import io
 import math
@@ -12,7 +12,7 @@ from scipy import signal
 Samples = NDArray[np.float32]
 
 SAMPLE_RATE = 8000
-"""Hz."""
+"""The sample rate of telephone speech in Hz."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +20,14 @@ class TelephoneLine:
     """One side of a telephone connection.
 
     Attributes:
-        level_db: RMS of the speech while somebody speaks, in dB below full scale.
-        snr_db: speech level above the line's noise, in dB.
-        low_hz: lower edge of the pass band.
-        high_hz: upper edge of the pass band.
-        echo_db: level of the line's echo relative to the speech, or None.
-        echo_seconds: delay of the echo.
-        clip: amplitude at which the line distorts; full scale is 1.
+        level_db: The RMS of the speech while somebody speaks, in dB relative to full
+            scale.
+        snr_db: How far the speech is above the line's noise, in dB.
+        low_hz: The lower edge of the pass band.
+        high_hz: The upper edge of the pass band.
+        echo_db: The level of the echo relative to the speech; None for no echo.
+        echo_seconds: The delay of the echo.
+        clip: The amplitude at which the line distorts; full scale is 1.
     """
 
     level_db: float = -26.0
@@ -39,7 +40,7 @@ class TelephoneLine:
 
 
 def good_line(rng: np.random.Generator) -> TelephoneLine:
-    """A line as on Switchboard calls: differences in level, noise and band."""
+    """Draw a line as of Switchboard calls, which differ in level, noise and band."""
     return TelephoneLine(
         level_db=rng.uniform(-32, -23),
         snr_db=rng.uniform(24, 40),
@@ -49,7 +50,7 @@ def good_line(rng: np.random.Generator) -> TelephoneLine:
 
 
 def bad_line(rng: np.random.Generator) -> TelephoneLine:
-    """A long-distance line: weaker, noisier, narrower, with echo and clipping."""
+    """Draw a long-distance line: weaker, noisier, narrower, with echo and clipping."""
     return TelephoneLine(
         level_db=rng.uniform(-33, -23),
         snr_db=rng.uniform(16, 23),
@@ -62,7 +63,7 @@ def bad_line(rng: np.random.Generator) -> TelephoneLine:
 
 
 def to_telephone_rate(samples: Samples, sample_rate: int) -> Samples:
-    """Resample, shape (time,), from `sample_rate` to 8 kHz."""
+    """Resample audio, shape (time,), from `sample_rate` to 8 kHz."""
     common = math.gcd(sample_rate, SAMPLE_RATE)
     up, down = SAMPLE_RATE // common, sample_rate // common
     return np.asarray(signal.resample_poly(samples, up, down), np.float32)
@@ -72,12 +73,12 @@ def transmit(speech: Samples, line: TelephoneLine, rng: np.random.Generator) -> 
     """Send the speech of one side through a line.
 
     Args:
-        speech: shape (time,), 8 kHz, zero where nobody speaks.
-        line: the line's properties.
-        rng: source of the noise.
+        speech: The speech, shape (time,), 8 kHz; zero where nobody speaks.
+        line: The properties of the line.
+        rng: Makes the noise.
 
     Returns:
-        Same shape, 8 kHz; every value is one that 8-bit mu-law can express.
+        What is received, shape (time,), 8 kHz, in values that 8-bit mu-law can express.
     """
     received = set_level(band_pass(speech, line), line.level_db, active=speech != 0)
     if line.echo_db is not None:
@@ -89,7 +90,7 @@ def transmit(speech: Samples, line: TelephoneLine, rng: np.random.Generator) -> 
 
 
 def band_pass(samples: Samples, line: TelephoneLine) -> Samples:
-    """Remove what lies outside the line's band, without delay (FIR, 201 taps)."""
+    """Remove frequencies outside the line's band, without delay (FIR, 201 taps)."""
     edges = [line.low_hz, line.high_hz]
     taps = signal.firwin(201, edges, pass_zero=False, fs=SAMPLE_RATE)
     taps = taps.astype(np.float32)
@@ -99,9 +100,14 @@ def band_pass(samples: Samples, line: TelephoneLine) -> Samples:
 def set_level(
     samples: Samples, level_db: float, active: NDArray[np.bool_] | None = None
 ) -> Samples:
-    """Scale to an RMS of `level_db` (dB re full scale) over the `active` samples.
+    """Scale audio so that the `active` samples have an RMS of `level_db`.
 
     Silence stays silence.
+
+    Args:
+        samples: The audio, shape (time,).
+        level_db: The level in dB relative to full scale.
+        active: The samples that count, shape (time,); None for all.
     """
     measured = samples if active is None else samples[active]
     power = (
@@ -113,7 +119,7 @@ def set_level(
 
 
 def add_echo(samples: Samples, echo_db: float, seconds: float) -> Samples:
-    """Add one delayed copy, at `echo_db` relative to the original."""
+    """Add one copy, delayed by `seconds`, at `echo_db` relative to the original."""
     delay = round(seconds * SAMPLE_RATE)
     echo = np.zeros_like(samples)
     echo[delay:] = samples[: len(samples) - delay]
@@ -121,7 +127,7 @@ def add_echo(samples: Samples, echo_db: float, seconds: float) -> Samples:
 
 
 def mu_law(samples: Samples) -> Samples:
-    """Code to 8-bit mu-law (G.711) and back; values outside [-1, 1] are clipped."""
+    """Code audio in 8-bit mu-law (G.711) and back; values beyond 1 are clipped."""
     coded = io.BytesIO()
     clipped = np.clip(samples, -1, 1)
     soundfile.write(coded, clipped, SAMPLE_RATE, format="AU", subtype="ULAW")

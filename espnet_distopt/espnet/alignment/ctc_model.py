@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+from espnet_distopt.espnet.models.trained import encode, load_ctc_model
 
 # What ESPnet prints while it is imported is no progress of ours.
 with redirect_stdout(sys.stderr):
@@ -41,18 +41,7 @@ class CTCModel:
             InputError: they do not fit together, or the model has no CTC output or no
                 frontend of a fixed hop.
         """
-        try:
-            loaded, self._args = ASRTask.build_model_from_file(config, model)
-        except Exception as error:  # of many kinds: files, keys, shapes
-            problem = str(error).partition("\n")[0]
-            raise InputError(
-                f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
-            ) from error
-        self._model: Any = loaded.eval()
-        if self._model.ctc is None:
-            raise InputError(f"{config}: the model has no CTC output to align with")
-        # Plain RNN encoders want their batches sorted, and are slower.
-        pad_rnn_encoders(self._model)
+        self._model, self._args = load_ctc_model(ASRTask, config, model, "align with")
         self.tokens: list[str] = list(self._model.token_list)
         self.token_type: str = self._args.token_type
         self.samples_per_frame = self._hop(config) * self._subsampling(config)
@@ -98,9 +87,9 @@ class CTCModel:
     def _forward(
         self, speech: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        encoded, lengths = self._model.encode(speech, speech_lengths)
-        if isinstance(encoded, tuple):  # with outputs of layers between
-            encoded = encoded[0]
+        encoded, lengths = encode(
+            self._model, speech=speech, speech_lengths=speech_lengths
+        )
         return self._model.ctc.log_softmax(encoded), lengths
 
     def _hop(self, config: Path) -> int:

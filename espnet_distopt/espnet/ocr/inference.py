@@ -11,7 +11,7 @@ import torch
 
 from espnet_distopt.corpora.lines.images import UnfitLine
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+from espnet_distopt.espnet.models.trained import encode, load_ctc_model
 
 # What ESPnet prints while it is imported is no progress of ours.
 with redirect_stdout(sys.stderr):
@@ -68,19 +68,7 @@ class LineRecognizer:
         Raises:
             InputError: they do not fit together, or the model has no CTC output.
         """
-        try:
-            loaded, args = OCRTask.build_model_from_file(config, model)
-        except InputError:
-            raise
-        except Exception as error:  # of many kinds: files, keys, shapes
-            problem = str(error).partition("\n")[0]
-            raise InputError(
-                f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
-            ) from error
-        self._model: Any = loaded.eval()
-        if self._model.ctc is None:
-            raise InputError(f"{config}: the model has no CTC output to decode")
-        pad_rnn_encoders(self._model)
+        self._model, args = load_ctc_model(OCRTask, config, model, "decode")
         self.height: int = args.input_size
         self._tokens: list[str] = list(self._model.token_list)
         self._tokenizer: Any = build_tokenizer(
@@ -137,9 +125,7 @@ class LineRecognizer:
 
     def _decode(self, lines: list[_Line]) -> Iterator[tuple[str, str]]:
         names, batch = self._collate(lines)
-        encoded, lengths = self._model.encode(**batch)
-        if isinstance(encoded, tuple):  # with outputs of layers between
-            encoded = encoded[0]
+        encoded, lengths = encode(self._model, **batch)
         for name, ids in zip(names, self._search(encoded, lengths), strict=True):
             text = self._tokenizer.tokens2text([self._tokens[i] for i in ids])
             yield name, " ".join(text.split())

@@ -4,7 +4,6 @@ Short lines on stdout, from learner 0; each learner's own file for `bin.status`.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from espnet2.train.reporter import SubReporter, aggregate
 
 from espnet_distopt.espnet.training.learner_log import LearnerLog
 from espnet_distopt.espnet.training.stopping import Stopped
+from espnet_distopt.files.writing import write_json
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.lines import Event
 
@@ -217,9 +217,7 @@ class Progress:
             "per_epoch": epochs,
         }
         self._summary.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._summary.with_suffix(".part")
-        temporary.write_text(json.dumps(summary, indent=1) + "\n")
-        os.replace(temporary, self._summary)
+        write_json(self._summary, summary)
 
 
 def _in_words(left: float | None) -> str:

@@ -18,17 +18,14 @@ import numpy as np
 import torch
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import whole_file
 
 
 def atomic_save(content: Any, path: Path) -> None:
     """`torch.save` to a temporary name, sync, rename: whole, or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
+    with whole_file(path, sync=True) as new, new.open("wb") as file:
         torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def is_whole(path: Path) -> bool:
@@ -97,9 +94,8 @@ def keep_checkpoint(output_dir: Path) -> None:
     if is_whole(checkpoint):
         kept = output_dir / "distopt" / "checkpoint.pth"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        temporary = kept.with_name(".checkpoint.pth.part")
-        shutil.copyfile(checkpoint, temporary)
-        os.replace(temporary, kept)
+        with whole_file(kept) as new:
+            shutil.copyfile(checkpoint, new)
 
 
 def recover_checkpoint(output_dir: Path) -> None:

@@ -1,0 +1,52 @@
+"""Loads trained models that have a CTC output, for inference."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+
+
+def load_ctc_model(
+    task: Any, config: Path, model: Path, purpose: str
+) -> tuple[Any, Namespace]:
+    """Load an experiment's `config.yaml` and one of its models, ready for inference.
+
+    Args:
+        task: The task class of ESPnet that builds the model.
+        config: The configuration of the training.
+        model: The parameters.
+        purpose: What the CTC output is needed for, a verb that ends a message.
+
+    Returns:
+        The model in evaluation mode, and the arguments of its training.
+
+    Raises:
+        InputError: The two files do not fit together, or the model has no CTC output.
+    """
+    try:
+        loaded, args = task.build_model_from_file(config, model)
+    except InputError:
+        raise
+    except Exception as error:  # of many kinds: files, keys, shapes
+        problem = str(error).partition("\n")[0]
+        raise InputError(
+            f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
+        ) from error
+    loaded.eval()
+    if loaded.ctc is None:
+        raise InputError(f"{config}: the model has no CTC output to {purpose}")
+    # Plain RNN encoders want their batches sorted, and are slower.
+    pad_rnn_encoders(loaded)
+    return loaded, args
+
+
+def encode(model: Any, **batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the encoder's output (batch, frames, size) and its lengths (batch,)."""
+    encoded, lengths = model.encode(**batch)
+    if isinstance(encoded, tuple):  # with the outputs of layers in between
+        encoded = encoded[0]
+    return encoded, lengths

@@ -1,0 +1,68 @@
+"""Writes files whole or not at all.
+
+A file is written under a temporary name in its own folder and then renamed, which the
+file system does in one step. So nobody ever reads a part of a file, and a write that
+fails leaves the earlier file as it was.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from espnet_distopt.errors import InputError
+
+
+@contextmanager
+def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Give the body a path to write to, which becomes `path` if the body succeeds.
+
+    If the body fails or is interrupted, `path` is as it was and nothing is left over.
+
+    Args:
+        path: The file to write or to replace; its folder must exist.
+        sync: Whether the content is on the disk before the file gets its name, so that
+            even a machine that crashes leaves the earlier file or the whole new one.
+    """
+    # The process's number keeps two processes that write one file apart.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        if sync:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all."""
+    with whole_file(path) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes, whole or not at all."""
+    with whole_file(path) as new:
+        new.write_bytes(content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write what JSON can hold, indented by one blank a level, whole or not at all."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+@contextmanager
+def explain_failed_write(path: Path) -> Iterator[None]:
+    """Turn an OSError of the body into an InputError that names `path`.
+
+    Raises:
+        InputError: The body could not write; the message says why.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
