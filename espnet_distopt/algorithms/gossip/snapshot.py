@@ -141,7 +141,10 @@ class Snapshot:
         return self._copy
 
     def _applied(self) -> Tensor:
-        """Return the pending difference and count its staleness; none is pending now."""
+        """Return the pending difference and count its staleness.
+
+        After that no difference is pending.
+        """
         assert self._pending is not None
         difference, self._pending = self._pending, None
         steps = self._learner.steps
