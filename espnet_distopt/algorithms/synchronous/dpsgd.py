@@ -188,7 +188,7 @@ class Dpsgd(Algorithm):
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state at the end of any step; `sent` equals the parameters then."""
+        """Return the state at the end of a step; `sent` equals the parameters then."""
         return {"mixings": self.mixings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
