@@ -67,7 +67,7 @@ def agree(found: Items, learner: Learner) -> Program:
     if (gathered == gathered[0]).all():
         return
     if (gathered[:, 1] != gathered[0, 1]).any():
-        other = _other(learner.rank, gathered[:, 1])
+        other = _differing_rank(learner.rank, gathered[:, 1])
         raise InputError(
             f"learner {learner.rank} has {len(found) - 2} parameters and buffers, "
             f"learner {other} has {int(gathered[other, 1]) - 2}: all learners must "
@@ -76,10 +76,10 @@ def agree(found: Items, learner: Learner) -> Program:
     each: Tensor = yield AllGather(torch.tensor(parts))
     place = int((each != each[0]).any(0).nonzero()[0])
     what, here = found[place]
+    other = _differing_rank(learner.rank, each[:, place])
     raise InputError(
-        f"learner {learner.rank}: {what} is {here}, and not so on learner "
-        f"{_other(learner.rank, each[:, place])}: all learners must have the same "
-        "model, parameter groups, algorithm and options"
+        f"learner {learner.rank}: {what} is {here}, and not so on learner {other}: all "
+        "learners must have the same model, parameter groups, algorithm and options"
     )
 
 
@@ -89,7 +89,7 @@ def _digest(*words: str) -> int:
     return int.from_bytes(digest[:8], signed=True)
 
 
-def _other(rank: int, values: Tensor) -> int:
+def _differing_rank(rank: int, values: Tensor) -> int:
     """Return the rank of a learner to name in the message of learner `rank`.
 
     A learner that differs from learner 0 names learner 0. The others name the first

@@ -157,7 +157,7 @@ class Changes:
     def remember(self) -> None:
         """Remember the present parameters: a later difference is an update."""
         self._versions = [p._version for p in self._learner.parameters]
-        self._sample = self._look()
+        self._sample = self._sampled_bits()
 
     def _updated(self) -> bool:
         """Return whether parameters have changed since `remember`.
@@ -168,9 +168,9 @@ class Changes:
         """
         if self._versions != [p._version for p in self._learner.parameters]:
             return True
-        return not torch.equal(self._look(), self._sample)
+        return not torch.equal(self._sampled_bits(), self._sample)
 
-    def _look(self) -> Tensor:
+    def _sampled_bits(self) -> Tensor:
         """Return a sample of the parameters as bits, so that a NaN equals itself."""
         flat = self._learner.params.detach()
         return flat[:: self._stride].clone().view(_BITS[flat.element_size()])

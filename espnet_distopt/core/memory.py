@@ -32,7 +32,7 @@ def share_memory(
         open_rows = [r for r in open_rows if r[0] == device and r[2] > start]
         for *_, earlier, first in open_rows:
             named = earlier in these or name in these
-            if named and first is not tensor and _common(first, tensor):
+            if named and first is not tensor and _share_an_element(first, tensor):
                 yield earlier, name
         open_rows.append(row)
 
@@ -47,7 +47,7 @@ def overlaps_itself(tensor: Tensor) -> bool:
             reach += stride * (size - 1)
     else:
         return False
-    return tensor.numel() > 0 and len(set(_places(tensor).tolist())) < tensor.numel()
+    return tensor.numel() > 0 and len(set(_addresses(tensor).tolist())) < tensor.numel()
 
 
 def distinct(tensor: Tensor) -> Tensor:
@@ -86,17 +86,17 @@ def _bounds(tensor: Tensor) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def _common(one: Tensor, other: Tensor) -> bool:
+def _share_an_element(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors whose bounds overlap share an element.
 
     Tensors with elements of different sizes count as sharing.
     """
     if one.element_size() != other.element_size():
         return True
-    return bool(torch.isin(_places(one), _places(other)).any())
+    return bool(torch.isin(_addresses(one), _addresses(other)).any())
 
 
-def _places(tensor: Tensor) -> Tensor:
+def _addresses(tensor: Tensor) -> Tensor:
     """Return the address of each element of `tensor`, in bytes."""
     places = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

@@ -68,7 +68,7 @@ class Connections:
         """
         for opened in sockets:
             with _socket(opened) as connection:
-                ends = _ends(connection) if connection is not None else None
+                ends = _endpoints(connection) if connection is not None else None
                 if ends is not None and ends[0] != self._store_port:
                     yield opened, *ends[1:]
 
@@ -112,7 +112,7 @@ def _socket(opened: Opened) -> Generator[socket.socket | None, None, None]:
         yield handle
 
 
-def _ends(connection: socket.socket) -> tuple[int, str, int] | None:
+def _endpoints(connection: socket.socket) -> tuple[int, str, int] | None:
     """Return the own port, and the peer's host and port; None if not connected."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return None

@@ -139,7 +139,7 @@ class Liveness:
                 self._note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
             for peer, since in tuple(self._seen.items()):
                 if now - since > self.silence and self._matters(peer):
-                    self._note(self._how(peer, now - since))
+                    self._note(self._describe_silence(peer, now - since))
             if not self._all_began and now - self._began > START:
                 self._note(f"others have not begun their sessions for {START:.0f} s")
 
@@ -150,7 +150,7 @@ class Liveness:
         """
         return self._counts[peer] != _LEFT or bool(self.store_waits)
 
-    def _how(self, peer: int, seconds: float) -> str:
+    def _describe_silence(self, peer: int, seconds: float) -> str:
         if self._counts[peer] == _LEFT:
             return f"learner {peer} has left the session {seconds:.0f} s ago"
         return (

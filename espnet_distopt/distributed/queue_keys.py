@@ -98,13 +98,15 @@ class QueueKeys:
             if self._store.add(f"{prefix}left", 0) < self._size:
                 continue
             if opened.complete:
-                _compare(self._store.add(f"{prefix}started", 0), opened.items)
+                _warn_if_incomplete(
+                    self._store.add(f"{prefix}started", 0), opened.items
+                )
             for name in (*opened.names, f"{prefix}started", f"{prefix}left"):
                 self._store.delete_key(name)
             del self._left[prefix]
 
 
-def _compare(started: int, items: int) -> None:
+def _warn_if_incomplete(started: int, items: int) -> None:
     """Log a warning if not all items of an epoch have been trained on."""
     if started != items:
         logging.warning(

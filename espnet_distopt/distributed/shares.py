@@ -86,7 +86,7 @@ class Shares:
         """
         own = taken[self._group]
         self._store.set(self.keys[self._group], str(own))
-        front, _ = _ends(own)
+        front, _ = _taken_at_ends(own)
         return self._shares[self._group][front:]
 
     def taken(self) -> list[int]:
@@ -98,7 +98,7 @@ class Shares:
 
         Cost: one operation of the store.
         """
-        front, back = _ends(self._store.add(self.keys[self._group], 1))
+        front, back = _taken_at_ends(self._store.add(self.keys[self._group], 1))
         size = len(self._shares[self._group])
         return size > 0 if front == 1 else front + back <= size
 
@@ -115,7 +115,7 @@ class Shares:
         """
         while True:
             left = [
-                _left(count, len(share))
+                _left_to_others(count, len(share))
                 for count, share in zip(self.taken(), self._shares, strict=True)
             ]
             victim = max(range(len(left)), key=left.__getitem__)
@@ -123,23 +123,23 @@ class Shares:
                 return ()
             number = min(most, max(1, sum(left) // (2 * len(left))))
             count = self._store.add(self.keys[victim], number * _BACK)
-            got = _from_back(self._shares[victim], count, number)
+            got = _got_at_back(self._shares[victim], count, number)
             if got:
                 return got
 
 
-def _ends(count: int) -> tuple[int, int]:
+def _taken_at_ends(count: int) -> tuple[int, int]:
     """Return the numbers of items taken at the front and at the back, of a counter."""
     return count % _BACK, count // _BACK
 
 
-def _left(count: int, size: int) -> int:
+def _left_to_others(count: int, size: int) -> int:
     """Return how many of a share's `size` items other groups can still take."""
-    front, back = _ends(count)
+    front, back = _taken_at_ends(count)
     return max(0, size - back - max(front, 1))
 
 
-def _from_back(share: range, count: int, number: int) -> range:
+def _got_at_back(share: range, count: int, number: int) -> range:
     """Return the items of `share` that an addition at the back has taken.
 
     The counter may be beyond the share at both ends, if others have been faster. The
@@ -151,6 +151,6 @@ def _from_back(share: range, count: int, number: int) -> range:
         count: the counter after the addition.
         number: number of items that were added at the back.
     """
-    front, back = _ends(count)
+    front, back = _taken_at_ends(count)
     end = len(share) - back + number
     return share[max(front, 1, len(share) - back) : max(0, end)]

@@ -148,7 +148,7 @@ class Shard:
                 sums = self._sums[: rows.shape[1]]
                 torch.mv(rows.T, c[chunk.whose], out=sums)
             else:
-                sums = _sum_pairs(rows.mul_(_of_columns(c, chunk)))
+                sums = _sum_pairs(rows.mul_(_column_coefficients(c, chunk)))
             result[chunk.start : chunk.stop] = sums
 
     def _load(self, chunk: Chunk) -> Tensor:
@@ -157,7 +157,7 @@ class Shard:
         return rows.copy_(self.block[:, chunk.start : chunk.stop])
 
 
-def _of_columns(c: Tensor, chunk: Chunk) -> Tensor:
+def _column_coefficients(c: Tensor, chunk: Chunk) -> Tensor:
     """Return the chunk's coefficients, (N, columns) or (N, 1) if all are equal."""
     if chunk.whose is not None:
         return c[chunk.whose].unsqueeze(1)

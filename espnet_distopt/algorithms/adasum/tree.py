@@ -54,13 +54,13 @@ def coefficients(matrices: Tensor) -> Tensor:
         last = rows[:, count - count % 2 :]
         a, b = rows[:, 0 : count - 1 : 2], rows[:, 1:count:2]
         dot = (a @ matrices * b).sum(-1, keepdim=True)
-        a = _rest(dot / _square(a, matrices, magnitudes)) * a
-        b = _rest(dot / _square(b, matrices, magnitudes)) * b
+        a = _own_coefficient(dot / _square(a, matrices, magnitudes)) * a
+        b = _own_coefficient(dot / _square(b, matrices, magnitudes)) * b
         rows = torch.cat([a + b, last], dim=1)
     return rows[:, 0]
 
 
-def _rest(projection: Tensor) -> Tensor:
+def _own_coefficient(projection: Tensor) -> Tensor:
     """Return a vector's coefficient: 1 less half the other's projection on it.
 
     Args:

@@ -119,7 +119,7 @@ class BlockMoments:
         if self.averaged:
             for flat in flats.values():
                 yield AllReduceMean(flat)
-        self._moments.set_steps(self._carry(flats, steps, tau, k))
+        self._moments.set_steps(self._reset_or_extrapolate(flats, steps, tau, k))
         self._steps = self._moments.steps()
         self.loaded = False
 
@@ -157,7 +157,7 @@ class BlockMoments:
             averages = dict(zip(flats, late.averages[2:], strict=True))
         else:
             averages = {name: torch.empty_like(flat) for name, flat in flats.items()}
-        started = self._carry(averages, steps, tau, k)
+        started = self._reset_or_extrapolate(averages, steps, tau, k)
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
         runs = self._moments.runs(since or [updates] * self._tensors)
         for name, flat in flats.items():
@@ -173,7 +173,7 @@ class BlockMoments:
         counts = zip(self._moments.steps(), since, strict=True)
         self._steps = [now - j for now, j in counts]
 
-    def _carry(
+    def _reset_or_extrapolate(
         self, flats: dict[str, Tensor], steps: list[float], tau: float, k: float
     ) -> list[float]:
         """Reset or extrapolate averaged moments in place; return their step counts."""
@@ -210,7 +210,7 @@ class BlockMoments:
                 k = ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
                 floor = decay ** (tau + k) if name == SQUARES else None
-                _carry_on(flat[part], self._init[name][part], gain, floor)
+                _extrapolate_from(flat[part], self._init[name][part], gain, floor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
@@ -242,7 +242,9 @@ class BlockMoments:
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
 
 
-def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -> None:
+def _extrapolate_from(
+    moment: Tensor, start: Tensor, gain: float, floor: float | None
+) -> None:
     """Extrapolate a moment in place from its start, and copy the result to the start.
 
     Because E[g*g] >= 0, the second moment is at least `floor` times its start. Exact

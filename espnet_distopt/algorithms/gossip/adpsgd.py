@@ -104,7 +104,7 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         self.active, self.neighbours = self._place(learner)
-        self._actives, self._passives = colours(self._gossipers(learner))
+        self._actives, self._passives = colours(self._gossip_ranks(learner))
         self.snapshot = Snapshot(learner, shared=bool(self.neighbours))
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
@@ -118,7 +118,7 @@ class Adpsgd(Algorithm):
         """Return whether the learner is active, and its neighbours."""
         return place(self.config, learner.rank, learner.size)
 
-    def _gossipers(self, learner: Learner) -> Sequence[int]:
+    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
         """Return the ranks that take part in the gossip, in the order of the ring."""
         return range(learner.size)
 

@@ -99,7 +99,7 @@ class Hadpsgd(Adpsgd):
         active, nodes = place(self.config, number, count)
         return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
 
-    def _gossipers(self, learner: Learner) -> Sequence[int]:
+    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
         """Return the ranks of the leaders."""
         return self._leaders
 

@@ -84,9 +84,9 @@ class Snapshot:
         self._lent = False
         self._pending: Tensor | None = None
         self._pending_steps: list[int] = []
-        self._held: Tensor | None = None
+        self._incoming: Tensor | None = None
         self._merging_steps: list[int] = []
-        self._free: list[Tensor] = []
+        self._spares: list[Tensor] = []
         self.staleness: Counter[int] = Counter()
 
     # Training side
@@ -100,7 +100,7 @@ class Snapshot:
         corrections are pending, otherwise P and P. Cost while it is lent: 2P are read
         and P written when corrections are pending, otherwise none.
         """
-        copy = self._renewed()
+        copy = self._copy_to_renew()
         if self._pending is None:
             if copy is not None:
                 copy.copy_(self._live)
@@ -110,7 +110,7 @@ class Snapshot:
         else:
             for live, pending, new in cache_blocks(self._live, self._pending, copy):
                 new.copy_(live.add_(pending, alpha=HALF))
-        self.recycle(self._applied())
+        self.recycle(self._pop_pending())
 
     def take(self) -> Tensor | None:
         """Publish the parameters as corrected; leave their correction to the caller.
@@ -120,27 +120,27 @@ class Snapshot:
         the tensor to `recycle`. Meanwhile gossip may hand over further corrections.
         Cost: that of `publish`, less the pass that writes to the live parameters.
         """
-        copy = self._renewed()
+        copy = self._copy_to_renew()
         if self._pending is None:
             if copy is not None:
                 copy.copy_(self._live)
             return None
         if copy is not None:
             torch.add(self._live, self._pending, alpha=HALF, out=copy)
-        return self._applied()
+        return self._pop_pending()
 
     def recycle(self, taken: Tensor) -> None:
         """Give back the tensor that `take` has returned; gossip will overwrite it."""
-        self._free.append(taken)
+        self._spares.append(taken)
 
-    def _renewed(self) -> Tensor | None:
+    def _copy_to_renew(self) -> Tensor | None:
         """Return the copy, to be overwritten in this step; None while it is lent."""
         if self._lent:
             return None
         self._step = self._learner.steps
         return self._copy
 
-    def _applied(self) -> Tensor:
+    def _pop_pending(self) -> Tensor:
         """Return the pending difference and count its staleness.
 
         After that no difference is pending.
@@ -168,7 +168,7 @@ class Snapshot:
 
         The copy already contains half of each.
         """
-        both = [self._pending, self._held]
+        both = [self._pending, self._incoming]
         return [difference for difference in both if difference is not None]
 
     # Gossip side
@@ -186,7 +186,7 @@ class Snapshot:
 
     def spare(self) -> Tensor:
         """Return a tensor (P,) of any content, for an exchange to receive into."""
-        return self._free.pop() if self._free else torch.empty_like(self._copy)
+        return self._spares.pop() if self._spares else torch.empty_like(self._copy)
 
     def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
         """Hand over the correction (received - sent) / 2; the copy is lent no longer.
@@ -202,15 +202,15 @@ class Snapshot:
         """
         assert self._lent, "begin_exchange() comes first"
         difference = received if sent is None else self.spare()
-        self._held = difference
+        self._incoming = difference
         operands = received, self._copy if sent is None else sent
         yield RunInBackground(partial(_subtract, *operands, difference, self._copy))
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
             yield RunInBackground(partial(difference.add_, earlier))
-            self._free.append(earlier)
-        self._pending, self._held = difference, None
+            self._spares.append(earlier)
+        self._pending, self._incoming = difference, None
         self._pending_steps = [*self._merging_steps, self._step]
         self._merging_steps = []
         self._lent = False

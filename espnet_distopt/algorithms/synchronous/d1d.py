@@ -101,7 +101,7 @@ class D1dGrad(Algorithm):
         self._step = learner.steps
         sent = pack(learner).clone()
         mean = yield from self._complete(learner)
-        _give(learner, mean)
+        _set_gradients(learner, mean)
         self._mean = None
         self.sent = sent
         self._handle = yield Begin(AllReduceMean(sent.clone()))
@@ -167,7 +167,7 @@ def _check(learner: Learner, mean: Tensor) -> None:
     check_equal_steps(learner, share.view(1, 1), ended=False)
 
 
-def _give(learner: Learner, mean: Tensor) -> None:
+def _set_gradients(learner: Learner, mean: Tensor) -> None:
     """Give the mean gradient to the parameters that any learner's pass has reached.
 
     If no pass has reached any parameter, all get their gradient, which is zero. All
