@@ -7,12 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms import build
+from espnet_distopt.algorithms import build, options
+from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.agreement import agree, items
 from espnet_distopt.core.changes import Changes
-from espnet_distopt.core.effects import Effect, Program
+from espnet_distopt.core.driver import Driver
+from espnet_distopt.core.effects import Effect
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.model_buffers import share_model_buffers
 from espnet_distopt.core.refusals import (
     check_algorithm,
     check_model,
@@ -39,19 +40,17 @@ class Attached:
         model: nn.Module,
         optimizer: Optimizer,
         algorithm: str,
-        driver: ProcessGroupDriver | None,
+        driver: Driver | None,
         options: Mapping[str, Any],
     ) -> None:
         if driver is None:
             check_process_group()
         check_model(model, optimizer)
-        self.driver = driver or ProcessGroupDriver()
+        self.driver: Driver = driver or ProcessGroupDriver()
         self.name = algorithm
         self._options = options
         self._model = model
-        self._gossiping = False
         self._own: Tensor | None = None
-        self._epoch_start = 0
         self._closed = False
         self._hold = contextlib.ExitStack()
         try:
@@ -67,20 +66,16 @@ class Attached:
         )
         self._hold.callback(learner.release)
         self.algorithm = build(self.name, self._options, learner)
+        self._lifecycle = Lifecycle(model, learner, self.algorithm)
         check_algorithm(self.name, self.algorithm, learner, model)
-        found = items(model, learner, self.name, self._options)
+        found = items(model, learner, self.name, options(self.name, self._options))
         if learner.size > 1:
             self._run(agree(found, learner))
             if self.algorithm.wants_gradients:
                 learner.watch_backward(self._after_backward)
-        self._start()
+        self._run(self._lifecycle.start())
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
-
-    def _start(self) -> None:
-        """Let every learner begin at learner 0's model."""
-        self._run(share_model_buffers(self._model, self.learner))
-        self._run(self.algorithm.start(self.learner))
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave, as the end of `with` does: nothing stays with model and optimizer.
@@ -103,9 +98,9 @@ class Attached:
         Raises:
             InputError: within an epoch, or inside the consensus.
         """
-        learner = self.learner
+        learner, lifecycle = self.learner, self._lifecycle
         self._check_open()
-        if self._gossiping or learner.steps != self._epoch_start:
+        if lifecycle.gossiping or learner.steps != lifecycle.epoch_start:
             raise InputError(
                 f"{learner.where}: restart_from_model is for between epochs: call it "
                 "after finish() or consensus(), or before the first step"
@@ -119,7 +114,8 @@ class Attached:
         learner.check_storage()
         learner.optimizer_loaded.clear()
         self.algorithm = build(self.name, self._options, learner)
-        self._start()
+        lifecycle.algorithm = self.algorithm
+        self._run(lifecycle.start())
         self._changes.forget_load()
 
     def _check_open(self) -> None:
@@ -136,8 +132,8 @@ class Attached:
     def _run(self, program: Generator[Effect, Any, Any]) -> Any:
         return self.driver.run(program)
 
-    def _train(self, program: Program) -> None:
-        self.driver.run(program, in_epoch=True)
+    def _train(self, program: Generator[Effect, Any, Any]) -> Any:
+        return self.driver.run(program, in_epoch=True)
 
     def _after_backward(self) -> None:
-        self._train(self.algorithm.after_backward(self.learner))
+        self._train(self._lifecycle.after_backward())

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.attached import Attached
-from espnet_distopt.core.effects import AllReduceMean, Effect, Program
-from espnet_distopt.core.model_buffers import average_statistics
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.core.driver import Driver
+from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
 from espnet_distopt.errors import InputError
 
 
@@ -54,7 +53,7 @@ class Session(Attached):
         model: nn.Module,
         optimizer: Optimizer,
         algorithm: str,
-        driver: ProcessGroupDriver | None = None,
+        driver: Driver | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, optimizer, algorithm, driver, options)
@@ -71,7 +70,7 @@ class Session(Attached):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None and self._gossiping and not self._closed:
+            if error is None and self._lifecycle.gossiping and not self._closed:
                 self.finish()
         except BaseException as failure:
             error = failure
@@ -87,8 +86,7 @@ class Session(Attached):
         """
         self._check()
         self.learner.samples = float(samples)
-        if self.algorithm.wants_gossip:
-            self._start_gossip()
+        self._run(self._lifecycle.begin_batch())
 
     def step(self) -> None:
         """Once after each attempted step, also one whose update was skipped.
@@ -100,20 +98,8 @@ class Session(Attached):
         self.learner.check_storage()
         self._changes.check_trained(self.algorithm.may_freeze)
         self._changes.count_update()
-        self._train(self._step())
+        self._train(self._lifecycle.step())
         self._changes.remember()
-        if self.algorithm.wants_gossip:
-            self._start_gossip()
-            self.driver.published()
-
-    def _step(self) -> Program:
-        self.learner.steps += 1
-        yield from self.algorithm.after_step(self.learner)
-
-    def _start_gossip(self) -> None:
-        if not self._gossiping:
-            self._gossiping = True
-            self.driver.start_gossip(self.algorithm.gossip(self.learner))
 
     def finish(self) -> bool:
         """End an epoch: wait for all learners, and end their gossip and blocks.
@@ -122,24 +108,17 @@ class Session(Attached):
         one has paused with it, and is to do as after `pause`.
         """
         self._check()
-        paused = self.algorithm.wants_gossip and self._end_gossip()
-        algorithm, learner = self.algorithm, self.learner
-        self._train(algorithm.pause(learner) if paused else algorithm.finish(learner))
-        self.learner.check_storage()
+        finished: bool = self._train(self._lifecycle.finish())
         self._changes.remember()
-        if not paused:
-            self._epoch_start = self.learner.steps
-        return not paused
+        return finished
 
-    def _end_gossip(self, pausing: bool = False) -> bool:
-        """Return whether any learner is `pausing`."""
-        self._start_gossip()
-        self._train(self.algorithm.end_steps(self.learner))
-        self.driver.stop_gossip()
-        self._gossiping = False
-        # Others may be far behind. Where learners step together they are not, and
-        # those with more data must not be left waiting for a block.
-        return self.driver.barrier(pausing)
+    def barrier(self) -> None:
+        """Wait for all learners, however long they take, while all of them live.
+
+        Raises:
+            PeerLostError: a learner is lost; the message names it.
+        """
+        self._run(_one(Barrier()))
 
     def request_stop(self) -> None:
         """Ask all learners to stop soon; may be called by a signal handler."""
@@ -158,17 +137,15 @@ class Session(Attached):
             elif not driver.stop_announced():
                 return False
             # Steps of this epoch: in earlier ones some may have made more than others.
-            step = self.algorithm.next_stop(learner) - self._epoch_start
+            start = self._lifecycle.epoch_start
+            step = self.algorithm.next_stop(learner) - start
             agreed = driver.propose_stop(self.algorithm.lockstep(learner), step)
-            self._stop_at = self._epoch_start + agreed
+            self._stop_at = start + agreed
         return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
 
     def pause(self) -> None:
         """At a stop within an epoch: wait until nothing is in flight anywhere."""
-        if self.algorithm.wants_gossip:
-            self._end_gossip(pausing=True)
-        self._train(self.algorithm.pause(self.learner))
-        self.learner.check_storage()
+        self._train(self._lifecycle.pause())
         self._changes.remember()
 
     def enter_consensus(self) -> float:
@@ -179,8 +156,7 @@ class Session(Attached):
         self._check()
         params = self.learner.params
         own = params.clone()
-        self._run(average_statistics(self._model))
-        mean: Tensor = self._run(self.algorithm.consensus(self.learner))
+        mean: Tensor = self._run(self._lifecycle.consensus())
         distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)
@@ -230,7 +206,7 @@ class Session(Attached):
         return {
             "algorithm": self.name,
             "learner": learner,
-            "epoch_start": self._epoch_start,
+            "epoch_start": self._lifecycle.epoch_start,
             "state": self.algorithm.state_dict(),
         }
 
@@ -246,7 +222,7 @@ class Session(Attached):
                 f"the saved state is of {state['algorithm']}, not of {self.name}"
             )
         self.learner.load_state_dict(state["learner"])
-        self._epoch_start = state["epoch_start"]
+        self._lifecycle.epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
         self._changes.forget_load()
 

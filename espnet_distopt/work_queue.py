@@ -29,18 +29,14 @@ What could go wrong, and why it does not:
     `state_dict` names it, and she trains on it first when the run is resumed.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
-from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.queue_keys import QueueKeys
 from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
 from espnet_distopt.errors import InputError
@@ -48,8 +44,11 @@ from espnet_distopt.session import Session
 
 T = TypeVar("T")
 
-_keys: WeakKeyDictionary[ProcessGroupDriver, QueueKeys] = WeakKeyDictionary()
-"""For each driver that connects to other learners: the keys of its session's queues."""
+_keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
+"""For each driver whose session has queues: the keys of these queues."""
+
+WHAT = "asking the work queue's store"
+"""The words in which errors of the store say what was under way."""
 
 
 _DIFFERENCES = {
@@ -144,17 +143,14 @@ class WorkQueue:
             )
         self.started: int = state["started"] if state else 0
         self._held: list[int] = list(state["held"]) if state else []
-        self._store: Store = HashStore()
-        self._keys, watch = QueueKeys(self._store, self._rank, size), self._driver.watch
-        if watch is not None:
-            self._store = watch.store
-            new = QueueKeys(self._store, self._rank, size)
-            self._keys = _keys.setdefault(self._driver, new)
+        self._store = self._driver.store
+        new = QueueKeys(self._store, self._rank, size)
+        self._keys = _keys.setdefault(self._driver, new)
         self._prefix = self._keys.prefix()
-        with self._asking():
+        with self._driver.asking(WHAT):
             self._open(taken)
-        self._driver.barrier()
-        with self._asking():
+        session.barrier()
+        with self._driver.asking(WHAT):
             self._keys.sweep()
             self._refuse_differences()
 
@@ -234,7 +230,7 @@ class WorkQueue:
         """
         got = True
         if self._leads:
-            with self._asking():
+            with self._driver.asking(WHAT):
                 if own:
                     got = self._shares.take()
                 self.started = self._store.add(self._prefix + "started", int(got))
@@ -245,7 +241,7 @@ class WorkQueue:
         """Take items that others have not begun; return whether there were any."""
         items: Sequence[int] = ()
         if self._leads:
-            with self._asking():
+            with self._driver.asking(WHAT):
                 items = self._shares.steal(self._ahead)
         # The others of the group wait for a message of `ahead` numbers.
         assert len(items) <= self._ahead, (items, self._ahead)
@@ -261,19 +257,6 @@ class WorkQueue:
         told = torch.tensor(numbers)
         self._driver.run(_broadcast(told, self._ranks))
         return told.tolist()
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Count the time spent inside as communication; explain errors of the store."""
-        start = time.perf_counter()
-        try:
-            yield
-        except RuntimeError as error:
-            assert self._driver.watch is not None
-            what = "asking the work queue's store"
-            raise self._driver.watch.explain(error, what) from error
-        finally:
-            self._driver.spent["comm_time"] += time.perf_counter() - start
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the epoch, once no learner takes items any more."""

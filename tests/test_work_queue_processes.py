@@ -33,8 +33,7 @@ def train(seconds: float) -> None:
 
 def take_over_a_slow_store(epochs: int, items: int) -> list[list[int]]:
     with session("adpsgd") as run:
-        assert run.driver.watch is not None
-        run.driver.watch.store = Delayed(run.driver.watch.store, 0.005)
+        run.driver._store = Delayed(run.driver.store, 0.005)  # type: ignore[attr-defined]
         slow = run.learner.rank == run.learner.size - 1
         trained = []
         for _ in range(epochs):
@@ -42,7 +41,7 @@ def take_over_a_slow_store(epochs: int, items: int) -> list[list[int]]:
             for item in WorkQueue(run, items).read(identity):
                 trained[-1].append(item)
                 train(0.5 if slow else 0.05)
-        run.driver.barrier()
+        run.barrier()
     return trained
 
 
@@ -68,7 +67,7 @@ def take_in_two_sessions() -> list[list[int]]:
     with session("adpsgd") as run, session("adpsgd") as other:
         trained = take_in_turn(run, other)
         for each in (run, other):
-            each.driver.barrier()
+            each.barrier()
     return trained
 
 
@@ -88,11 +87,10 @@ def keys_after_epochs() -> list[bool]:
         for _ in range(4):
             for _ in WorkQueue(run, 6).read(identity):
                 pass
-        run.driver.barrier()
-        assert run.driver.watch is not None
-        store = run.driver.watch.store
+        run.barrier()
+        store = run.driver.store
         there = [store.check([f"work/{n}/share/0"]) for n in range(4)]
-        run.driver.barrier()
+        run.barrier()
     return there
 
 
@@ -119,7 +117,7 @@ def differ() -> list[Any]:
         ]
         # learners that do not step together may read ahead as they like
         items = list(WorkQueue(run, 30, ahead=1 + rank).read(identity))
-        run.driver.barrier()
+        run.barrier()
     return [messages, items]
 
 

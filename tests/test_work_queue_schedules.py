@@ -9,9 +9,10 @@ once; the code is the package's own, from `WorkQueue` down to the store.
 import math
 import os
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,10 +71,12 @@ class Driver:
     """Of a learner in a virtual thread: it knows meetings and broadcasts."""
 
     def __init__(self, rank: int, store: SlowStore, all_: Meeting, node: Meeting):
-        self.watch = SimpleNamespace(store=store)
-        self.spent: defaultdict[str, float] = defaultdict(float)
-        self.meet = all_.meet
+        self.store = store
+        self.barrier = lambda: all_.barrier(None)
         self._rank, self._node = rank, node
+
+    def asking(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(self, program: Program) -> None:
         for effect in program:
@@ -116,6 +119,7 @@ class Epochs:
         ranks = tuple(range(node * self.per_node, (node + 1) * self.per_node))
         session: Any = SimpleNamespace(
             driver=self.drivers[rank],
+            barrier=self.drivers[rank].barrier,
             learner=SimpleNamespace(rank=rank, size=self.size),
             algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
         )

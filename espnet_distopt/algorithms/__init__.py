@@ -1,5 +1,6 @@
 """The algorithms, by name, each with the options it takes."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,6 +68,17 @@ def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any
 def check(name: str, conf: Mapping[str, Any], size: int) -> None:
     """Raise InputError if `name` with options `conf` cannot run on `size` learners."""
     _configured(name, conf, size)
+
+
+def options(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of algorithm `name`: those given, and the defaults.
+
+    Raises:
+        InputError: unknown name, unknown or ill-typed option.
+    """
+    config_class = lookup(name)[1]
+    given = configure(config_class, conf, where=f"distopt_conf of {name}")
+    return dataclasses.asdict(given)
 
 
 def build(name: str, conf: Mapping[str, Any], learner: Learner) -> Algorithm:

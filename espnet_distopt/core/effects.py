@@ -200,6 +200,41 @@ class AwaitGossip:
     """Training side: wait until the gossip side has made progress."""
 
 
+@dataclass(frozen=True, eq=False)
+class StartGossip:
+    """Training side: let `program` run on the gossip side, until `StopGossip`."""
+
+    program: "Program"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Training side: tell the gossip side that a step has ended and been published."""
+
+
+@dataclass(frozen=True)
+class StopGossip:
+    """Training side: end the gossip of an epoch, and wait until it has ended.
+
+    An active learner invites nobody any more; a passive one goes on answering until all
+    active learners have retired.
+    """
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Training side: wait for all learners, however long they take.
+
+    Returns whether any of them is `pausing`.
+    """
+
+    pausing: bool = False
+
+
+LIFECYCLE = (StartGossip, Published, StopGossip, Barrier)
+"""The effects of `algorithms.lifecycle`. What a program does between such an effect and
+its next one is no section of the algorithm (`simulation.replay`)."""
+
 Effect = (
     Collective
     | Begin
@@ -211,6 +246,10 @@ Effect = (
     | RunInBackground
     | AwaitStep
     | AwaitGossip
+    | StartGossip
+    | Published
+    | StopGossip
+    | Barrier
 )
 
 Program = Generator[Effect, Any, None]

@@ -14,17 +14,24 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.core.driver import SharedStore
 from espnet_distopt.core.effects import (
+    LIFECYCLE,
     AwaitGossip,
+    Barrier,
     Begin,
     Collective,
     Effect,
     Program,
+    Published,
+    StartGossip,
+    StopGossip,
     Wait,
 )
 from espnet_distopt.distributed.barrier import barrier
@@ -78,6 +85,7 @@ class ProcessGroupDriver:
         if dist.is_initialized():
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.per_node = learners_per_node(self.size, os.environ)
+        self._store: SharedStore = HashStore()
         if self.size > 1:
             self._connect(silence)
         self._collectives = Collectives(self._groups, self.spent)
@@ -87,14 +95,29 @@ class ProcessGroupDriver:
         store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
         self._liveness = Liveness(store, self.rank, self.size, silence)
         self._watch = Watch(self._liveness, store)
+        self._store = self._watch.store
         self._gossip_watch = Watch(self._liveness, store)
         self._groups = Groups(self.rank, self.size, self._watch)
         self._liveness.connections.adopt_others()
 
     @property
-    def watch(self) -> Watch | None:
-        """The training thread's view of the others, and of the store; None: alone."""
-        return self._watch if self._liveness is not None else None
+    def store(self) -> SharedStore:
+        """The rendezvous store, for the training thread; one of its own if alone."""
+        return self._store
+
+    @contextmanager
+    def asking(self, what: str) -> Generator[None, None, None]:
+        """Inside, the store is asked: it takes time, and the store may be gone.
+
+        Raises:
+            PeerLostError: a learner is lost, or the store, while `what` was under way.
+        """
+        start = time.perf_counter()
+        try:
+            with self._watch.asking(what) if self._liveness else nullcontext():
+                yield
+        finally:
+            self.spent["comm_time"] += time.perf_counter() - start
 
     def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
         """Run `program` on the calling thread and return its value.
@@ -107,17 +130,22 @@ class ProcessGroupDriver:
             PeerLostError: another learner has died; the message names it.
         """
         result: Any = None
+        effect: Any = None
         while True:
             with self._monitor:
                 self._check_gossip()
-                if in_epoch and self.record is not None:
-                    self.record.append(("training", None))
+                if in_epoch and not isinstance(effect, LIFECYCLE):
+                    self._note_section()
                 try:
                     effect = program.send(result)
                 except StopIteration as stop:
                     return stop.value
                 progress = self._gossip.progress if self._gossip else 0
             result = self._perform(effect, progress)
+
+    def _note_section(self) -> None:
+        if self.record is not None:
+            self.record.append(("training", None))
 
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
@@ -129,13 +157,21 @@ class ProcessGroupDriver:
                 return self._collectives.wait(handle)
             case AwaitGossip():
                 return self._await_gossip(progress)
+            case StartGossip(program):
+                return self._start_gossip(program)
+            case Published():
+                return self._published()
+            case StopGossip():
+                return self._stop_gossip()
+            case Barrier(pausing):
+                return self._barrier(pausing)
             case _:
                 raise TypeError(f"{effect} belongs in a gossip program")
 
     # Gossip
 
-    def start_gossip(self, program: Program) -> None:
-        """Run `program` on the gossip thread until `stop_gossip`."""
+    def _start_gossip(self, program: Program) -> None:
+        """Run `program` on the gossip thread until `_stop_gossip`."""
         if self._groups is None:
             return
         assert self._gossip is None
@@ -151,14 +187,14 @@ class ProcessGroupDriver:
         )
         self._gossip.start()
 
-    def published(self) -> None:
+    def _published(self) -> None:
         """Tell the gossip side that the training side has made a step."""
         if self._gossip is not None:
             with self._monitor:
                 self._gossip.steps += 1
                 self._monitor.notify_all()
 
-    def stop_gossip(self) -> None:
+    def _stop_gossip(self) -> None:
         """End the gossip of this epoch: returns when no exchange can come any more.
 
         An active learner stops initiating; a passive one goes on answering until every
@@ -192,7 +228,7 @@ class ProcessGroupDriver:
 
     # Meeting and leaving
 
-    def barrier(self, pausing: bool = False) -> bool:
+    def _barrier(self, pausing: bool) -> bool:
         """Wait for all learners, however long they take, as long as they live.
 
         Comes before the collectives at the end of an epoch, which a learner may reach

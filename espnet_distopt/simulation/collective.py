@@ -12,12 +12,12 @@ from espnet_distopt.core.effects import (
     AllGather,
     AllReduceMean,
     AllToAll,
+    Barrier,
     Broadcast,
     NeighbourAllGather,
 )
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.virtual_learner import Barrier
 from espnet_distopt.simulation.wire import Wire
 
 Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
@@ -150,7 +150,8 @@ def _results(effects: Sequence[Gathering]) -> list[Any]:
     """Return each learner's result."""
     match effects[0]:
         case Barrier():
-            return [None] * len(effects)
+            pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
+            return [pausing] * len(effects)
         case AllToAll():
             tensors = _tensors(effects)
             return _deliver(effects, torch.stack(tensors, 1))

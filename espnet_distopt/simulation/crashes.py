@@ -5,6 +5,7 @@ from typing import Any
 
 from espnet_distopt.core.effects import (
     AwaitInvitation,
+    Barrier,
     Begin,
     Exchange,
     GroupCollective,
@@ -14,7 +15,6 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.sides import Side
-from espnet_distopt.simulation.virtual_learner import Barrier
 
 
 class Crashes:

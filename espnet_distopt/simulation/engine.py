@@ -13,12 +13,16 @@ from espnet_distopt.core.effects import (
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
+    Barrier,
     Begin,
     Collective,
     Exchange,
     Invite,
+    Published,
     Retire,
     RunInBackground,
+    StartGossip,
+    StopGossip,
     Wait,
 )
 from espnet_distopt.simulation.clock import Clock
@@ -28,9 +32,6 @@ from espnet_distopt.simulation.crashes import Crashes
 from espnet_distopt.simulation.gossip import VirtualGossip
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import (
-    Barrier,
-    EndGossip,
-    StartGossip,
     Step,
     Stepped,
     VirtualLearner,
@@ -110,7 +111,7 @@ class Engine:
         self.sides = [
             Sides(
                 Side(v.learner.rank, "training", program),
-                Side(v.learner.rank, "gossip", v.algorithm.gossip(v.learner)),
+                Side(v.learner.rank, "gossip", None),
             )
             for v, program in zip(self._learners, programs, strict=True)
         ]
@@ -151,8 +152,13 @@ class Engine:
         if self.sections is not None and self._counts(side):
             decides = isinstance(side.effect, (AwaitStep, AwaitInvitation))
             self.sections.append((side.rank, side.name, result if decides else None))
+        assert side.program is not None
         try:
             side.effect = side.program.send(result)
+            while isinstance(side.effect, Published):  # takes no time
+                self.sides[side.rank].published += 1
+                self._wake(self.sides[side.rank])
+                side.effect = side.program.send(None)
         except StopIteration as stop:
             side.ended, side.value = True, stop.value
         side.waiting, side.since = not side.ended, self.clock.now
@@ -168,7 +174,7 @@ class Engine:
             self._resume(training)
         if not side.ended:
             self._perform_gossip(side, side.effect)
-        elif training.waiting and isinstance(training.effect, EndGossip):
+        elif training.waiting and isinstance(training.effect, StopGossip):
             self._resume(training)
 
     def _counts(self, side: Side) -> bool:
@@ -185,16 +191,14 @@ class Engine:
             case Stepped(loss):
                 steps = self._learners[side.rank].learner.steps
                 self._stepped(Step(self.clock.now / 1e9, side.rank, steps, loss))
-                sides.published += 1
-                self._let_gossip(sides)
                 self._resume(side)
-            case StartGossip():
-                if not sides.gossiping:
-                    self._let_gossip(sides)
+            case StartGossip(program):
+                sides.gossip.program, sides.gossiping = program, True
+                self._resume(sides.gossip)
                 self._resume(side)
-            case EndGossip():
+            case StopGossip():
                 sides.ending = True
-                self._let_gossip(sides)
+                self._wake(sides)
                 if sides.gossip.ended:
                     self._resume(side)
             case Begin(collective):
@@ -239,14 +243,6 @@ class Engine:
         self._learners[rank].bytes_sent += nbytes
 
     # Gossip
-
-    def _let_gossip(self, sides: Sides) -> None:
-        """Begin the gossip of an epoch, or wake it."""
-        if sides.gossiping:
-            self._wake(sides)
-        elif self._learners[sides.gossip.rank].algorithm.wants_gossip:
-            sides.gossiping = True
-            self._resume(sides.gossip)
 
     def _wake(self, sides: Sides) -> None:
         over, result = sides.answer()

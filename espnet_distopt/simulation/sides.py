@@ -5,13 +5,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from espnet_distopt.core.effects import AwaitInvitation, AwaitStep, Exchange
-from espnet_distopt.simulation.virtual_learner import (
-    Barrier,
-    EndGossip,
-    StartGossip,
-    Stepped,
+from espnet_distopt.core.effects import (
+    LIFECYCLE,
+    AwaitInvitation,
+    AwaitStep,
+    Exchange,
 )
+from espnet_distopt.simulation.virtual_learner import Stepped
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Side:
 
     rank: int
     name: str
-    program: Generator[Any, Any, Any]
+    program: Generator[Any, Any, Any] | None
     effect: Any = None
     waiting: bool = False
     since: int = 0
@@ -38,12 +38,11 @@ class Side:
     def in_algorithm(self) -> bool:
         """Whether its next section is one of the algorithm's programs.
 
-        Else it is one of the simulation's own training loop.
+        Else it is one of the lifecycle, or of the simulation's own training loop.
         """
         if self.name == "gossip":
             return True
-        own = (StartGossip, Stepped, EndGossip, Barrier, type(None))
-        return not isinstance(self.effect, own)
+        return not isinstance(self.effect, (*LIFECYCLE, Stepped, type(None)))
 
     def story(self) -> str:
         """Return who waits for what."""

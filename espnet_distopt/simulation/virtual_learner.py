@@ -1,7 +1,7 @@
 """A virtual learner of a simulation: its replica and its training loop.
 
-The loop calls the algorithm where a `Session` does. Besides the algorithm's effects it
-yields five of its own, which only the simulation driver knows.
+The loop runs the same programs as a `Session` does (`algorithms.lifecycle`). It yields
+two more effects of its own, which only the simulation driver knows.
 """
 
 import copy
@@ -14,14 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms import build
+from espnet_distopt.algorithms import Algorithm, build
+from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.model_buffers import (
-    average_statistics,
-    model_buffers,
-    share_model_buffers,
-)
+from espnet_distopt.core.model_buffers import model_buffers
 from espnet_distopt.simulation.cluster import Compute
 
 Gradient = Callable[[int], float]
@@ -37,24 +34,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step has ended, with this loss, and its result is published."""
+    """A step has ended, with this loss."""
 
     loss: float
-
-
-@dataclass(frozen=True)
-class StartGossip:
-    """Let the gossip begin: with the first batch, not only after its step."""
-
-
-@dataclass(frozen=True)
-class EndGossip:
-    """Let the gossip come to its end, and wait for that."""
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """Wait for all learners."""
 
 
 @dataclass(frozen=True)
@@ -101,58 +83,58 @@ class VirtualLearner:
         self.optimizer = optimizer
         self.gradient = gradient
         self.learner = Learner(model, optimizer, rank, size)
-        self.algorithm = build(algorithm, options, self.learner)
+        self._lifecycle = Lifecycle(
+            model, self.learner, build(algorithm, options, self.learner)
+        )
         self.bytes_sent = 0
         self._watches = self.algorithm.wants_gradients and size > 1
         if self._watches:
             self.learner.watch_backward(lambda: None)
 
+    @property
+    def algorithm(self) -> Algorithm:
+        """What this learner runs."""
+        return self._lifecycle.algorithm
+
+    @algorithm.setter
+    def algorithm(self, algorithm: Algorithm) -> None:
+        self._lifecycle.algorithm = algorithm
+
     def start(self) -> Program:
-        """Begin at learner 0's model, with what is not trained, too."""
-        yield from share_model_buffers(self.model, self.learner)
-        yield from self.algorithm.start(self.learner)
+        """Begin at learner 0's model, with its buffers."""
+        yield from self._lifecycle.start()
 
     def epoch(
         self, steps: int, compute: Compute, seed: int, pausing: bool = False
     ) -> Generator[Any, Any, None]:
-        """Train for `steps` steps; finish the epoch, or stop within it if `pausing`.
-
-        Every program of the algorithm begins at a resumption of its own, so that
-        recordings count the sections of programs, here and in real processes.
-        """
-        learner, algorithm = self.learner, self.algorithm
+        """Train for `steps` steps; finish the epoch, or stop within it if `pausing`."""
         yield from self.train(steps, compute, seed)
-        if algorithm.wants_gossip:
-            yield Work(0)
-            yield from algorithm.end_steps(learner)
-            yield EndGossip()
-            yield Barrier()
         yield Work(0)
-        yield from algorithm.pause(learner) if pausing else algorithm.finish(learner)
-        learner.check_storage()
+        yield from self._lifecycle.pause() if pausing else self._lifecycle.finish()
 
     def train(
         self, steps: int, compute: Compute, seed: int
     ) -> Generator[Any, Any, None]:
-        """Train for `steps` steps of an epoch."""
-        learner, algorithm = self.learner, self.algorithm
-        if algorithm.wants_gossip:
-            yield StartGossip()
+        """Train for `steps` steps of an epoch.
+
+        Every program of the algorithm begins at a resumption of its own, so that
+        recordings count the sections of programs, here and in real processes.
+        """
+        learner, lifecycle = self.learner, self._lifecycle
+        yield from lifecycle.begin_batch()
         for _ in range(steps):
             yield Work(compute.of(learner.rank, learner.steps))
             loss = self._descend(seed)
             if self._watches:
-                yield from algorithm.after_backward(learner)
+                yield from lifecycle.after_backward()
                 yield Work(0)
             self.optimizer.step()
-            learner.steps += 1
-            yield from algorithm.after_step(learner)
+            yield from lifecycle.step()
             yield Stepped(loss)
 
     def consensus(self) -> Generator[Effect, Any, Tensor]:
         """Average what BatchNorm has learnt; return the consensus model, (P,)."""
-        yield from average_statistics(self.model)
-        return (yield from self.algorithm.consensus(self.learner))
+        return (yield from self._lifecycle.consensus())
 
     def _descend(self, seed: int) -> float:
         """Compute the gradient, with random numbers that no schedule can shift."""

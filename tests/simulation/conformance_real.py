@@ -71,7 +71,7 @@ class RealLoop:
         self._run, self._training, self._earlier = run, training, earlier
         self._stops = training.stops and earlier is None
         rank = run.learner.rank
-        weigh = run.weigh if training.uneven else None
+        weigh = run.begin_batch if training.uneven else None
         self._backward = gradient(run._model, rank, weigh)
         self._pauses = random.Random(rank)
         slow = training.slow if rank >= run.learner.size - 2 else 1.0

@@ -125,7 +125,7 @@ def waits_for_gossip(learner: Learner) -> Program:
     ("programs", "words"),
     [
         ({"gossip": cycle}, "gossip of learner 2 for Exchange with 0"),
-        ({"gossip": cycle}, "training of learner 0 for EndGossip"),
+        ({"gossip": cycle}, "training of learner 0 for StopGossip"),
         ({"after_step": alone}, "ever: training of learner 1 for AllReduceMean$"),
         ({"gossip": uninvited}, "gossip of learner 1 for AwaitInvitation from 0, 2"),
         ({"after_step": waits_for_gossip}, "training of learner 0 for AwaitGossip"),

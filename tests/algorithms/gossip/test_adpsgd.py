@@ -75,9 +75,9 @@ def in_flight(before: list[float], after: list[float]) -> list[float]:
     """Two learners at 1 and 3 exchange; they step meanwhile, and after answering."""
     replicas = points([1.0, 3.0])
     published: list[Any] = [r.algorithm.snapshot for r in replicas]  # type: ignore[attr-defined]
-    sent = published[0].lend().clone()
+    sent = published[0].begin_exchange().clone()
     run(*(r.step([g]) for r, g in zip(replicas, before, strict=True)))
-    answer = published[1].lend().clone()
+    answer = published[1].begin_exchange().clone()
     correct(published[1], sent.clone())
     run(replicas[1].step([after[1]]))
     correct(published[0], answer)
@@ -142,9 +142,9 @@ def test_a_passive_answers_twice_with_different_values() -> None:
     """Without a step in between: the second answer knows of the first exchange."""
     replicas = points([0.0, 8.0, 0.0, 0.0])
     published: Any = replicas[1].algorithm.snapshot  # type: ignore[attr-defined]
-    assert published.lend().item() == 8
+    assert published.begin_exchange().item() == 8
     correct(published, torch.zeros(1, dtype=torch.float64))
-    assert published.lend().item() == 4
+    assert published.begin_exchange().item() == 4
     correct(published, torch.zeros(1, dtype=torch.float64))
     assert replicas[1].x == [8]  # the training side sees nothing until its step ends
     run(replicas[1].step([0.0]))
@@ -258,7 +258,7 @@ def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
     assert [m.item() for m in means] == [4.0] * 4
     kept = [4.0] * 4 if from_consensus else [1.0, 2.0, 6.0, 7.0]
     assert values(replicas).tolist() == kept
-    assert [r.algorithm.snapshot.lend().item() for r in replicas] == kept  # type: ignore[attr-defined]
+    assert [r.algorithm.snapshot.begin_exchange().item() for r in replicas] == kept  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("topology", ["ring", "random"])
@@ -307,7 +307,7 @@ def test_ad3_a_random_pair_contracts_the_mean_square_by_one_nth() -> None:
         active = source.randrange(0, 8, 2)
         passive = algorithms[active]._choice.choice(algorithms[active].neighbours)
         pair = [algorithms[rank].snapshot for rank in (active, passive)]
-        sent = [published.lend().clone() for published in pair]
+        sent = [published.begin_exchange().clone() for published in pair]
         for published, received in zip(pair, reversed(sent), strict=True):
             correct(published, received)
             published.publish()

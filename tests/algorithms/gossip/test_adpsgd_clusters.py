@@ -110,4 +110,4 @@ def test_ad6_a_straggler_slows_synchronous_learners_to_its_pace(
 
 def test_one_learner_keeps_no_copies() -> None:
     (learner,) = virtual.points("adpsgd", 1, virtual.towards_rank)
-    assert virtual.published(learner).lend().numel() == 0
+    assert virtual.published(learner).begin_exchange().numel() == 0

@@ -309,7 +309,7 @@ def test_consensus_is_the_mean_over_the_nodes(from_consensus: bool) -> None:
     assert simulation.consensus().tolist() == [3.0, 3.0]
     kept = [3.0] * 6 if from_consensus else starts
     assert [virtual.x(v)[0] for v in learners] == kept
-    copies = [virtual.published(v).lend()[0].item() for v in learners[::2]]
+    copies = [virtual.published(v).begin_exchange()[0].item() for v in learners[::2]]
     assert copies == kept[::2]
 
 
@@ -349,8 +349,8 @@ def test_only_leaders_keep_copies_and_have_figures() -> None:
         learner.metrics()
     simulation.epoch(10)
     for leader, member in nodes(learners):
-        assert virtual.published(leader).lend().numel() == 2
-        assert virtual.published(member).lend().numel() == 0
+        assert virtual.published(leader).begin_exchange().numel() == 2
+        assert virtual.published(member).begin_exchange().numel() == 0
         figures, others = leader.metrics(), member.metrics()
         assert figures["exchanges"] > 0
         assert figures["staleness_max"] >= figures["staleness"] >= 0

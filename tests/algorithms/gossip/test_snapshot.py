@@ -55,7 +55,7 @@ def test_one_exchange_in_flight() -> None:
     with pytest.raises(AssertionError, match="one exchange in flight"):
         copy.begin_exchange()
     correct(copy, vector(1.0))
-    with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
+    with pytest.raises(AssertionError, match=r"begin_exchange\(\) comes first"):
         correct(copy, vector(1.0))
 
 
@@ -104,7 +104,7 @@ def test_two_copies_suffice_unless_a_learner_is_asked_twice_in_a_step() -> None:
             seen.add(copy.begin_exchange().data_ptr())
             received = copy.spare().fill_(2.0)
             seen.add(received.data_ptr())
-            aside(copy.correct(received))
+            aside(copy.end_exchange(received))
         copy.publish()
         assert len(seen) == 1 + asked
 
@@ -134,7 +134,7 @@ def test_corrections_that_are_being_merged_count_as_in_use() -> None:
     correct(copy, vector(2.0))
     learner.steps += 3
     copy.begin_exchange()
-    merging = copy.correct(copy.spare().fill_(5.0))
+    merging = copy.end_exchange(copy.spare().fill_(5.0))
     next(merging).work()
     assert copy.age() == 3  # of the copy in use; the correction can be applied
     next(merging).work()
@@ -213,7 +213,7 @@ def test_the_copy_is_published_plus_handed_over(events: list[str]) -> None:
         elif event == "correct" and model.lent and gossip is None:
             received = float(2 * source.randrange(-64, 64))
             model.correction = (received - model.copy) / 2
-            gossip, begins = copy.correct(copy.spare().fill_(received)), True
+            gossip, begins = copy.end_exchange(copy.spare().fill_(received)), True
         elif event == "aside" and work is not None:
             work()
             begins = True

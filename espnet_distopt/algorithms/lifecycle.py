@@ -1,0 +1,122 @@
+"""The order in which the programs of an algorithm run in a training.
+
+A training is a start, then epochs of steps, then a consensus after any epoch:
+
+    start
+    epoch:      begin_batch, after_backward, step       (again and again)
+                finish, or pause where a run stops within the epoch
+    consensus
+
+Each of these is one program, which the session runs on a learner's training thread and
+the simulation on a virtual learner. Beside the effects of the algorithm these programs
+yield four that concern the gossip and the end of an epoch: `StartGossip`, `Published`,
+`StopGossip` and `Barrier`.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+from torch import Tensor, nn
+
+from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.core.effects import (
+    Barrier,
+    Effect,
+    Program,
+    Published,
+    StartGossip,
+    StopGossip,
+)
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.model_buffers import average_statistics, share_model_buffers
+
+
+class Lifecycle:
+    """The programs of one learner's training, in their order.
+
+    Args:
+        model: the module that is trained.
+        learner: the replica of it.
+        algorithm: what the learner runs.
+
+    Attributes:
+        epoch_start: the attempted steps that the learner had made when the epoch began.
+        gossiping: whether the gossip of the epoch has begun and has not ended.
+    """
+
+    def __init__(
+        self, model: nn.Module, learner: Learner, algorithm: Algorithm
+    ) -> None:
+        self._model = model
+        self._learner = learner
+        self.algorithm = algorithm
+        self.epoch_start = 0
+        self.gossiping = False
+
+    def start(self) -> Program:
+        """Let every learner begin at learner 0's model, buffers included."""
+        yield from share_model_buffers(self._model, self._learner)
+        yield from self.algorithm.start(self._learner)
+
+    def begin_batch(self) -> Program:
+        """Begin the gossip of the epoch, if the algorithm has one and it has not."""
+        if self.algorithm.wants_gossip and not self.gossiping:
+            self.gossiping = True
+            yield StartGossip(self.algorithm.gossip(self._learner))
+
+    def after_backward(self) -> Program:
+        """After a backward pass: let the algorithm see the gradients."""
+        yield from self.algorithm.after_backward(self._learner)
+
+    def step(self) -> Program:
+        """Count an attempted step, let the algorithm follow it, and tell the gossip."""
+        self._learner.steps += 1
+        yield from self.algorithm.after_step(self._learner)
+        yield from self.begin_batch()
+        if self.algorithm.wants_gossip:
+            yield Published()
+
+    def finish(self) -> Generator[Effect, Any, bool]:
+        """End an epoch.
+
+        Returns False where another learner has stopped within the epoch meanwhile: this
+        one has paused with it.
+        """
+        if (yield from self._end_gossip(pausing=False)):
+            yield from self._pause()
+            return False
+        yield from self.algorithm.finish(self._learner)
+        self._learner.check_storage()
+        self.epoch_start = self._learner.steps
+        return True
+
+    def pause(self) -> Program:
+        """Stop within an epoch: wait until nothing is in flight anywhere."""
+        yield from self._end_gossip(pausing=True)
+        yield from self._pause()
+
+    def _pause(self) -> Program:
+        yield from self.algorithm.pause(self._learner)
+        self._learner.check_storage()
+
+    def _end_gossip(self, pausing: bool) -> Generator[Effect, Any, bool]:
+        """End the gossip of all learners; return whether any of them is `pausing`.
+
+        Other learners may be far behind: so all wait for each other, as long as it
+        takes, before they meet in collectives. Learners that step together are not far
+        apart, and those with more data must not be left waiting for a block: they do
+        without.
+        """
+        if not self.algorithm.wants_gossip:
+            return False
+        yield from self.begin_batch()
+        yield from self.algorithm.end_steps(self._learner)
+        yield StopGossip()
+        self.gossiping = False
+        anybody_pauses: bool = yield Barrier(pausing)
+        return anybody_pauses
+
+    def consensus(self) -> Generator[Effect, Any, Tensor]:
+        """Average what BatchNorm has learnt; return the consensus model, (P,)."""
+        yield from average_statistics(self._model)
+        return (yield from self.algorithm.consensus(self._learner))

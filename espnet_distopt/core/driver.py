@@ -1,0 +1,76 @@
+"""What a session and a work queue need of a driver."""
+
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from espnet_distopt.core.effects import Effect
+
+
+class SharedStore(Protocol):
+    """Keys and values that all learners see, as a `torch.distributed.Store` has."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write a value."""
+
+    def get(self, key: str) -> bytes:
+        """Return the value of a key; wait until there is one."""
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter, atomically; return its new value."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys have values."""
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Return the values of several keys, in one operation."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Write `desired` if the value is `expected`; return the value from then on."""
+
+    def delete_key(self, key: str) -> bool:
+        """Delete a key; return whether there was one."""
+
+
+class Driver(Protocol):
+    """Carries out the effects of one learner's programs.
+
+    Attributes:
+        rank: the number of this learner, 0 <= rank < size.
+        size: the number of learners.
+        per_node: the learners on each machine; None where nobody knows.
+        spent: seconds that the training side has waited ("comm_time", "wait_time"),
+            and bytes that the learner has sent ("bytes").
+    """
+
+    rank: int
+    size: int
+    per_node: int | None
+    spent: defaultdict[str, float]
+
+    def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
+        """Run a program of the training side to its end, and return its value."""
+
+    @property
+    def store(self) -> SharedStore:
+        """What all learners of the run share."""
+
+    def asking(self, what: str) -> AbstractContextManager[None]:
+        """Inside, the shared store is asked, which is counted as communication.
+
+        Raises:
+            PeerLostError: a learner is lost, or the store, while `what` was under way.
+        """
+
+    def announce_stop(self) -> None:
+        """Tell all learners that the run is to stop."""
+
+    def stop_announced(self) -> bool:
+        """Return whether a learner has announced a stop."""
+
+    def propose_stop(self, group: tuple[int, ...], step: int) -> int:
+        """Return the step at which the learners of `group` stop: the first proposal."""
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Leave the run; tell the others about the `error`, if there is one."""
