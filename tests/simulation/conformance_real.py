@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from espnet_distopt.core.effects import AllReduceMean
+from espnet_distopt.core.effects import AllGather, AllReduceMean
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
@@ -61,13 +61,15 @@ class RealLoop:
     Attributes:
         trained: for each epoch the items.
         left: of the work queue where the session was stopped.
-        beside: bytes that the consensus distance has taken, a float64 an epoch.
+        beside: bytes that only a session sends: two numbers by which learners agree
+            that they train the same model, and the consensus distance, one an epoch.
     """
 
     def __init__(self, run: Session, training: Training, earlier: Part | None) -> None:
         self.trained: list[list[int]] = []
         self.left: Any = None
-        self.beside = 0
+        agreement = AllGather(torch.zeros(2, dtype=torch.int64))
+        self.beside = agreement.bytes_sent(run.learner.size)
         self._run, self._training, self._earlier = run, training, earlier
         self._stops = training.stops and earlier is None
         rank = run.learner.rank

@@ -3,7 +3,6 @@
 import itertools
 import traceback
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,7 @@ class Run:
         if self._column is None:
             return
         for model, optimizer in self.use.pairs:
-            driver = ProcessGroupDriver(timedelta(seconds=10), silence=3)
+            driver = ProcessGroupDriver(silence=10)
             self._drivers.append(driver)
             options = self._column.given(self._size)
             name = self._column.algorithm
