@@ -1,9 +1,9 @@
 """An algorithm is a set of programs that run at fixed points of a training loop.
 
-A session calls the methods of `Algorithm` in this order: `start` once; in each step
+They run in this order, which `lifecycle` holds: `start` once; in each step
 `after_backward` and `after_step`; at the end of each epoch `end_steps`, `finish` and
-`consensus`. `gossip` runs beside the steps of an epoch. A run that is stopped within an
-epoch calls `pause` and then `state_dict`.
+`consensus`. `gossip` runs beside the steps of an epoch. When a run is stopped within an
+epoch, `pause` runs and the state is saved.
 """
 
 from collections.abc import Generator
