@@ -207,7 +207,7 @@ class WorkQueue:
         yield from self._hold(load)
         for loaded in load(self._own) if self._own else ():
             if not self._take():
-                self._own = self._own[:0]  # others have taken the rest
+                self._own = self._own[:0]  # Others have taken the rest.
                 break
             self._own = self._own[1:]
             yield loaded

@@ -24,7 +24,7 @@ class LoadHook:
     """A hook that calls `note` when a state was loaded into a module.
 
     Args:
-        note: is called; None means that nothing is, as for a copy of the module.
+        note: the function to call; None, in a copy of the module, means no function.
     """
 
     def __init__(self, note: Callable[[], None] | None) -> None:

@@ -22,7 +22,7 @@ class BackwardWatch:
 
     Args:
         learner: the learner, whose `grads` is a tensor already.
-        done: is called at the end of each backward pass.
+        done: the function to call at the end of each backward pass.
     """
 
     def __init__(self, learner: "Learner", done: Callable[[], None]) -> None:

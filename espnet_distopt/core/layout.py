@@ -86,8 +86,8 @@ def _check_kinds(parameters: Mapping[str, nn.Parameter]) -> None:
 def _check_memory(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
     """Raise InputError if a parameter shares memory with another tensor.
 
-    In the flat buffer it would get its own memory, and nobody would notice that the two
-    are no longer tied.
+    In the flat buffer it would get its own memory: the two would no longer be tied, and
+    no error would say so.
     """
     for name, parameter in parameters.items():
         if overlaps_itself(parameter):

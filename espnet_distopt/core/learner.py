@@ -163,7 +163,7 @@ class Learner:
         reaches gradient clipping and the optimizer through `use_gradients`.
 
         Args:
-            done: is called at the end of each backward pass.
+            done: the function to call at the end of each backward pass.
         """
         tail = 2 + len(self.parameters)
         self.gradient_message = self.params.new_zeros(self.params.numel() + tail)

@@ -102,7 +102,7 @@ def _send_pieces(
     Args:
         tensor: the tensor whose last dimension is cut into pieces.
         post: posts the sends and receives of a piece [start, stop), and returns them.
-        arrived: is called with `stop` when a piece has arrived.
+        arrived: the algorithm's work, called with `stop` when a piece has arrived.
     """
     under_way: deque[tuple[int, list[Any]]] = deque()
     for start, stop in _pieces(tensor):

@@ -10,8 +10,8 @@ names:
 `d1d_model` averages the models: it is `dpsgd` on the complete graph. `d1d_grad`
 averages the gradients, weighted by samples as in `allreduce`, and all its replicas stay
 equal, bit for bit. Both are fastest if all learners are equally fast; one slow learner
-slows all others. Both are stable on a curvature of h for lr h < 1 (plain SGD: 2). One
-learner alone communicates with nobody, and trains as its optimizer would without them.
+slows all others. Both are stable on a curvature of h for lr h < 1 (plain SGD: 2). With
+one learner alone there is nothing to average: its optimizer trains without a delay.
 
 Cost: 2n(N-1)/N bytes a step for n bytes of parameters, beside the computation, and the
 same once more at an epoch's end. Memory of `d1d_grad`: 3P elements, for the message,
