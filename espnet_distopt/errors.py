@@ -1,4 +1,9 @@
-"""Errors that a user can act on, and how a command shows them."""
+"""The errors that a user can act on, and the way in which a command shows them.
+
+An `InputError` is the user's to mend, and its message says how. A `PeerLostError` names
+the learner that has died. A command shows an `InputError` as one line, without a
+traceback, and ends with exit code 2.
+"""
 
 import functools
 import sys
@@ -7,14 +12,19 @@ from typing import Protocol
 
 
 class InputError(ValueError):
-    """Bad input from a user: the message says what, where, and what to do."""
+    """The user's input is wrong; the message says what, where, and what to do."""
 
 
 class PeerLostError(RuntimeError):
     """A learner has died, or has been silent for too long; the message names it.
 
+    Args:
+        message: what this learner was doing, and the reason.
+        reason: which learner is lost and why, without what this learner was doing; None
+            means that it is the message.
+
     Attributes:
-        reason: who is lost and why, without what this learner was doing.
+        reason: which learner is lost and why.
     """
 
     def __init__(self, message: str, reason: str | None = None) -> None:
@@ -23,13 +33,19 @@ class PeerLostError(RuntimeError):
 
 
 class Main(Protocol):
-    """A command's entry: `main()` takes the command line, `main([...])` its own."""
+    """The type of a command's `main`.
+
+    `main()` reads the process's command line; `main([...])` takes the arguments given.
+    """
 
     def __call__(self, cmd: Sequence[str] | None = None) -> None: ...  # noqa: D102
 
 
 def one_line_errors(main: Main) -> Main:
-    """Make a command's `main` end bad input with one line and exit code 2."""
+    """Return `main` with an InputError shown as one line, and exit code 2.
+
+    Ctrl-C is shown as one line, too, with exit code 130.
+    """
 
     @functools.wraps(main)
     def wrapper(cmd: Sequence[str] | None = None) -> None:

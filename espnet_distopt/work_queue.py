@@ -1,9 +1,32 @@
-"""An epoch's items, dealt out while learners train: nobody waits for a slow one.
+"""A work queue deals out the items of an epoch while learners train on them.
 
-Learners that do not step together begin with equal shares, those that a static division
-gives them. Who is through takes from what the others have not begun, so an epoch ends
-for all within about one item of the slowest, and each item is trained on exactly once.
-(Work stealing; Blumofe and Leiserson 1999, section 3, with a share for a deque.)
+An item is what one step trains on, usually a batch. At first each learner has a share
+of the items, as equal as a static division makes them. A learner that has finished its
+share takes items that others have not begun, so that no learner waits for a slow one.
+An epoch ends for all learners within about one item of the slowest, and each item is
+trained on exactly once. This is work stealing (Blumofe and Leiserson 1999, section 3),
+with a share in the place of a deque.
+
+An epoch of six items and two learners, Anna, who is fast, and Ben, who is slow:
+
+    1. Anna's share is items 0, 2 and 4; Ben's is 1, 3 and 5. Both give their share to
+       their loaders, which read ahead.
+    2. Anna trains on 0, 2 and 4, Ben on 1. Before a learner trains on an item of its
+       own share, it counts the item as taken in the rendezvous store.
+    3. Anna's share is empty. She takes item 5, the last one of Ben's share, and calls
+       for a loader that reads it.
+    4. Ben counts item 3 as taken and trains on it. His loader has read 5 already, but
+       when he counts it, the store says that it is not his any more. He drops it.
+    5. Anna and Ben both find nothing left in any share, and end their epochs.
+
+What could go wrong, and why it does not:
+
+    If Anna and Ben took item 5 at the same time, it might be trained on twice. To take
+    an item is one atomic addition to a counter of Ben's share, whose result says who
+    has got it: see `distributed.shares`.
+
+    If the run is saved in step 3, item 5 has been taken but not begun. Anna's
+    `state_dict` names it, and she trains on it first when the run is resumed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,9 +45,10 @@ from espnet_distopt.session import Session
 T = TypeVar("T")
 
 _keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
-"""The queues' keys, of each session that has queues."""
+"""For each driver whose session has queues: the keys of these queues."""
 
 WHAT = "asking the work queue's store"
+"""The words in which errors of the store say what was under way."""
 
 
 _DIFFERENCES = {
@@ -35,25 +59,26 @@ _DIFFERENCES = {
     "state": "learner {0} has opened a work queue with another state than learner "
     "{2}: resume all from the same save, or none",
 }
-"""What is said of two learners and what they have said."""
+"""For each thing that must be equal: the message about two learners that differ."""
 
 
 class WorkQueue:
     """The items of one epoch, for the learners of a session.
 
-    All learners construct it, at the beginning of an epoch, and read it to the end.
-    Learners that step together (a node of `hadpsgd`; all, of a synchronous algorithm)
-    get the same items: each trains on its own part of them. Several queues may be open
-    at once; all learners construct them in the same order.
+    All learners construct the queue at the beginning of an epoch and read it to its
+    end. A group of learners that step together (a node of `hadpsgd`; all learners of a
+    synchronous algorithm) gets the same items, and each learner trains on its own part
+    of them. Several queues may be open at once, if all learners construct them in the
+    same order.
 
-    A learner may leave early (break out of `read`): the others take what is left of its
-    share, if it has begun with it, but not what it has taken `ahead` from others. It
-    may read on later, and gets what it has not begun. Where nobody does, the log says
-    so, unless the rest has been saved by `state_dict`.
+    A learner may break out of `read` early. The others then take the rest of its share,
+    if it has begun with the share, but not the items that it has taken `ahead` from
+    others. It may read on later, and then gets what it has not begun. If nobody trains
+    on the rest, the log says so, unless `state_dict` has saved it.
 
-    Cost a step: two operations of the rendezvous store; where learners step together,
-    by the first of them, and a broadcast of 16 bytes. `benchmarks/work_queue.py`. To
-    construct it: a meeting, and about eight operations.
+    Cost: a step takes two operations of the rendezvous store. In a group of several
+    learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
+    barrier and about eight operations. `benchmarks/work_queue.py` measures both.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -74,21 +99,24 @@ class WorkQueue:
         ...         _ = model(torch.ones(1, 3))
 
     Args:
-        session: of this learner.
-        items: of the epoch, the same number on every learner; at most 2**30.
-        ahead: items that are taken from others at a time, so that a loader can read
-            ahead; 1 if yours does not. The same on learners that step together.
-        state: what `state_dict` returned in a run that ended within this epoch.
+        session: this learner's session.
+        items: number of items of the epoch, the same on every learner; at most 2**30.
+        ahead: number of items that are taken from others at a time, so that a loader
+            can read ahead; 1 for a loader that does not. It is the same on learners
+            that step together.
+        state: what `state_dict` has returned in a run that was stopped within this
+            epoch; None means that the epoch begins.
 
     Attributes:
-        groups: of learners that step together.
-        steps: of the epoch, if each group makes as many as any other (rounded up).
-        started: items that all learners together have begun to train on, as far as
-            this one knows: it asks with each of its own.
+        groups: number of groups of learners that step together.
+        steps: steps of the epoch, if each group makes as many as any other, rounded up.
+        started: number of items that all learners together have begun to train on, as
+            this learner last heard from the store: with each item that it begins.
 
     Raises:
-        InputError: impossible `items` or `ahead`; `state` is of other numbers of items
-            or groups; or the learners differ in what must be the same. All raise it.
+        InputError: `items` or `ahead` is impossible, `state` is of another number of
+            items or groups, or the learners differ in what must be the same. All
+            learners raise it.
         PeerLostError: another learner has died; the message names it.
     """
 
@@ -127,7 +155,7 @@ class WorkQueue:
             self._refuse_differences()
 
     def _open(self, taken: list[int]) -> None:
-        """Set this group's counters, and say what must be the same elsewhere."""
+        """Set this group's counters; compare what must be equal on all learners."""
         self._keys.leave()
         group = self._ranks[0] // len(self._ranks)
         self._shares = Shares(
@@ -145,7 +173,7 @@ class WorkQueue:
         self._keys.register(self._prefix, self, self._items, names)
 
     def _compare(self, name: str, value: object) -> None:
-        """Tell all learners if another one has said another `value` first."""
+        """Note a difference in the store if another learner has noted another value."""
         own, key = f"{self._rank}:{value}", self._prefix + name
         first, _, said = self._store.compare_set(key, "", own).decode().partition(":")
         if said != str(value):
@@ -154,7 +182,7 @@ class WorkQueue:
             self._store.compare_set(self._prefix + "differs", "", message)
 
     def _refuse_differences(self) -> None:
-        """Raise what a learner has found to differ."""
+        """Raise InputError if any learner has noted a difference."""
         key = self._prefix + "differs"
         if self._store.check([key]):
             self._keys.stop(self._prefix)
@@ -162,25 +190,24 @@ class WorkQueue:
 
     @property
     def step(self) -> int:
-        """How many steps each would have made, had all made equally many.
+        """The steps of each group, if all groups had made equally many, rounded up.
 
-        That is where a learning-rate schedule should be (rounded up: 1 from the first
-        item on).
+        A learning-rate schedule should be at this step. It is 1 from the first item on.
         """
         return -(-self.started // self.groups)
 
     def read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        """Yield what is to be trained on, one item after the other.
+        """Yield the loaded items that this learner is to train on, one at a time.
 
         Args:
-            load: returns what yields the given items (numbers from 0) in their order,
-                and may read ahead. It is called again for those taken from others; the
-                last one's iterator is not used any more then.
+            load: takes item numbers (from 0) and returns an iterable of the loaded
+                items, in the same order, which may read ahead. It is called again for
+                items taken from others; the iterable before is then no longer used.
         """
         yield from self._hold(load)
         for loaded in load(self._own) if self._own else ():
             if not self._take():
-                self._own = self._own[:0]  # others have taken the rest
+                self._own = self._own[:0]  # Others have taken the rest.
                 break
             self._own = self._own[1:]
             yield loaded
@@ -188,7 +215,7 @@ class WorkQueue:
             yield from self._hold(load)
 
     def _hold(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        """Yield what was taken from others."""
+        """Yield the items that were taken from others and not begun yet, loaded."""
         items = tuple(self._held)
         for _, loaded in zip(items, load(items) if items else (), strict=True):
             self._held.pop(0)
@@ -196,7 +223,11 @@ class WorkQueue:
             yield loaded
 
     def _take(self, own: bool = True) -> bool:
-        """Begin with an item, if it is from the `own` share and not taken by others."""
+        """Begin with an item; return False if others have taken it from the own share.
+
+        Args:
+            own: whether the item is of the own share; if not, it was taken before.
+        """
         got = True
         if self._leads:
             with self._driver.asking(WHAT):
@@ -207,12 +238,12 @@ class WorkQueue:
         return told > 0
 
     def _steal(self) -> bool:
-        """Take from what others have left, if they have."""
+        """Take items that others have not begun; return whether there were any."""
         items: Sequence[int] = ()
         if self._leads:
             with self._driver.asking(WHAT):
                 items = self._shares.steal(self._ahead)
-        # one longer would not fit into what the others of the node wait for
+        # The others of the group wait for a message of `ahead` numbers.
         assert len(items) <= self._ahead, (items, self._ahead)
         missing = [-1] * (self._ahead - len(items))
         items = self._from_leader([*items, *missing])
@@ -220,7 +251,7 @@ class WorkQueue:
         return bool(self._held)
 
     def _from_leader(self, numbers: list[int]) -> list[int]:
-        """Return the numbers of the learner that takes for those who step with it."""
+        """Return the `numbers` of the group's first learner, which asks the store."""
         if len(self._ranks) == 1:
             return numbers
         told = torch.tensor(numbers)
@@ -228,7 +259,7 @@ class WorkQueue:
         return told.tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is left to do, when all learners have stopped to take items."""
+        """Return what is left of the epoch, once no learner takes items any more."""
         self._keys.stop(self._prefix)
         return {
             "items": self._items,
@@ -239,7 +270,7 @@ class WorkQueue:
 
 
 def _check(items: int, ahead: int) -> None:
-    """Refuse what no queue can have."""
+    """Raise InputError for numbers that no queue can have."""
     if not 0 <= items <= MOST_ITEMS:
         raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
     if ahead < 1:

@@ -6,15 +6,16 @@ import importlib
 import pytest
 
 MODULES = [
-    "data.files.xml",
-    "data.lines.augmentation",
-    "data.lines.iam",
-    "data.lines.sets",
-    "data.mini_ocr.texts",
-    "data.word_times",
-    "models.padded_rnn",
+    "core.topology",
+    "corpora.lines.augmentation",
+    "corpora.lines.iam",
+    "corpora.lines.sets",
+    "corpora.mini_ocr.texts",
+    "corpora.word_times",
+    "distributed.slurm_step",
+    "espnet.models.padded_rnn",
+    "files.xml",
     "session",
-    "topology",
     "work_queue",
 ]
 

@@ -1,4 +1,10 @@
-"""What an algorithm is: programs that run at fixed points of a training loop."""
+"""An algorithm is a set of programs that run at fixed points of a training loop.
+
+They run in this order, which `lifecycle` holds: `start` once; in each step
+`after_backward` and `after_step`; at the end of each epoch `end_steps`, `finish` and
+`consensus`. `gossip` runs beside the steps of an epoch. When a run is stopped within an
+epoch, `pause` runs and the state is saved.
+"""
 
 from collections.abc import Generator
 from typing import Any
@@ -13,10 +19,10 @@ class UnequalStepsError(RuntimeError):
     """Learners that must step together have been given unequal numbers of steps.
 
     Args:
-        learner: who has noticed.
-        ended: it has come to the end of its epoch, and another has not; or else, the
-            other way round.
-        instead: what to use that does not need equal numbers.
+        learner: the learner that has noticed.
+        ended: True if this learner has come to the end of its epoch before another one,
+            False if another one has done so before it.
+        instead: the options to recommend, which do not need equal numbers of steps.
     """
 
     def __init__(
@@ -31,18 +37,20 @@ class UnequalStepsError(RuntimeError):
 
 
 class Algorithm:
-    """Base of all algorithms; one instance serves one learner.
+    """The base class of all algorithms; one instance serves one learner.
 
     A program is a generator that yields effects (`espnet_distopt.core.effects`).
     Programs do arithmetic on the learner's flat tensors. They know nothing of processes
     or of time.
 
     Attributes:
-        wants_gradients: call `after_backward` at the end of each backward pass.
-        wants_gossip: run `gossip` beside the training loop.
-        equal_steps: learners of one `lockstep` talk in every step, and unequal numbers
-            of steps are an error.
-        may_freeze: a parameter may be frozen on the way; nothing remembers it.
+        wants_gradients: whether `after_backward` is called at the end of each backward
+            pass.
+        wants_gossip: whether `gossip` runs beside the training loop.
+        equal_steps: whether the learners of one `lockstep` communicate in every step,
+            so that unequal numbers of steps are an error.
+        may_freeze: whether a user may freeze a parameter during the training. True for
+            an algorithm that remembers nothing of a parameter from step to step.
     """
 
     wants_gradients = False
@@ -52,69 +60,87 @@ class Algorithm:
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if, with `config`, it cannot run on `size` learners."""
+        """Raise InputError if the algorithm cannot run on `size` learners.
+
+        Args:
+            config: the algorithm's options.
+            size: number of learners, N.
+        """
 
     def start(self, learner: Learner) -> Program:
-        """Once, before training: every learner begins at learner 0's parameters."""
+        """Prepare the training; it is called once, before the first step.
+
+        Every learner takes over learner 0's parameters. Cost: about n bytes.
+        """
         yield Broadcast(learner.params)
 
     def after_backward(self, learner: Learner) -> Program:
-        """After each backward pass; may change `learner.grads`."""
+        """Use the gradients of a backward pass, which has ended.
+
+        The program may change `learner.grads`.
+        """
         yield from ()
 
     def after_step(self, learner: Learner) -> Program:
-        """After each attempted step."""
+        """Do what is to be done after each attempted step."""
         yield from ()
 
     def end_steps(self, learner: Learner) -> Program:
-        """Where there is gossip: after a learner's last step of an epoch.
+        """Do what is to be done after this learner's last step of an epoch.
 
-        It has not waited for anybody yet, and its gossip still runs.
+        A session calls it only if there is gossip. The learner has not waited for
+        others yet, and its gossip still runs.
         """
         yield from ()
 
     def gossip(self, learner: Learner) -> Program:
-        """Beside the training loop, from an epoch's first batch to its last step."""
+        """Communicate beside the training loop.
+
+        The program runs from the first batch of an epoch to its last step.
+        """
         yield from ()
 
     def finish(self, learner: Learner) -> Program:
-        """At the end of an epoch, when the gossip of every learner has ended."""
+        """End an epoch; the gossip of every learner has ended before."""
         yield from ()
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
-        """Return the ranks that step together with this one, which is among them."""
+        """Return the ranks of the learners that step together, this one among them."""
         return tuple(range(learner.size))
 
     def next_stop(self, learner: Learner) -> int:
         """Return a number of steps at which the whole lockstep can still stop.
 
-        No learner of it can have made more steps than that by now.
+        No learner of the lockstep can have made more steps than that by now.
         """
         return learner.steps + 1
 
     def can_pause(self, learner: Learner) -> bool:
-        """Return whether the lockstep can stop at this step; all say the same."""
+        """Return whether the lockstep can stop at this step.
+
+        All learners of the lockstep return the same.
+        """
         return True
 
     def pause(self, learner: Learner) -> Program:
-        """At a stop within an epoch: complete what is in flight.
+        """Complete all communication in flight, at a stop within an epoch.
 
-        All of the lockstep have made the same number of steps. `state_dict` comes next,
-        and the run goes on in other processes.
+        All learners of the lockstep have made the same number of steps. The session
+        calls `state_dict` next, and the run is resumed in other processes.
         """
         yield from ()
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the consensus model, (P,), the same bits on every learner."""
+        """Return the consensus model (P,), which has the same bits on every learner."""
         raise NotImplementedError
 
     def metrics(self) -> dict[str, float]:
-        """Return figures about the steps since the last call, for the log."""
+        """Return figures, name -> value, about the steps since the last call."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this learner's algorithm must remember between epochs."""
+        """Return what this learner's algorithm must remember when a run is resumed."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write back what `state_dict` returned."""
+        """Restore what `state_dict` has returned."""

@@ -1,4 +1,8 @@
-"""Options of an algorithm: from a mapping (YAML) to its frozen dataclass, checked."""
+"""The options of an algorithm: a mapping from YAML becomes its frozen dataclass.
+
+Names and types are checked against the fields of the dataclass, so that a misspelt
+option is an error that lists the known ones.
+"""
 
 import dataclasses
 import types
@@ -17,12 +21,12 @@ def configure(
 
     Args:
         config_class: a dataclass whose fields all have defaults.
-        conf: option name -> value.
-        where: how to call this place in messages.
+        conf: the options, name -> value.
+        where: the name of the place where the options stand, for messages.
 
     Raises:
-        InputError: an unknown option (the message lists the known ones with their
-            defaults), or a value of the wrong type or out of range.
+        InputError: an option is unknown (the message lists the known ones with their
+            defaults), or a value is of the wrong type or out of range.
     """
     fields = {f.name: f for f in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     hints = get_type_hints(config_class)

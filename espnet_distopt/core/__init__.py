@@ -1,1 +1,1 @@
-"""The vocabulary of algorithms: effects, learners, topologies, what a model holds."""
+"""The vocabulary of algorithms: effects, learners, topologies and a model's tensors."""

@@ -1,7 +1,8 @@
-"""All learners must train the same model in the same way: they compare what they have.
+"""Learners agree that all of them train the same model in the same way.
 
-Before anything else is sent. What does not fit would otherwise be noticed late, by a
-collective that fails, and be blamed on the network or on a learner that does well.
+They compare their algorithms, options and tensors before they send anything else. A
+difference would otherwise be noticed late, by a collective that fails, and the message
+would blame the network or a learner that has done nothing wrong.
 """
 
 import hashlib
@@ -17,19 +18,27 @@ from espnet_distopt.core.model_buffers import named_untrained
 from espnet_distopt.errors import InputError
 
 Items = list[tuple[str, str]]
-"""What is compared, and how it is here."""
+"""The things that must be equal, each with its value on this learner, in words."""
 
 
 def items(
     model: nn.Module, learner: Learner, algorithm: str, options: Mapping[str, Any]
 ) -> Items:
-    """Return all in which learners must be equal, in an order that they share."""
+    """Return all in which learners must be equal, in the same order on all of them.
+
+    Args:
+        model: the module that is trained.
+        learner: this learner.
+        algorithm: name of the algorithm.
+        options: the algorithm's options, name -> value.
+    """
     given = ", ".join(f"{name}={options[name]!r}" for name in sorted(options))
     found = [("the algorithm", algorithm), ("the algorithm's options", given or "none")]
     for name, slot in zip(learner.names, learner.slots, strict=True):
         kind = _kind(slot.shape, learner.params.dtype)
         found.append((f"parameter '{name}'", f"{kind} in group {slot.group}"))
-    # what one learner trains and another has frozen then stands in one place
+    # Frozen parameters come before buffers: so a parameter that one learner trains and
+    # another has frozen stands in the same place on both.
     buffers = {name for name, _ in model.named_buffers()}
     untrained = named_untrained(model, learner).items()
     for name, tensor in sorted(untrained, key=lambda item: item[0] in buffers):
@@ -43,10 +52,14 @@ def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
 
 
 def agree(found: Items, learner: Learner) -> Program:
-    """Compare `found` with that of all learners. Cost: 16 bytes to each.
+    """Compare `found` with that of all learners. Cost: 16 bytes to each learner.
+
+    Args:
+        found: what `items` has returned on this learner.
+        learner: this learner.
 
     Raises:
-        InputError: they are not all equal; on every learner.
+        InputError: the learners are not all equal. Every learner raises it.
     """
     parts = [_digest(*item) for item in found]
     whole = _digest(*map(str, parts))
@@ -54,7 +67,7 @@ def agree(found: Items, learner: Learner) -> Program:
     if (gathered == gathered[0]).all():
         return
     if (gathered[:, 1] != gathered[0, 1]).any():
-        other = _other(learner.rank, gathered[:, 1])
+        other = _differing_rank(learner.rank, gathered[:, 1])
         raise InputError(
             f"learner {learner.rank} has {len(found) - 2} parameters and buffers, "
             f"learner {other} has {int(gathered[other, 1]) - 2}: all learners must "
@@ -63,21 +76,25 @@ def agree(found: Items, learner: Learner) -> Program:
     each: Tensor = yield AllGather(torch.tensor(parts))
     place = int((each != each[0]).any(0).nonzero()[0])
     what, here = found[place]
+    other = _differing_rank(learner.rank, each[:, place])
     raise InputError(
-        f"learner {learner.rank}: {what} is {here}, and not so on learner "
-        f"{_other(learner.rank, each[:, place])}: all learners must have the same "
-        "model, parameter groups, algorithm and options"
+        f"learner {learner.rank}: {what} is {here}, and not so on learner {other}: all "
+        "learners must have the same model, parameter groups, algorithm and options"
     )
 
 
 def _digest(*words: str) -> int:
-    """Return 64 bits that are the same in every process."""
+    """Return a digest of 64 bits, which is the same in every process."""
     digest = hashlib.sha256("\n".join(words).encode()).digest()
     return int.from_bytes(digest[:8], signed=True)
 
 
-def _other(rank: int, values: Tensor) -> int:
-    """Return whom to name: learner 0 to who differs from it, to others who does."""
+def _differing_rank(rank: int, values: Tensor) -> int:
+    """Return the rank of a learner to name in the message of learner `rank`.
+
+    A learner that differs from learner 0 names learner 0. The others name the first
+    learner that differs from learner 0.
+    """
     if values[rank] != values[0]:
         return 0
     return int((values != values[0]).nonzero()[0])

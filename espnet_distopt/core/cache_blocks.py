@@ -1,7 +1,7 @@
-"""Passes over flat tensors, a piece at a time that stays in the processor's cache.
+"""Passes over flat tensors in pieces that stay in the processor's cache.
 
-Where several operations touch the same elements, each element then comes from memory
-once, not once an operation.
+If several operations touch the same elements, each element then comes from memory once,
+and not once for each operation.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 PIECE = 2**18
-"""Elements: 1 MB of float32."""
+"""Number of elements in a piece: 1 MB of float32."""
 
 
 def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield views of the same places of all `tensors` (P,), which cover them.
+    """Yield views of the same elements of all `tensors` (P,), piece after piece.
 
-    On another device than the CPU that is one piece: there launching costs more.
+    On a GPU there is one piece, because launching more operations costs more there.
     """
     cpu = tensors[0].device.type == "cpu"
     size = PIECE if cpu else max(1, tensors[0].numel())

@@ -1,7 +1,8 @@
-"""What a user does to the model and the optimizer while a session is open.
+"""Notice what a user changes in the model and the optimizer while a session is open.
 
-Looked at once a step, in a few microseconds: parameters that were frozen, unfrozen or
-added; a state that was loaded into the model; and updates that no optimizer has made.
+The session looks once a step, which takes a few microseconds. It notices parameters
+that were frozen, unfrozen or added, a state that was loaded into the model, and updates
+that no optimizer has made.
 """
 
 from collections.abc import Callable
@@ -14,39 +15,44 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
 SAMPLE = 1024
-"""Parameters that are looked at, at most, for updates that leave no other trace."""
+"""The most elements that are compared, to notice updates that leave no other trace."""
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class LoadHook:
-    """Calls `note` when a state was loaded into a module; copies of it call nothing."""
+    """A hook that calls `note` when a state was loaded into a module.
+
+    Args:
+        note: the function to call; None, in a copy of the module, means no function.
+    """
 
     def __init__(self, note: Callable[[], None] | None) -> None:
         self._note = note
 
     def __call__(self, module: nn.Module, incompatible_keys: Any) -> None:
-        """Is called by `nn.Module.load_state_dict`."""
+        """Call `note`; `nn.Module.load_state_dict` calls this."""
         if self._note is not None:
             self._note()
 
     def __reduce__(self) -> tuple[type["LoadHook"], tuple[None]]:
-        """Copy and pickle with the module, but note nothing of what a copy does."""
+        """Copy and pickle with the module; the copy of the hook calls nothing."""
         return LoadHook, (None,)
 
 
 class Changes:
-    """Notices what was changed since the session's last step.
+    """Notices what the user has changed since the session's last step.
 
-    A module in which nothing is trained may be loaded at any time, as a target network
-    or a teacher is.
+    A state may be loaded at any time into a module in which nothing is trained, such as
+    a target network or a teacher.
 
     Attributes:
-        loaded: a state was loaded into the model, which the algorithm does not know.
+        loaded: whether a state was loaded into the model that the algorithm does not
+            know of.
 
     Args:
-        learner: whose parameters.
-        model: that it trains.
+        learner: the learner whose parameters are watched.
+        model: the model that it trains.
     """
 
     def __init__(self, learner: Learner, model: nn.Module) -> None:
@@ -64,7 +70,7 @@ class Changes:
         self.remember()
 
     def close(self) -> None:
-        """Leave no hook behind."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
 
@@ -86,7 +92,7 @@ class Changes:
     def check_same_parameters(self) -> None:
         """Raise InputError if the model no longer has the parameters that are trained.
 
-        `load_state_dict(assign=True)` puts others in their place.
+        `load_state_dict(assign=True)` puts other parameters in their place.
         """
         here = {name: id(p) for name, p in self._model.named_parameters()}
         for name, parameter in zip(
@@ -103,10 +109,10 @@ class Changes:
     # Freezing
 
     def check_trained(self, may_freeze: bool) -> None:
-        """Raise InputError if other parameters are trained than when it all began.
+        """Raise InputError if other parameters are trained than when the session began.
 
         Args:
-            may_freeze: fewer of them are right, too.
+            may_freeze: whether the user may have frozen some of them.
         """
         groups = self._learner.optimizer.param_groups
         found = [id(p) for g in groups for p in g["params"] if p.requires_grad]
@@ -132,16 +138,16 @@ class Changes:
         )
 
     def forget_load(self) -> None:
-        """Go on: the algorithm knows what is in the model now."""
+        """Forget that a state was loaded, because the algorithm knows of it now."""
         self.loaded = False
         self.remember()
 
     # Updates
 
     def count_update(self) -> None:
-        """Count an update that the optimizer's `step` has not made, if there was one.
+        """Count an update if one was made without the optimizer's `step`.
 
-        A step of the optimizer's that it skipped itself was none.
+        A step that the optimizer has skipped itself is not an update.
         """
         learner = self._learner
         if not learner.stepped and self._updated():
@@ -149,21 +155,22 @@ class Changes:
         learner.stepped = False
 
     def remember(self) -> None:
-        """Take the parameters, as they are, for those that nobody has updated."""
+        """Remember the present parameters: a later difference is an update."""
         self._versions = [p._version for p in self._learner.parameters]
-        self._sample = self._look()
+        self._sample = self._sampled_bits()
 
     def _updated(self) -> bool:
         """Return whether parameters have changed since `remember`.
 
-        What the algorithm writes to the flat buffer leaves their versions alone. What a
-        user writes to their `.data` does so, too: then a sample of them tells.
+        An update in place raises the parameters' versions. What the algorithm writes to
+        the flat buffer does not. What a user writes to a parameter's `.data` does not
+        either, so a sample of the elements is compared as well.
         """
         if self._versions != [p._version for p in self._learner.parameters]:
             return True
-        return not torch.equal(self._look(), self._sample)
+        return not torch.equal(self._sampled_bits(), self._sample)
 
-    def _look(self) -> Tensor:
-        """Return the bits of a sample: what is not a number equals itself, too."""
+    def _sampled_bits(self) -> Tensor:
+        """Return a sample of the parameters as bits, so that a NaN equals itself."""
         flat = self._learner.params.detach()
         return flat[:: self._stride].clone().view(_BITS[flat.element_size()])

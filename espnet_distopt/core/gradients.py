@@ -1,8 +1,8 @@
-"""The gradients of a learner's parameters: gathered when a backward pass ends.
+"""The gradients of a learner's parameters are gathered when a backward pass ends.
 
-Gradients stay the user's: they are copied to the learner's message, and the mean is
-copied back into the very tensors, so that what a user keeps of one backward pass is not
-overwritten by the next.
+The gradient tensors stay the user's own. Their values are copied to the learner's
+message, and the mean is copied back into the same tensors. So a gradient that the user
+keeps from one backward pass is not overwritten by the next.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ class BackwardWatch:
     """Gathers gradients into `learner.grads` when a backward pass ends.
 
     Args:
-        learner: has `grads` already.
-        done: is called at the end of each backward pass.
+        learner: the learner, whose `grads` is a tensor already.
+        done: the function to call at the end of each backward pass.
     """
 
     def __init__(self, learner: "Learner", done: Callable[[], None]) -> None:
@@ -38,13 +38,14 @@ class BackwardWatch:
         ]
 
     def remove(self) -> None:
-        """Leave no hook behind."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
 
     def _hook(self, index: int) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:
-            # A pass that failed never ended: only its number tells it from the next.
+            # A backward pass that fails calls no callback at its end, so a new pass is
+            # recognised by its number.
             current = torch._C._current_graph_task_id()
             if current != self._pass:
                 self._pass = current
@@ -57,7 +58,7 @@ class BackwardWatch:
         learner = self._learner
         learner.used = [False] * len(learner.parameters)
         self._versions = [p._version for p in learner.parameters]
-        # The end of a whole backward pass has no public hook; DDP uses this.
+        # PyTorch has no public hook for the end of a backward pass; DDP uses this one.
         torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     @torch.no_grad()
@@ -101,7 +102,13 @@ class BackwardWatch:
 def give(
     views: Sequence[Tensor], parameters: Sequence[Tensor], used: Sequence[bool]
 ) -> None:
-    """Write gradients into `.grad`; of those in `used` that have none, make one."""
+    """Write gradients into the parameters' `.grad`, in place.
+
+    Args:
+        views: the gradient of each parameter, in its shape.
+        parameters: the parameters.
+        used: for each parameter, whether to give it a `.grad` if it has none.
+    """
     full, found = [], []
     for view, parameter, use in zip(views, parameters, used, strict=True):
         if parameter.grad is not None:

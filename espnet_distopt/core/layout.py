@@ -1,4 +1,8 @@
-"""Where an optimizer's trainable parameters lie in one flat buffer."""
+"""The layout of one flat buffer: the place of each trainable parameter.
+
+Parameters lie side by side in the order of the optimizer, group by group. Parameters
+that share memory are refused, because in the flat buffer each would get its own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +17,19 @@ from espnet_distopt.errors import InputError
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter lies in a flat buffer: elements [start, stop)."""
+    """The place of one parameter in a flat buffer: elements [start, stop).
+
+    Attributes:
+        start: the parameter's first element in the buffer.
+        stop: the element behind its last one.
+        shape: the parameter's shape.
+        group: index of its parameter group in the optimizer.
+    """
 
     start: int
     stop: int
     shape: torch.Size
     group: int
-    """Index of the optimizer's parameter group."""
 
     def of(self, flat: Tensor) -> Tensor:
         """Return the view of `flat` (P,) that has the parameter's shape."""
@@ -31,12 +41,17 @@ def lay_out(
 ) -> tuple[dict[str, nn.Parameter], list[Slot]]:
     """Return the trainable parameters of `optimizer` by name, and their slots.
 
-    The order is the optimizer's: group by group. A parameter that is not the model's
-    goes by its number in the optimizer.
+    The order is that of the optimizer, group by group. A parameter that does not belong
+    to the model is named by its number in the optimizer.
+
+    Args:
+        model: the module that is trained.
+        optimizer: the optimizer that trains it.
 
     Raises:
-        InputError: there is none, or there are several dtypes or devices; one stands in
-            the optimizer twice; or one shares its memory with another tensor.
+        InputError: there is no trainable parameter, or they have several dtypes or
+            devices; one stands in the optimizer twice; or one shares its memory with
+            another tensor.
     """
     names = {id(p): name for name, p in model.named_parameters()}
     parameters: dict[str, nn.Parameter] = {}
@@ -69,7 +84,11 @@ def _check_kinds(parameters: Mapping[str, nn.Parameter]) -> None:
 
 
 def _check_memory(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Check that no parameter shares memory: a flat buffer would untie it, unseen."""
+    """Raise InputError if a parameter shares memory with another tensor.
+
+    In the flat buffer it would get its own memory: the two would no longer be tied, and
+    no error would say so.
+    """
     for name, parameter in parameters.items():
         if overlaps_itself(parameter):
             raise InputError(

@@ -1,4 +1,10 @@
-"""A learner: one replica of the model in one flat buffer, and its step counts."""
+"""A learner: one replica of the model, the optimizer that trains it, and its counts.
+
+All trainable parameters of a learner lie side by side in one flat buffer. So an
+all-reduce of the model is a collective of one tensor, and the mean of two replicas is
+one pass over memory. The learner counts the steps that were attempted, and beside them
+the updates that its optimizer really made.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,37 +22,48 @@ __all__ = ["Learner", "Slot"]
 
 
 class Learner:
-    """A replica whose trainable parameters are views into one flat buffer.
+    """One replica of the model; its trainable parameters are views of a flat buffer.
 
-    The order is the optimizer's: group by group, so that each parameter group is one
-    contiguous slice. Parameters keep their identity (optimizer state, names and
-    checkpoints are unaffected); only their storage moves.
+    The buffer has the order of the optimizer, group by group, so that each parameter
+    group is one contiguous slice. Parameters stay the same objects: the optimizer's
+    state, the names and the checkpoints are unaffected, and only the storage moves.
 
     Attributes:
-        names: of the trainable parameters, in the model.
-        params: (P,) all trainable parameters, P elements.
-        grads: (P,) their gradients after a backward pass; None unless `watch_backward`
-            was called.
-        gradient_message: `grads` with room behind, see `algorithms.gradient_mean`.
-        used: for each parameter, whether the last backward pass reached it.
-        samples: samples in the current batch, for weighting; set by the training loop.
-        steps: attempted steps. A step skipped because of a non-finite gradient is still
-            an attempted one, so that learners never disagree on when a block ends.
-        updates: steps that the optimizer really took, and updates that a session has
-            found made by others.
-        stepped: the optimizer has taken or skipped a step, for the session to clear.
-        optimizer_loaded: are called when a state was loaded into the optimizer.
+        rank: this learner's number, 0 <= rank < size.
+        size: number of learners, N.
+        per_node: number of learners on each node, or None if it is not known.
+        optimizer: the optimizer that trains this replica.
+        names: names of the trainable parameters in the model, in the buffer's order.
+        parameters: the trainable parameters, in the same order.
+        slots: the place of each parameter in the buffer, in the same order.
+        params: the flat buffer (P,) of all trainable parameters, P elements.
+        grads: the gradients (P,) of the last backward pass; None unless
+            `watch_backward` was called.
+        gradient_message: the tensor that begins with `grads` and has room for further
+            numbers behind them, see `algorithms.synchronous.gradient_mean`.
+        used: for each parameter, whether the last backward pass has reached it.
+        samples: number of samples in the current batch, by which gradients are
+            weighted; the training loop sets it.
+        steps: number of attempted steps. A step that was skipped because of a
+            non-finite gradient is still an attempted one, so that learners never
+            disagree on when a block ends.
+        updates: number of updates: steps that the optimizer really took, and updates
+            that the session has found made without the optimizer's `step`.
+        stepped: whether the optimizer has taken or skipped a step since the session
+            last cleared this.
+        optimizer_loaded: functions to call when a state was loaded into the optimizer.
 
     Args:
         model: the module that is trained.
         optimizer: any `torch.optim` optimizer over parameters of `model`.
         rank: this learner's number, 0 <= rank < size.
         size: number of learners, N.
-        per_node: learners on each machine, as the launcher says; None: it does not.
+        per_node: number of learners on each node, as the launcher says; None if it does
+            not say.
 
     Raises:
-        InputError: no trainable parameter, or more than one dtype or device; or one
-            shares its memory with another tensor.
+        InputError: there is no trainable parameter, or they have several dtypes or
+            devices, or one shares its memory with another tensor.
     """
 
     def __init__(
@@ -82,7 +99,7 @@ class Learner:
 
     @property
     def where(self) -> str:
-        """The learner and its step, for messages."""
+        """The learner's rank and step, in words, for messages."""
         return f"learner {self.rank}, step {self.steps}"
 
     def _pack(self) -> Tensor:
@@ -95,7 +112,7 @@ class Learner:
         return flat
 
     def _count_update(self, optimizer: Optimizer, *_: Any) -> None:
-        """Count a step, unless a fused optimizer has found its gradients infinite."""
+        """Count an update, unless a fused optimizer has found infinite gradients."""
         self.stepped = True
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is None or not float(found_inf):
@@ -106,9 +123,10 @@ class Learner:
             call()
 
     def release(self) -> None:
-        """End: leave no hook behind, and give each parameter storage of its own.
+        """Remove all hooks, and give each parameter storage of its own.
 
-        With its gradient and the optimizer's state, which may be views as well.
+        The gradient and the optimizer's state get storage of their own as well, because
+        they may be views of flat buffers, too.
         """
         if self._watch is not None:
             self._watch.remove()
@@ -124,7 +142,7 @@ class Learner:
             own_storage(v for v in state.values() if isinstance(v, Tensor))
 
     def check_storage(self) -> None:
-        """Raise InputError if something moved a parameter out of the flat buffer."""
+        """Raise InputError if a parameter has been moved out of the flat buffer."""
         if [p.data_ptr() for p in self.parameters] == self._addresses:
             return
         for index, parameter in enumerate(self.parameters):
@@ -139,10 +157,13 @@ class Learner:
                 )
 
     def watch_backward(self, done: Callable[[], None]) -> None:
-        """Gather gradients into `grads` and call `done` when a backward pass ends.
+        """Have each backward pass gather its gradients into `grads` and call `done`.
 
         A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
-        reaches clipping and the optimizer by `use_gradients`.
+        reaches gradient clipping and the optimizer through `use_gradients`.
+
+        Args:
+            done: the function to call at the end of each backward pass.
         """
         tail = 2 + len(self.parameters)
         self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
@@ -150,13 +171,17 @@ class Learner:
         self._watch = BackwardWatch(self, done)
 
     def use_gradients(self, used: list[bool]) -> None:
-        """Write `grads` into each `.grad`; every parameter in `used` then has one."""
+        """Write `grads` into the parameters' `.grad`.
+
+        Args:
+            used: for each parameter, whether to give it a `.grad` if it has none.
+        """
         assert self.grads is not None
         views = [slot.of(self.grads) for slot in self.slots]
         give(views, self.parameters, used)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return parameters and counts: tensors and numbers only."""
+        """Return the parameters and the counts, as tensors and numbers only."""
         return {
             "params": self.params.detach().clone(),
             "steps": self.steps,
@@ -164,10 +189,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write back what `state_dict` returned, in place.
+        """Restore what `state_dict` has returned, in place.
 
         Raises:
-            InputError: the state belongs to a model of another size.
+            InputError: the state is of a model with another number of parameters.
         """
         saved = state["params"].numel()
         if saved != self.params.numel():
@@ -181,9 +206,9 @@ class Learner:
 
 
 def _keep_storage(model: nn.Module) -> list[nn.Module]:
-    """Stop recurrent modules from moving their weights into a buffer of cuDNN's.
+    """Keep recurrent modules from moving their weights into a buffer of cuDNN's.
 
-    Returns those that are stopped.
+    Returns the modules that are changed so.
     """
     stopped: list[nn.Module] = []
     for module in model.modules():
@@ -194,4 +219,7 @@ def _keep_storage(model: nn.Module) -> list[nn.Module]:
 
 
 def _do_nothing() -> None:
-    """Stand-in for `RNNBase.flatten_parameters`; a function, so that models pickle."""
+    """Stand in for `RNNBase.flatten_parameters`.
+
+    This is a named function, because a model that holds a lambda cannot be pickled.
+    """

@@ -1,7 +1,7 @@
-"""Which tensors share memory, and which lie in memory that is not theirs alone.
+"""Find out which tensors share memory, and which have their storage to themselves.
 
-All answers are exact. The common case, dense tensors that lie apart, costs a comparison
-of bounds; only where bounds overlap is each element looked at.
+All answers are exact. In the common case, of dense tensors that lie apart, only their
+bounds are compared. If bounds overlap, the addresses of all elements are compared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,9 +13,13 @@ from torch import Tensor
 def share_memory(
     these: Mapping[str, Tensor], others: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names of tensors, one of `these` with any other, that share elements.
+    """Yield the names of each two tensors that share elements, at least one of `these`.
 
-    A tensor shares nothing with itself, even if it goes by several names.
+    One tensor with two names does not count as sharing elements with itself.
+
+    Args:
+        these: the tensors that are checked, name -> tensor.
+        others: tensors that these must not share elements with, name -> tensor.
     """
     rows = [
         (str(tensor.device), *_bounds(tensor), name, tensor)
@@ -28,13 +32,13 @@ def share_memory(
         open_rows = [r for r in open_rows if r[0] == device and r[2] > start]
         for *_, earlier, first in open_rows:
             named = earlier in these or name in these
-            if named and first is not tensor and _common(first, tensor):
+            if named and first is not tensor and _share_an_element(first, tensor):
                 yield earlier, name
         open_rows.append(row)
 
 
 def overlaps_itself(tensor: Tensor) -> bool:
-    """Return whether two elements of `tensor` lie in one place, as after `expand`."""
+    """Return whether two elements of `tensor` have one address, as after `expand`."""
     reach = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -43,11 +47,14 @@ def overlaps_itself(tensor: Tensor) -> bool:
             reach += stride * (size - 1)
     else:
         return False
-    return tensor.numel() > 0 and len(set(_places(tensor).tolist())) < tensor.numel()
+    return tensor.numel() > 0 and len(set(_addresses(tensor).tolist())) < tensor.numel()
 
 
 def distinct(tensor: Tensor) -> Tensor:
-    """Return the view of `tensor` with each expanded dimension (stride 0) once."""
+    """Return the view of `tensor` in which each expanded dimension has the length 1.
+
+    An expanded dimension is one of stride 0, whose elements are all the same.
+    """
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     first = tuple(slice(1 if s == 0 and n > 1 else None) for n, s in sizes)
     return tensor[first]
@@ -59,35 +66,38 @@ def on_its_own(tensor: Tensor) -> bool:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return whether `tensor` is an ordinary one, whose elements all lie in memory."""
+    """Return whether `tensor` is strided: neither sparse, nested nor quantized."""
     special = tensor.is_nested or tensor.is_quantized
     return tensor.layout == torch.strided and not special
 
 
 def own_storage(tensors: Iterable[Tensor]) -> None:
-    """Give each of `tensors` that is a part of a larger storage one of its own."""
+    """Give a storage of its own to each of `tensors` that is part of a larger one."""
     for tensor in tensors:
         if is_dense(tensor) and not on_its_own(tensor):
             tensor.data = tensor.data.clone()
 
 
 def _bounds(tensor: Tensor) -> tuple[int, int]:
-    """Return the addresses of the first byte, and behind the last one."""
+    """Return the address of the first byte, and the address behind the last byte."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((size - 1) * stride for size, stride in sizes)
     start = tensor.data_ptr()
     return start, start + (last + 1) * tensor.element_size()
 
 
-def _common(one: Tensor, other: Tensor) -> bool:
-    """Return whether tensors whose bounds overlap have an element in common."""
+def _share_an_element(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors whose bounds overlap share an element.
+
+    Tensors with elements of different sizes count as sharing.
+    """
     if one.element_size() != other.element_size():
         return True
-    return bool(torch.isin(_places(one), _places(other)).any())
+    return bool(torch.isin(_addresses(one), _addresses(other)).any())
 
 
-def _places(tensor: Tensor) -> Tensor:
-    """Return the address of each element."""
+def _addresses(tensor: Tensor) -> Tensor:
+    """Return the address of each element of `tensor`, in bytes."""
     places = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         places = places[..., None] + torch.arange(size) * stride

@@ -1,4 +1,8 @@
-"""What a model holds besides the parameters that an optimizer trains."""
+"""The tensors of a model that no optimizer trains: its buffers and frozen parameters.
+
+Learners begin with learner 0's values of these tensors. The running statistics of
+BatchNorm are averaged over the learners at each consensus.
+"""
 
 from torch import Tensor, nn
 
@@ -9,10 +13,17 @@ from espnet_distopt.errors import InputError
 
 
 def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
-    """Return buffers and frozen parameters by name; each element once.
+    """Return the buffers and frozen parameters, name -> tensor.
+
+    Expanded dimensions are left out, so that each element stands in a tensor once.
+
+    Args:
+        model: the module that is trained.
+        learner: the learner that trains it.
 
     Raises:
-        InputError: one cannot be sent, as it is sparse, or one element is another.
+        InputError: a tensor cannot be sent, because it is sparse or quantized, or
+            because several of its elements have one address.
     """
     trained = {id(parameter) for parameter in learner.parameters}
     named = dict(model.named_buffers())
@@ -36,26 +47,38 @@ def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
 
 
 def model_buffers(model: nn.Module, learner: Learner) -> list[Tensor]:
-    """Return buffers and frozen parameters, which must begin equal everywhere, too."""
+    """Return the buffers and frozen parameters, which must begin equal on all learners.
+
+    Args:
+        model: the module that is trained.
+        learner: the learner that trains it.
+    """
     return list(named_untrained(model, learner).values())
 
 
 def share_model_buffers(model: nn.Module, learner: Learner) -> Program:
-    """Overwrite what is not trained by learner 0's."""
+    """Overwrite the buffers and frozen parameters by learner 0's.
+
+    Args:
+        model: the module that is trained.
+        learner: the learner that trains it.
+    """
     for tensor in model_buffers(model, learner):
         yield Broadcast(tensor)
 
 
 def average_statistics(model: nn.Module) -> Program:
-    """Average what BatchNorm has learnt over all learners."""
+    """Average the running statistics of BatchNorm over all learners."""
     for statistics in running_statistics(model):
         yield AllReduceMean(statistics)
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:
-    """Return what BatchNorm has learnt of the data, which no derivation covers.
+    """Return the running means and variances of BatchNorm layers.
 
-    The consensus model, and each learner after it, gets their mean.
+    No gradient trains them: each learner has estimated them from its own batches. The
+    consensus model, and each learner after it, gets their mean over the learners. None
+    of the algorithms' papers derives that rule.
     """
     norms = [
         m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)

@@ -1,4 +1,8 @@
-"""Who talks to whom."""
+"""Topologies: the learners with which a learner averages, and with which weights.
+
+Gossip runs on graphs whose edges join an active and a passive learner, which are called
+two colours. D-PSGD averages by a mixing matrix.
+"""
 
 import random
 from collections.abc import Sequence
@@ -8,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Topology = Literal["ring", "randomized_ring", "complete"]
-"""Who averages with whom in D-PSGD."""
+"""The topologies of D-PSGD: the graph on which learners average."""
 
 
 def is_active(rank: int) -> bool:
-    """Return whether the learner initiates exchanges: even ranks do, odd ones answer.
+    """Return whether the learner invites others: even ranks do, odd ones answer.
 
     Edges join learners of different colour only, so that no cycle of waits can form.
     """
@@ -33,7 +37,7 @@ def node_ranks(rank: int, per_node: int) -> tuple[int, ...]:
 def two_coloured_ring(rank: int, size: int) -> tuple[int, ...]:
     """Return the neighbours of `rank` on a ring whose edges join active and passive.
 
-    The two ends of an odd ring have one colour: it is left open, a path.
+    The two ends of an odd ring are both active, so no edge joins them: it is a path.
 
     Example:
         >>> two_coloured_ring(0, 4)
@@ -52,7 +56,7 @@ def two_coloured_ring(rank: int, size: int) -> tuple[int, ...]:
 
 
 def other_colour(rank: int, size: int) -> tuple[int, ...]:
-    """Return all passive learners for an active one, all active for a passive one.
+    """Return all passive learners for an active one, and all active for a passive one.
 
     Example:
         >>> other_colour(0, 5)
@@ -66,11 +70,11 @@ def other_colour(rank: int, size: int) -> tuple[int, ...]:
 def ring_weights(rank: int, order: Sequence[int]) -> dict[int, float]:
     """Return the weights with which `rank` averages on a ring: learner -> weight.
 
-    A third each for itself, the learner before it and the one after it.
+    It gives a third each to itself, the learner before it and the learner after it.
 
     Args:
-        rank: of the learner.
-        order: the learners, as they stand on the ring; any number, odd ones too.
+        rank: the learner's rank.
+        order: the ranks of all learners in the order of the ring; any number of them.
 
     Example:
         >>> ring_weights(0, [2, 0, 3, 1]) == {0: 1 / 3, 2: 1 / 3, 3: 1 / 3}
@@ -86,7 +90,13 @@ def ring_weights(rank: int, order: Sequence[int]) -> dict[int, float]:
 def randomized_ring(seed: int, k: int, size: int) -> list[int]:
     """Return the order of the learners on the ring of mixing `k`: a random permutation.
 
-    It depends on nothing else, so that all learners know it without a message.
+    The order depends on nothing but the arguments, so that all learners know it without
+    a message.
+
+    Args:
+        seed: seed of the orders.
+        k: number of the mixing.
+        size: number of learners, N.
     """
     order = list(range(size))
     random.Random(f"{seed} ring {k}").shuffle(order)
@@ -100,10 +110,10 @@ def mixing_weights(
 
     Args:
         topology: ring, randomized_ring or complete (1/N each).
-        rank: of the learner.
+        rank: the learner's rank.
         size: number of learners, N.
         k: number of the mixing.
-        seed: of the orders of the randomized ring.
+        seed: seed of the orders of the randomized ring.
     """
     match topology:
         case "ring":
@@ -117,9 +127,16 @@ def mixing_weights(
 def mixing_matrix(
     topology: Topology, size: int, k: int = 0, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Return W_k (N, N): row i has the weights with which learner i averages.
+    """Return W_k (N, N), whose row i has the weights with which learner i averages.
 
-    It is symmetric, and its rows and columns sum to 1: the mean is conserved.
+    The matrix is symmetric, and its rows and columns sum to 1, so that mixing conserves
+    the mean over the learners.
+
+    Args:
+        topology: ring, randomized_ring or complete.
+        size: number of learners, N.
+        k: number of the mixing.
+        seed: seed of the orders of the randomized ring.
     """
     matrix = np.zeros((size, size))
     for rank in range(size):
@@ -131,7 +148,11 @@ def mixing_matrix(
 def spectral_gap(matrix: NDArray[np.float64]) -> float:
     """Return 1 - |lambda_2| of a symmetric mixing matrix (N, N), N >= 2.
 
-    Mixing makes the learners' differences smaller by |lambda_2| a step, at least.
+    Each mixing multiplies the distance of the learners from their mean by |lambda_2| at
+    most.
+
+    Args:
+        matrix: the mixing matrix (N, N).
     """
     moduli = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
     return float(1 - moduli[-2])

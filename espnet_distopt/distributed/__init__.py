@@ -1,1 +1,4 @@
-"""Drivers: what carries out the effects that an algorithm yields."""
+"""The driver for real processes, which carries out the effects of algorithms.
+
+Learners talk over `torch.distributed`. The other driver is `espnet_distopt.simulation`.
+"""

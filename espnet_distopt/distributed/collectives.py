@@ -1,10 +1,11 @@
-"""Collectives of the process-group driver, all on the training thread.
+"""The collectives of the process-group driver, which run on the training thread.
 
-Each is begun and then waited for; those that an algorithm begins itself differ only in
-what runs in between. All-to-all and all-gather are through when they have begun, and so
-is the algorithm's work beside them (`messages`). Messages to neighbours go over gloo
-from CPU memory (pinned for a GPU): NCCL's point-to-point operations and collectives of
-several groups can deadlock.
+Every collective is begun and then waited for. If an algorithm yields `Begin` and `Wait`
+itself, training runs in between; otherwise the wait follows at once. All-to-all and
+all-gather are an exception: `begin` returns only when they are complete, together with
+the algorithm's work beside them (see `messages`). Messages to neighbours go over gloo
+from CPU memory (pinned for a GPU), because NCCL's point-to-point operations, and its
+collectives of several groups, can deadlock.
 """
 
 import time
@@ -29,10 +30,10 @@ from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
 
 TAG = 11
-"""Of messages to neighbours; those of a pair arrive in the order of their posting."""
+"""The tag of messages to neighbours. Those of a pair arrive in the order of posting."""
 
 POLL = 1e-4
-"""Seconds between two looks at whether NCCL has come to an end."""
+"""Seconds between two looks at whether an operation of NCCL is complete."""
 
 _NAMES = {
     AllReduceMean: "an all-reduce",
@@ -48,11 +49,11 @@ class InFlight:
     """A collective that has begun.
 
     Attributes:
-        what: it is, for messages.
-        works: to be waited for.
-        finish: returns the result when they are through.
-        kept: what must live until then.
-        on_gpu: the works are NCCL's.
+        what: what the collective is, in words, for messages.
+        works: the operations of the backend that must be complete.
+        finish: returns the result when they are complete.
+        kept: a tensor that must not be freed before that.
+        on_gpu: whether the operations are NCCL's.
     """
 
     what: str
@@ -66,8 +67,9 @@ class Collectives:
     """Carries out collectives between processes.
 
     Args:
-        groups: to carry them out in; None: there is one learner alone.
-        spent: gets the seconds waited ("comm_time") and the bytes sent ("bytes").
+        groups: the process groups; None if there is one learner alone.
+        spent: the totals that grow by the seconds spent in collectives ("comm_time")
+            and by the bytes sent ("bytes").
     """
 
     def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
@@ -97,7 +99,7 @@ class Collectives:
             return _begin_in_group(what, effect, group, self._gpu_work)
 
     def wait(self, handle: InFlight) -> Tensor:
-        """Wait for what has begun, and return its result.
+        """Wait for a collective that has begun, and return its result.
 
         Raises:
             PeerLostError: one of its learners has died; the message names it.
@@ -112,10 +114,11 @@ class Collectives:
         return handle.finish()
 
     def _gpu_work(self, work: Any) -> None:
-        """Wait for `work` of NCCL.
+        """Wait until `work`, an operation of NCCL, is complete.
 
-        NCCL's own wait returns at once, and what reads the result hangs if a learner is
-        lost: so its end is awaited here.
+        NCCL's own wait returns at once, and if a learner is lost, the first operation
+        that reads the result hangs. So this polls until the operation is complete or a
+        learner is lost.
         """
         assert self._groups is not None
         while not work.is_completed():
@@ -125,7 +128,7 @@ class Collectives:
         work.wait()
 
     def _without_work(self, effect: GroupCollective) -> GroupCollective:
-        """Return `effect`, with work that is not counted as communication."""
+        """Return `effect`, with its work not counted as communication time."""
 
         def uncounted(work: Callable[[int], None]) -> Callable[[int], None]:
             def run(stop: int) -> None:
@@ -154,7 +157,7 @@ class Collectives:
 
 
 def alone(effect: Collective) -> Tensor:
-    """Return the result of a collective that has but one learner."""
+    """Return the result of a collective of one learner alone."""
     match effect:
         case AllToAll(tensor, _, into, arrived):
             received = torch.empty_like(tensor) if into is None else into
@@ -195,7 +198,7 @@ def _begin_in_group(
             )
         case Broadcast():
             sent = _contiguous(tensor)
-            # as bytes: no backend knows every type
+            # It is sent as bytes, because no backend knows every dtype.
             flat = sent.as_strided((sent.numel(),), (1,)).view(torch.uint8)
             work = group.broadcast(flat, 0)
             return InFlight(
@@ -206,7 +209,7 @@ def _begin_in_group(
             received = torch.empty_like(tensor) if into is None else into
             messages.all_to_all(group, tensor, received, arrived, complete)
         case AllGather(into=into, prepare=prepare):
-            if prepare is None:  # which writes to this very tensor
+            if prepare is None:  # `prepare` writes to this very tensor, not to a copy.
                 tensor = _with_whole_rows(tensor)
             shape = (size, *tensor.shape)
             received = tensor.new_empty(shape) if into is None else into
@@ -220,12 +223,12 @@ def _contiguous(tensor: Tensor) -> Tensor:
 
 
 def _back(result: Tensor, tensor: Tensor) -> Tensor:
-    """Return `tensor` with `result` in it, which may be the same."""
+    """Copy `result` to `tensor`, unless they are the same, and return `tensor`."""
     return tensor if result is tensor else tensor.copy_(result)
 
 
 def _with_whole_rows(tensor: Tensor) -> Tensor:
-    """Return `tensor` with the elements of its last dimension side by side."""
+    """Return `tensor`, or a copy, with its last dimension contiguous in memory."""
     whole = tensor.shape[-1] < 2 or tensor.stride(-1) == 1
     return tensor if whole else tensor.contiguous()
 
@@ -233,7 +236,7 @@ def _with_whole_rows(tensor: Tensor) -> Tensor:
 def _send_to_neighbours(
     what: str, effect: NeighbourAllGather, group: Group
 ) -> InFlight:
-    """Post all sends and receives before any wait: no order of learners matters."""
+    """Post all sends and receives before any wait, so that learners need no order."""
     tensor, peers = effect.tensor, effect.peers
     pinned = tensor.is_cuda
     sent = tensor.contiguous()

@@ -1,10 +1,10 @@
-"""The TCP connections of this process to other learners, so that a wait can be ended.
+"""The TCP connections of this process to other learners, which end waits when severed.
 
-A wait in gloo or in the rendezvous store cannot be cancelled, and one that times out
-destroys its group although the peer may only be slow. A connection that is shut down,
-on the other hand, ends every wait on it at once, in whichever thread, with an error.
-So nobody here waits with a timeout: when a learner counts as lost, `sever` shuts down
-this process's ends of its connections, and the waits raise.
+A wait in gloo or in the rendezvous store cannot be cancelled. A wait that times out
+destroys its group, although the peer may only be slow. But shutting down a connection
+ends every wait on it at once, in any thread, with an error. So no wait here relies on a
+timeout: when a learner counts as lost, `sever` shuts down this process's ends of its
+connections, and the waits raise.
 """
 
 import os
@@ -14,17 +14,17 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 Opened = tuple[int, int]
-"""A socket of this process: its file descriptor and its inode. Descriptors are used
-again after a socket has been closed, inodes tell."""
+"""A socket of this process: its file descriptor and its inode. A descriptor may be used
+again after its socket was closed; the inode then differs."""
 
 
 class Connections:
-    """Connections that were opened on behalf of one driver.
+    """The connections that were opened on behalf of one driver.
 
     Args:
-        store_port: where the rendezvous store listens, if it does. A process that keeps
-            the store also has the other ends of everybody's connections to it, which
-            are theirs.
+        store_port: the port at which the rendezvous store listens; None if it does not.
+            The process that keeps the store also has the far ends of all learners'
+            connections to it. Those belong to the other learners and are not severed.
     """
 
     def __init__(self, store_port: int | None = None) -> None:
@@ -33,7 +33,7 @@ class Connections:
 
     @contextmanager
     def opening(self) -> Generator[None, None, None]:
-        """Inside, connections are opened; they belong to this driver from then on."""
+        """Add the connections that are opened inside to this driver's own."""
         before = _sockets()
         try:
             yield
@@ -41,10 +41,11 @@ class Connections:
             self._own |= _sockets() - before
 
     def adopt_others(self) -> None:
-        """Take over what connects this process to the same hosts as its own do.
+        """Add the connections of the default process group to this driver's own.
 
-        These are the connections of the default process group, in which a user's own
-        collectives wait for learners just as ours do. Those to the store are left out.
+        A user's own collectives wait in them for learners, just as the driver's do.
+        They are recognised by their hosts, which this driver's connections lead to as
+        well. Connections to the store are left out.
         """
         hosts = {host for _, host, _ in self._connected(self._own)}
         self._own |= {
@@ -54,17 +55,20 @@ class Connections:
         }
 
     def sever(self) -> None:
-        """Shut all of them down: every wait on them ends with an error."""
+        """Shut all connections down: every wait on them ends with an error."""
         for opened, _, _ in self._connected(self._own):
             with _socket(opened) as connection:
                 if connection is not None:
                     _shut_down(connection)
 
     def _connected(self, sockets: set[Opened]) -> Iterator[tuple[Opened, str, int]]:
-        """Yield those that are connected, each with its peer's host and port."""
+        """Yield those sockets that are connected, each with its peer's host and port.
+
+        The far ends of connections to a store that this process keeps are left out.
+        """
         for opened in sockets:
             with _socket(opened) as connection:
-                ends = _ends(connection) if connection is not None else None
+                ends = _endpoints(connection) if connection is not None else None
                 if ends is not None and ends[0] != self._store_port:
                     yield opened, *ends[1:]
 
@@ -84,7 +88,7 @@ def _sockets() -> set[Opened]:
     for name in os.listdir("/dev/fd"):
         try:
             status = os.fstat(int(name))
-        except OSError:  # the one that listed the folder has been closed
+        except OSError:  # The descriptor that has listed the folder is closed again.
             continue
         if stat.S_ISSOCK(status.st_mode):
             found.add((int(name), status.st_ino))
@@ -93,7 +97,7 @@ def _sockets() -> set[Opened]:
 
 @contextmanager
 def _socket(opened: Opened) -> Generator[socket.socket | None, None, None]:
-    """Give a second handle of a socket; None if it has been closed meanwhile."""
+    """Give a second handle of a socket, or None if the socket was closed meanwhile."""
     descriptor, inode = opened
     try:
         copy = os.dup(descriptor)
@@ -108,13 +112,13 @@ def _socket(opened: Opened) -> Generator[socket.socket | None, None, None]:
         yield handle
 
 
-def _ends(connection: socket.socket) -> tuple[int, str, int] | None:
-    """Return the own port, the peer's host and port; None: it is not connected."""
+def _endpoints(connection: socket.socket) -> tuple[int, str, int] | None:
+    """Return the own port, and the peer's host and port; None if not connected."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
         own, peer = connection.getsockname(), connection.getpeername()
-    except OSError:  # it listens, or its peer has gone
+    except OSError:  # The socket listens, or its peer has gone.
         return None
     return own[1], peer[0].removeprefix("::ffff:"), peer[1]
 
@@ -122,7 +126,7 @@ def _ends(connection: socket.socket) -> tuple[int, str, int] | None:
 def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # its peer was faster
+    except OSError:  # The peer has shut it down before.
         return
 
 

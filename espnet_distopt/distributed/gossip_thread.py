@@ -1,9 +1,38 @@
-"""The gossip thread of the process-group driver.
+"""The gossip thread of a learner: it carries out the exchanges of one epoch.
 
-Pairing goes through the store: an active learner drops its rank into the mailbox of a
-passive one and both then enter the same directed send and receive. Active
-learners whose gossip ends are counted, and the last of them says so in the mailbox of
-each passive one: so no receive is ever left waiting.
+Two learners agree on an exchange through the rendezvous store, where every passive
+learner has a mailbox for each epoch. An active learner puts its rank into the mailbox
+of a passive one, and then both send their tensor to the other and receive the other's.
+A wait in gloo cannot be cancelled, so no learner may enter an exchange that its peer
+does not enter as well.
+
+One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
+
+    1. Ben's thread waits in the store for the key `mail/1/1/1`: epoch 1 of the driver,
+       mailbox of rank 1, first mail.
+    2. Anna's training side ends a step. Her thread picks Ben, adds 1 to the counter
+       `mail/1/1`, gets 1 back, and so writes her rank under `mail/1/1/1`.
+    3. Ben's thread reads that mail and deletes it. Both threads post their send and
+       their receive before they wait for either, and the tensors cross.
+    4. Ben's training side ends its epoch, because he has less data. His thread goes on
+       waiting, for `mail/1/1/2`, and answers Anna's further invitations.
+    5. Anna's training side ends its epoch. Her last exchange is over, and her thread
+       adds 1 to the counter `mail/1/retired`. She is the last active learner to do so,
+       so she mails "retired" to Ben, and his thread ends.
+
+What could go wrong, and why it does not:
+
+    If Ben's thread ended in step 4, an invitation of Anna's might arrive just after
+    that, and she would wait for Ben without end. His thread ends only after the mail of
+    step 5, and an active learner retires only when its last exchange is over: so no
+    invitation can follow that mail.
+
+    If Anna and another active learner, Cleo, mail to Ben at the same time, the store's
+    atomic addition gives them different numbers, so neither overwrites the other's
+    mail. Ben answers them one after the other.
+
+    If Ben could invite too, Anna might wait for Ben, Ben for Cleo and Cleo for Anna.
+    Only active learners invite, and passive ones only answer: no such cycle can form.
 """
 
 import threading
@@ -26,23 +55,32 @@ from espnet_distopt.distributed.groups import Group
 from espnet_distopt.distributed.watch import Watch
 
 TAG = 7
-"""Of the messages of an exchange."""
+"""The tag that tells messages of an exchange from other messages of the group."""
 
 RETIRED = b"retired"
+"""The mail that tells a passive learner that nobody will invite it any more."""
 
 
 class GossipThread(threading.Thread):
-    """Runs one gossip program, for one epoch.
+    """The thread that runs one gossip program, for one epoch.
 
     Attributes (guarded by the monitor):
-        steps: how often the training side has published.
-        ending: the training side has ended its epoch.
-        progress: how many times the program has run on.
-        failure: the exception that ended the program, if one did.
-        bytes_sent: in exchanges.
+        steps: number of times that the training side has published in this epoch.
+        ending: whether the training side has ended its epoch.
+        progress: number of times that the program has run from one yield to the next.
+        failure: the exception that has ended the program; None if none has.
+        bytes_sent: bytes that this learner has sent in exchanges.
 
     Args:
-        record: gets an entry for each section of the program that runs.
+        program: the algorithm's gossip program.
+        monitor: the lock under which the programs of both sides run; it is notified
+            when one side has something new for the other.
+        mailboxes: the prefix of this epoch's mailboxes in the store.
+        watch: the gossip thread's own connection to the store.
+        group: the gloo group that the exchanges use, and nothing else does.
+        rank: this learner's rank.
+        record: the list that gets an entry for each section of the program that runs;
+            None means that none is kept.
     """
 
     def __init__(
@@ -73,7 +111,7 @@ class GossipThread(threading.Thread):
         self._staged: tuple[Tensor, Tensor] | None = None
 
     def run(self) -> None:
-        """Run the program to its end; a failure is kept for the training side."""
+        """Run the program to its end; keep a failure for the training side to raise."""
         try:
             self._drive()
         except BaseException as error:
@@ -147,7 +185,10 @@ class GossipThread(threading.Thread):
         return None if mail == RETIRED else int(mail)
 
     def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor:
-        """Send and receive at once, so that neither end waits for the other's order."""
+        """Post the send and the receive before waiting for either.
+
+        Otherwise both learners could wait in a send for the other's receive.
+        """
         outgoing, incoming = self._buffers(tensor, into)
         what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
         with self._watch.asking(what):
@@ -161,7 +202,10 @@ class GossipThread(threading.Thread):
         return into if incoming is into else into.copy_(incoming)
 
     def _buffers(self, tensor: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what to send and where to receive: CPU memory, pinned for a GPU."""
+        """Return the tensors to send and to receive into.
+
+        gloo takes CPU memory. Tensors on a GPU go through pinned CPU copies.
+        """
         if not tensor.is_cuda:
             return tensor, into
         if self._staged is None:

@@ -1,8 +1,8 @@
-"""The connections of a driver's collectives: one group for each tuple of ranks.
+"""The process groups of a driver: one for each tuple of ranks that communicates.
 
-A group is made by its members, when they first need it. `torch.distributed.new_group`
-cannot do that: it names a group that its members make alone by the number of groups
-that each of them has, and never comes back where these numbers differ.
+The members of a group make it when they first need it. `torch.distributed.new_group`
+cannot be used for that. It names the new group by the number of groups that a process
+has made, and if these numbers differ between the members, it never returns.
 """
 
 from datetime import timedelta
@@ -20,28 +20,31 @@ Group = Any
 """A backend of `torch.distributed`, whose published types lack its operations."""
 
 TIMEOUT = timedelta(minutes=30)
+"""The time that an operation of a group may take."""
 
 _made: list[Group] = []
-"""Groups live as long as the process: who is through first must not close a connection
-that another still reads from."""
+"""All groups that this process has made. They live as long as the process does: the
+learner that finishes first keeps its connections open, because others may still be
+reading from them."""
 
 
 class Groups:
-    """Makes groups; all processes construct it together.
+    """Makes the process groups; all processes construct it together.
 
-    A network operation may take `TIMEOUT`: a slow learner is no lost one. When one is
-    lost, the wait for it is ended by other means, and soon (`liveness`).
+    A network operation may take as long as `TIMEOUT`, because a slow learner is not a
+    lost one. If a learner is lost, `liveness` ends the waits for it much sooner.
 
     Args:
-        rank: this learner. size: number of learners.
-        watch: of the calling thread.
+        rank: this learner's rank.
+        size: number of learners, N.
+        watch: the calling thread's connection to the store.
 
     Attributes:
-        everybody: all ranks.
-        watch: tells who is lost when an operation of a group has failed.
+        everybody: the ranks of all learners.
+        watch: explains which learner is lost when an operation of a group has failed.
         messages: a gloo group of all learners, for messages from one to another.
-        gossip: another, for the gossip thread: a timeout destroys the group that it
-            happens in.
+        gossip: a second gloo group of all learners, for the gossip thread. It is
+            separate, because a timeout destroys the whole group in which it happens.
     """
 
     def __init__(self, rank: int, size: int, watch: Watch) -> None:
@@ -58,13 +61,18 @@ class Groups:
             self._groups["nccl", self.everybody] = dist.group.WORLD
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
-        """Return the group of `ranks` for `tensor`: NCCL for a GPU's, where it is used.
+        """Return the group of `ranks` for `tensor`, and make it if there is none yet.
 
-        Its ranks count from 0, in the order of `ranks`.
+        Inside the group ranks count from 0, in the order of `ranks`.
+
+        Args:
+            ranks: the ranks of its members, this learner among them.
+            tensor: a tensor on the device of those to be sent. The group is of NCCL for
+                a GPU's tensors if the default process group uses NCCL, else of gloo.
 
         Raises:
-            PeerLostError: one of them has died before the group was made.
-            RuntimeError: this learner is not one of them.
+            PeerLostError: a member has died before the group was made.
+            RuntimeError: this learner is not a member.
         """
         key = "nccl" if tensor.is_cuda and self._nccl else "gloo", ranks
         if key not in self._groups:
@@ -94,8 +102,9 @@ def sends_gpu_tensors_by_nccl(backends: str) -> bool:
     """Return whether the default process group takes GPU tensors by NCCL.
 
     Args:
-        backends: `torch.distributed.get_backend_config()`: "nccl", or, where
-            `init_process_group` was called without a backend, "cpu:gloo,cuda:nccl".
+        backends: the value of `torch.distributed.get_backend_config()`. That is "nccl",
+            or "cpu:gloo,cuda:nccl" if `init_process_group` was called without a
+            backend.
     """
     by_device = dict(entry.split(":") for entry in backends.split(",") if ":" in entry)
     return by_device.get("cuda", backends) == "nccl"

@@ -1,10 +1,10 @@
-"""Who is alive: heartbeats and last words in the rendezvous store.
+"""Liveness: learners notice through heartbeats in the rendezvous store who is lost.
 
 Each learner has a heartbeat thread. Once a second it counts up its own key of the store
 and reads those of all others in one operation. A learner whose count stands still for
-`silence` seconds is lost, and so is the store when it does not answer for as long; a
-second thread, which asks nobody, watches over that. A learner that fails leaves its
-last words in the store.
+`silence` seconds is lost. The store is lost if it does not answer for as long; a second
+thread notices that, because it never waits for the store. A learner that fails writes
+the reason to the store before it ends.
 
 What a learner does when another is lost, with learners A and B as an example:
 
@@ -33,32 +33,34 @@ BEAT = 1.0
 """Seconds between two heartbeats."""
 
 LATE = 5.0
-"""Seconds by which this process's own clock may jump: more, and it was stopped itself,
-so that it cannot know who has been silent meanwhile."""
+"""Seconds by which the alarm thread may wake up too late. If it is later, this process
+was stopped itself, and cannot know which learners were silent meanwhile."""
 
 LINGER = 5.0
-"""Seconds for which a learner that fails keeps the store for others to read why."""
+"""Seconds for which a failing learner keeps the store, so that others read why."""
 
 START = 1800.0
-"""Seconds for which one waits for a learner that has not begun its session."""
+"""Seconds for which learners wait for one that has not begun its session."""
 
 _LEFT = b"left"
+"""The heartbeat count of a learner that has left the session."""
 
 
 class Liveness:
-    """Heartbeat of this process, and what it knows of the others'.
+    """The heartbeat of this process, and its knowledge of which learners are lost.
 
     Cost: two store operations a second; the second one reads N + 1 short values.
 
     Args:
         store: the store of all learners; the heartbeat gets a connection of its own.
-        rank: this learner. size: number of learners.
+        rank: this learner's rank.
+        size: number of learners, N.
         silence: seconds without a heartbeat after which a learner counts as lost.
 
     Attributes:
-        connections: of the driver; they are severed when a learner is lost.
-        store_waits: the connections to the store on which somebody waits right now.
-        lost: who is lost and why; None as long as nobody is.
+        connections: the driver's connections, which are severed when a learner is lost.
+        store_waits: the connections to the store on which threads are waiting now.
+        lost: which learner is lost and why, in words; None as long as none is.
     """
 
     def __init__(self, store: Store, rank: int, size: int, silence: float = 30) -> None:
@@ -89,7 +91,7 @@ class Liveness:
         return f"beat/{rank}"
 
     def _beat(self) -> None:
-        """Count up, and look at the others, once a second."""
+        """Once a second, write this learner's count and read those of the others."""
         count = 0
         while not self._stop.wait(BEAT):
             count += 1
@@ -102,7 +104,7 @@ class Liveness:
                 return
 
     def _look(self) -> None:
-        """Read what the others have written."""
+        """Read the counts of the others, and the reason if a learner has failed."""
         keys = [self._key(peer) for peer in self._others]
         if not self._all_began and not self._store.check(keys):
             keys = []
@@ -119,11 +121,14 @@ class Liveness:
                 self._counts[peer], self._seen[peer] = bytes(count), now
 
     def _guard(self) -> None:
-        """Note who has been silent for too long; ask nobody, for nobody may answer."""
+        """Note a learner that has been silent for too long, or the store.
+
+        This thread does not use the store, because the store may not answer.
+        """
         last = time.monotonic()
         while not self._stop.wait(BEAT / 2):
             if self.lost is not None:
-                self._end_waits()  # one may have begun just now
+                self._end_waits()  # A wait may have begun since the last look.
                 continue
             now = time.monotonic()
             if now - last > LATE + BEAT:
@@ -134,15 +139,18 @@ class Liveness:
                 self._note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
             for peer, since in tuple(self._seen.items()):
                 if now - since > self.silence and self._matters(peer):
-                    self._note(self._how(peer, now - since))
+                    self._note(self._describe_silence(peer, now - since))
             if not self._all_began and now - self._began > START:
                 self._note(f"others have not begun their sessions for {START:.0f} s")
 
     def _matters(self, peer: int) -> bool:
-        """Whether a learner's silence is a loss; one that has left may be silent."""
+        """Return whether a silent learner is lost.
+
+        One that has left may be silent, unless a thread is waiting in the store now.
+        """
         return self._counts[peer] != _LEFT or bool(self.store_waits)
 
-    def _how(self, peer: int, seconds: float) -> str:
+    def _describe_silence(self, peer: int, seconds: float) -> str:
         if self._counts[peer] == _LEFT:
             return f"learner {peer} has left the session {seconds:.0f} s ago"
         return (
@@ -151,7 +159,7 @@ class Liveness:
         )
 
     def _note(self, reason: str) -> None:
-        """Note the first reason, and end every wait."""
+        """Note the reason, unless there is an earlier one, and end every wait."""
         if self.lost is None:
             self.lost = reason
             self._noted.set()
@@ -163,16 +171,21 @@ class Liveness:
             wait.sever()
 
     def wait_for_note(self, seconds: float) -> str | None:
-        """Return who is lost and why, as soon as it is known; None: nobody is."""
+        """Return who is lost and why, as soon as that is known.
+
+        Returns None if no learner is lost after `seconds`.
+        """
         self._noted.wait(seconds)
         return self.lost
 
     @contextmanager
     def waiting(self, store: Connections) -> Generator[None, None, None]:
-        """Inside, this learner waits for others: one that has left will not come.
+        """Mark this learner as waiting for others in the store, inside.
+
+        Meanwhile a learner that has left counts as lost, because it will not come.
 
         Args:
-            store: the connection to the store of the thread that waits.
+            store: the waiting thread's connection to the store.
         """
         self.store_waits.append(store)
         try:
@@ -181,9 +194,13 @@ class Liveness:
             self.store_waits.remove(store)
 
     def leave(self, why: str | None = None) -> None:
-        """End the heartbeat; tell the others `why`, if this learner has failed.
+        """End the heartbeat, and tell the others why if this learner has failed.
 
-        The process that keeps the store goes last, or others could not leave.
+        The process that keeps the store leaves last, because the others need the store
+        to leave.
+
+        Args:
+            why: the reason of the failure, in words; None if this learner ends well.
         """
         if self._stop.is_set():
             return
@@ -203,10 +220,10 @@ class Liveness:
                 self._store.compare_set("failed", "", why)
             self._store.set(self._key(self.rank), _LEFT)
         except RuntimeError:
-            return  # the store is gone, and nobody is left to read it
+            return  # The store is gone, so that no learner can read it any more.
 
     def _wait_for_leavers(self, seconds: float | None) -> None:
-        """Wait until the others have left, are silent, or `seconds` have passed."""
+        """Wait until the others have left or are silent, at most for `seconds`."""
         begin = time.monotonic()
         staying = dict.fromkeys(self._others, (b"", begin))
         while staying and (seconds is None or time.monotonic() - begin < seconds):
@@ -232,7 +249,7 @@ _STORE_SILENT = (
 
 
 def store_port(store: Store) -> int | None:
-    """Return where the store listens; None: it is not reached by TCP."""
+    """Return the port at which the store listens; None if it is not a TCP store."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     port: int | None = getattr(store, "port", None)

@@ -1,8 +1,9 @@
-"""All-to-all and all-gather as messages between all pairs, and work beside them.
+"""All-to-all and all-gather as messages between all pairs, with work beside them.
 
-gloo's own send whole vectors, and its all-gather takes longer than its all-reduce. Here
-vectors are cut into messages: while some are under way, the algorithm works on what has
-just come, or on what goes next. A GPU's tensors take the group's collectives.
+gloo's own collectives send whole vectors, and its all-gather takes longer than its
+all-reduce. Here vectors are cut into pieces. While some pieces are under way, the
+algorithm works on those that have just arrived, or prepares those that are sent next.
+Tensors on a GPU take the group's own collectives.
 """
 
 from collections import deque
@@ -15,24 +16,33 @@ from torch import Tensor
 from espnet_distopt.distributed.groups import Group
 
 TAG = 13
-"""Of these messages; those of a pair arrive in the order of their posting."""
+"""The tag of these messages. Those of a pair arrive in the order of their posting."""
 
 MESSAGE = 1 << 22
-"""Bytes of a message, at most: of shorter ones, each wait costs too much."""
+"""The most bytes of a message. With much shorter ones the waits would cost too much."""
 
 AHEAD = 1
-"""Pieces under way beside the one that is worked on."""
+"""Number of pieces under way beside the one that is worked on."""
 
 Report = Callable[[int], None] | None
+"""The algorithm's work beside a collective, `arrived` or `prepare`; None: no work."""
 
 Complete = Callable[[Any], None]
-"""Waits for the work of a GPU's collective (`collectives.Collectives`)."""
+"""Waits for an operation on a GPU (`collectives.Collectives`)."""
 
 
 def all_to_all(
     group: Group, tensor: Tensor, into: Tensor, arrived: Report, complete: Complete
 ) -> None:
-    """Carry out `effects.AllToAll`."""
+    """Carry out `effects.AllToAll`, and return when it is complete.
+
+    Args:
+        group: the group of its learners, N.
+        tensor: the rows to send, (N, S).
+        into: the rows received, (N, S).
+        arrived: the algorithm's work on columns that have arrived.
+        complete: waits for an operation on a GPU.
+    """
     if tensor.is_cuda:
         received = torch.empty_like(tensor, memory_format=torch.contiguous_format)
         complete(group.alltoall_base(received, tensor.contiguous(), [], []))
@@ -54,7 +64,15 @@ def all_to_all(
 def all_gather(
     group: Group, tensor: Tensor, into: Tensor, prepare: Report, complete: Complete
 ) -> None:
-    """Carry out `effects.AllGather`."""
+    """Carry out `effects.AllGather`, and return when it is complete.
+
+    Args:
+        group: the group of its learners, N.
+        tensor: the row to send, (S,).
+        into: the rows of all learners, (N, S).
+        prepare: the algorithm's work on elements that are sent next.
+        complete: waits for an operation on a GPU.
+    """
     if tensor.is_cuda:
         if prepare is not None:
             prepare(len(tensor))
@@ -79,7 +97,13 @@ def all_gather(
 def _send_pieces(
     tensor: Tensor, post: Callable[[int, int], list[Any]], arrived: Report
 ) -> None:
-    """Post piece after piece; wait for each when `AHEAD` more are posted."""
+    """Post piece after piece, and wait for each once `AHEAD` more have been posted.
+
+    Args:
+        tensor: the tensor whose last dimension is cut into pieces.
+        post: posts the sends and receives of a piece [start, stop), and returns them.
+        arrived: the algorithm's work, called with `stop` when a piece has arrived.
+    """
     under_way: deque[tuple[int, list[Any]]] = deque()
     for start, stop in _pieces(tensor):
         under_way.append((stop, post(start, stop)))
@@ -90,14 +114,18 @@ def _send_pieces(
 
 
 def _pieces(tensor: Tensor) -> Generator[tuple[int, int], None, None]:
-    """Yield the bounds of pieces of the last dimension; at least one, if empty."""
+    """Yield the bounds of pieces of the last dimension; an empty one is one piece."""
     width, length = MESSAGE // tensor.element_size(), tensor.shape[-1]
     for start in range(0, max(length, 1), width):
         yield start, min(start + width, length)
 
 
 def _post(group: Group, sent: list[Tensor], received: Tensor) -> list[Any]:
-    """Post a message to and from each other learner, the next one first."""
+    """Post a message to and from each other learner, and return these operations.
+
+    The order begins with the next rank, so that not all learners send to the same one
+    first.
+    """
     works: list[Any] = []
     if received.numel() == 0:
         return works

@@ -1,4 +1,8 @@
-"""The keys of work queues in the rendezvous store: their own, and gone after them."""
+"""The keys of work queues in the rendezvous store.
+
+Each queue has keys of its own. When no learner uses a queue any more, its keys are
+deleted, so that a long training does not fill the store.
+"""
 
 import itertools
 import logging
@@ -11,7 +15,14 @@ from espnet_distopt.distributed.liveness import Store
 
 @dataclass
 class _Opened:
-    """A queue that this learner has opened, and perhaps dropped since."""
+    """A queue that this learner has opened, and may have dropped since.
+
+    Attributes:
+        queue: a weak reference to the queue.
+        items: number of items of the queue.
+        names: the queue's keys in the store.
+        complete: whether the learners mean to train on all items.
+    """
 
     queue: "weakref.ReferenceType[object]"
     items: int
@@ -20,20 +31,21 @@ class _Opened:
 
 
 class QueueKeys:
-    """Gives each queue of a session keys of its own; deletes them when it is over.
+    """Gives each queue of a session its own keys, and deletes them after its end.
 
-    A queue is over when no learner refers to it any more. Learners count themselves
-    out before they meet in the next queue's constructor; learner 0 looks at the counts
-    and deletes after the meeting. So the store holds the keys of the queues in use, and
-    of the two before.
+    A queue has ended when no learner refers to it any more. In the constructor of the
+    next queue, before its barrier, each learner counts itself out of the queues that it
+    has dropped. After the barrier learner 0 reads the counts, and deletes the keys of
+    queues that all learners have left. So the store holds the keys of the queues in
+    use, and of the two before.
 
-    Learners number their queues in the same order. Each session has a store of its own
-    (a prefix), so that those of two sessions do not meet.
+    Learners number their queues in the same order. Each session has its own prefix in
+    the store, so that queues of two sessions have different keys.
 
     Args:
-        store: of all learners of the session.
-        rank: this learner.
-        size: number of learners.
+        store: the store of all learners of the session.
+        rank: this learner's rank.
+        size: number of learners, N.
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
@@ -45,21 +57,31 @@ class QueueKeys:
         self._left: dict[str, _Opened] = {}
 
     def prefix(self) -> str:
-        """Return the next queue's prefix, with which all its keys begin."""
+        """Return the prefix with which all keys of the next queue begin."""
         return f"work/{next(self._serial)}/"
 
     def register(
         self, prefix: str, queue: object, items: int, names: Sequence[str]
     ) -> None:
-        """Remember a queue, to delete the keys `names` once nobody refers to it."""
+        """Remember a queue, to delete its keys when no learner refers to it any more.
+
+        Args:
+            prefix: the prefix of its keys.
+            queue: the queue.
+            items: number of items of the queue.
+            names: its keys.
+        """
         self._opened[prefix] = _Opened(weakref.ref(queue), items, names)
 
     def stop(self, prefix: str) -> None:
-        """Note that this queue is not going to be read to its end, on purpose."""
+        """Note that it is on purpose if the queue is not read to its end."""
         self._opened[prefix].complete = False
 
     def leave(self) -> None:
-        """Before a meeting: count this learner out of the queues it has dropped."""
+        """Count this learner out of the queues that it has dropped.
+
+        Each learner calls this before the barrier.
+        """
         for prefix, opened in list(self._opened.items()):
             if opened.queue() is None:
                 self._store.add(f"{prefix}left", 1)
@@ -68,19 +90,24 @@ class QueueKeys:
                     self._left[prefix] = opened
 
     def sweep(self) -> None:
-        """After a meeting: delete the keys of queues that all have left."""
+        """Delete the keys of queues that all learners have left.
+
+        Each learner calls this after the barrier.
+        """
         for prefix, opened in list(self._left.items()):
             if self._store.add(f"{prefix}left", 0) < self._size:
                 continue
             if opened.complete:
-                _compare(self._store.add(f"{prefix}started", 0), opened.items)
+                _warn_if_incomplete(
+                    self._store.add(f"{prefix}started", 0), opened.items
+                )
             for name in (*opened.names, f"{prefix}started", f"{prefix}left"):
                 self._store.delete_key(name)
             del self._left[prefix]
 
 
-def _compare(started: int, items: int) -> None:
-    """Warn of an epoch that has not been trained on whole."""
+def _warn_if_incomplete(started: int, items: int) -> None:
+    """Log a warning if not all items of an epoch have been trained on."""
     if started != items:
         logging.warning(
             f"a work queue of {items} items was left after {started}: a learner has "

@@ -1,9 +1,10 @@
-"""Inside a Slurm job: who is which learner, and where they meet.
+"""Inside a Slurm job: the rank of each task, and the address where learners meet.
 
-Slurm numbers the tasks of a step; `torch.distributed` wants its own variables. Nothing
-is taken from the names of hosts, which may hold hyphens and may not resolve, and no
-shared file is needed: rank 0 is on the node where the batch script runs, whose address
-Slurm gives to every task.
+Slurm numbers the tasks of a step in variables of its own; `torch.distributed` reads
+RANK, WORLD_SIZE and others. This module sets the latter from the former. It takes
+nothing from the names of hosts, which may contain hyphens and may not resolve, and it
+needs no shared file: rank 0 is on the node where the batch script runs, and Slurm gives
+the address of that node to every task.
 """
 
 import os
@@ -14,24 +15,26 @@ from collections.abc import Mapping, Sequence
 
 from espnet_distopt.errors import InputError
 
-# Below the ports from which Linux serves its clients (32768 and up).
+# The ports lie below those that Linux gives to clients (32768 and up).
 FIRST_PORT, PORTS = 20000, 12000
 PORTS_OF_A_JOB = 16
+"""Consecutive steps and restarts of one job use so many different ports."""
 
 
 def apply(cmd: Sequence[str] | None = None) -> None:
-    """Set the variables of `torch.distributed` in a step of several tasks.
+    """Set the variables of `torch.distributed` in a Slurm step of several tasks.
 
-    Call it before anything reads them. Elsewhere, where a launcher has set them
-    already, and with ESPnet's option `--dist_launcher`, it changes nothing: with that
-    option ESPnet itself reads Slurm's variables, a task for each node.
+    Call it before anything reads them. It changes nothing outside of such a step, or if
+    a launcher has set the variables already. Nor does it with ESPnet's option
+    `--dist_launcher`: ESPnet then reads Slurm's variables itself, with one task for
+    each node.
 
     Args:
         cmd: the command's arguments; `sys.argv` if None.
 
     Raises:
-        InputError: rank 0 is not on the node from which the step was started, as with
-            a bare `srun` on a login node.
+        InputError: rank 0 is not on the node from which the step was started, as
+            happens with a bare `srun` on a login node.
     """
     arguments = sys.argv[1:] if cmd is None else cmd
     if any(each.partition("=")[0] == "--dist_launcher" for each in arguments):
@@ -48,14 +51,14 @@ def apply(cmd: Sequence[str] | None = None) -> None:
 def from_slurm(environ: Mapping[str, str]) -> dict[str, str]:
     """Return RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 
-    Empty if this is no step of several tasks, or if RANK is set. MASTER_ADDR and
-    MASTER_PORT stay as they are where they are set.
+    The result is empty outside of a step of several tasks, or if RANK is set already. A
+    MASTER_ADDR or MASTER_PORT that is set already stays as it is.
 
     Args:
-        environ: the variables of this process.
+        environ: the environment variables of this process.
 
     Raises:
-        InputError: Slurm's variables do not fit each other.
+        InputError: Slurm's variables contradict each other, or one is missing.
     """
     counts = tasks_per_node(environ)
     if "RANK" in environ or sum(counts) < 2:
@@ -84,11 +87,15 @@ def from_slurm(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def tasks_per_node(environ: Mapping[str, str]) -> list[int]:
-    """Return the tasks on each node of this Slurm step; empty outside of one.
+    """Return the number of tasks on each node of this Slurm step; empty outside one.
 
-    >>> step = {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
-    >>> tasks_per_node(step)
-    [4, 4, 3]
+    Args:
+        environ: the environment variables of this process.
+
+    Example:
+        >>> step = {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
+        >>> tasks_per_node(step)
+        [4, 4, 3]
     """
     if "SLURM_PROCID" not in environ:
         return []
@@ -102,7 +109,10 @@ def tasks_per_node(environ: Mapping[str, str]) -> list[int]:
 
 
 def _port(environ: Mapping[str, str]) -> int:
-    """Return a port of this job alone, and another one after a restart."""
+    """Return a port that depends on the job, its step and its number of restarts.
+
+    Jobs with consecutive numbers get different ports, and so does a job's restart.
+    """
     job = int(environ["SLURM_JOB_ID"])
     start = int(environ.get("SLURM_RESTART_COUNT") or 0)
     step = environ.get("SLURM_STEP_ID", "0")
@@ -111,7 +121,7 @@ def _port(environ: Mapping[str, str]) -> int:
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address, or a name, is one of this machine's."""
+    """Return whether an address, or a host name, belongs to this machine."""
     try:
         found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,7 +1,8 @@
-"""One thread's view of the store and of those who are lost.
+"""One thread's connection to the rendezvous store, and its errors of lost learners.
 
-Nobody waits with a time limit: `liveness` ends a wait when a learner is lost, and what
-the wait then raises is turned into an error that names the learner.
+No wait has a time limit. When a learner is lost, `liveness` severs the connections, so
+that the wait raises an error of the network. `Watch` turns that error into a
+`PeerLostError` that names the learner.
 """
 
 import threading
@@ -16,17 +17,25 @@ from espnet_distopt.distributed.liveness import Liveness, Store, store_port
 from espnet_distopt.errors import PeerLostError
 
 _LONG = timedelta(days=1)
+"""The time limit of a wait that can be severed."""
+
 _SLICE = timedelta(seconds=1)
+"""The time limit of a wait that cannot be severed, and so is repeated."""
 
 
 class Watch:
-    """One thread's connection to the store, and what it says when others are lost.
+    """One thread's connection to the store, which explains errors of lost learners.
 
-    Connections are made here and nowhere later: a lost store cannot be connected to.
+    The connection is made in the constructor and never later, because nothing can
+    connect to a store that is lost.
+
+    Args:
+        liveness: the process's knowledge of which learners are lost.
+        store: the store of all learners; the thread gets a connection of its own.
 
     Attributes:
-        store: for the calling thread.
-        liveness: of this process.
+        store: the thread's own connection to the store.
+        liveness: the process's knowledge of which learners are lost.
     """
 
     def __init__(self, liveness: Liveness, store: Store) -> None:
@@ -34,18 +43,20 @@ class Watch:
         self._connection = Connections()
         with self._connection.opening():
             self.store = store.clone()
-        # Only a connection can be severed: other stores are asked again and again.
+        # Only a TCP connection can be severed; a wait in another store is repeated.
         self._slice = _SLICE if store_port(store) is None else _LONG
 
     def wait_for(self, key: str, what: str) -> bytes:
-        """Wait for `key` of the store, however long it takes, while all live.
+        """Wait until the store has `key`, and return its value.
+
+        The wait takes as long as it takes, unless a learner is lost.
 
         Args:
-            key: of the store.
-            what: is under way, for the message.
+            key: a key of the store.
+            what: what is under way, in words, for the message.
 
         Raises:
-            PeerLostError: a learner is lost, or the store.
+            PeerLostError: a learner is lost, or the store is.
         """
         with self.asking(what):
             interruptibly(lambda: self._wait(key))
@@ -62,10 +73,13 @@ class Watch:
 
     @contextmanager
     def asking(self, what: str) -> Generator[None, None, None]:
-        """Inside, the store or the network is asked for `what` is under way.
+        """Explain errors of the store and the network that are raised inside.
+
+        Args:
+            what: what is under way, in words, for the message.
 
         Raises:
-            PeerLostError: a learner is lost, or the store.
+            PeerLostError: a learner is lost, or the store is.
         """
         try:
             with self.liveness.waiting(self._connection):
@@ -76,11 +90,16 @@ class Watch:
             raise self.explain(error, what) from error
 
     def explain(self, error: RuntimeError, what: str) -> RuntimeError:
-        """Return what to raise after an operation has failed: who is lost, and why.
+        """Return the error to raise after an operation has failed.
 
-        A process that died closes its connections at once, but is silent only after a
-        while: this waits for as long as it takes to tell. An error that is not of the
-        network is returned as it is, with what was under way.
+        If the error is one of the network, that is a `PeerLostError`, which says who is
+        lost and why. When a process dies, its connections are closed at once, but it
+        counts as silent only some time later, so this waits for that note. Another
+        error is returned as a `RuntimeError` that says what was under way.
+
+        Args:
+            error: the error that the operation has raised.
+            what: what was under way, in words.
         """
         rank, live = self.liveness.rank, self.liveness
         if live.lost is None and not _of_network(error):
@@ -91,10 +110,11 @@ class Watch:
 
 
 def interruptibly(call: Callable[[], None]) -> None:
-    """Call, on the main thread so that signals are handled while it waits.
+    """Call `call` so that signals are handled while it waits.
 
-    Python runs signal handlers on the main thread between two of its own instructions,
-    and a wait in the store is one long foreign instruction.
+    Python runs signal handlers on the main thread, between two of its own instructions,
+    and a wait in the store is a single call of foreign code. So the main thread has
+    another thread call it, and waits for that thread in Python.
     """
     if threading.current_thread() is not threading.main_thread():
         call()
@@ -116,6 +136,6 @@ def interruptibly(call: Callable[[], None]) -> None:
 
 
 def _of_network(error: RuntimeError) -> bool:
-    """Whether an error is of a connection rather than of what was to be sent."""
+    """Return whether an error is of the connection, not of the tensor to be sent."""
     words = "onnect", "NCCL", "time", "close", "reset", "ocket", "pipe", "recv", "send"
     return any(word in str(error) for word in words)

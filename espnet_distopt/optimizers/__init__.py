@@ -1,1 +1,1 @@
-"""Optimizers that neither torch nor ESPnet has."""
+"""Optimizers that are in neither PyTorch nor ESPnet."""

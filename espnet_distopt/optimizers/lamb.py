@@ -1,10 +1,14 @@
-"""LAMB (You et al., ICLR 2020, arXiv 1904.00962): Adam with a step per tensor.
+"""LAMB (You et al., ICLR 2020, arXiv 1904.00962): Adam scaled for each tensor.
 
     m <- b1 m + (1 - b1) g              v <- b2 v + (1 - b2) g^2
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay x
     x <- x - lr |x| / |r| r
 
-Norms are those of one parameter tensor; the ratio is 1 where one of them is zero.
+    x     one parameter tensor                  g     its gradient
+    m, v  its first and second moment           t     its number of updates
+
+The norms |x| and |r| are those of one parameter tensor. If one of them is zero, the
+ratio |x| / |r| is 1.
 """
 
 import math
@@ -22,14 +26,14 @@ class Lamb(Optimizer):
     """LAMB as published, with bias correction and without a bound on |x|.
 
     Args:
-        params: parameters or groups of them.
-        lr: learning rate: the share of its own length that a tensor moves in a step.
-        betas: decay rates (b1, b2) of the moments.
-        eps: added to the root of the second moment.
-        weight_decay: inside of what the ratio scales, as published.
+        params: the parameters, or groups of them.
+        lr: learning rate, the share of its own length that a tensor moves in a step.
+        betas: decay rates (b1, b2) of the moments, each in [0, 1).
+        eps: the number that is added to the root of the second moment.
+        weight_decay: weight decay, which the ratio scales as well, as published.
 
     Raises:
-        InputError: an option out of range.
+        InputError: an option is out of range.
     """
 
     def __init__(
@@ -55,7 +59,11 @@ class Lamb(Optimizer):
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
     ) -> float | None:
-        """Take a step; returns the loss of `closure`, if there is one."""
+        """Make an update, and return the loss of `closure` if it is given.
+
+        Args:
+            closure: computes the gradients anew and returns the loss.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():

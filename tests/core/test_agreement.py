@@ -94,7 +94,7 @@ CASES = {
         "learner 2 has 7 parameters",
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
-    options: ["options is period=3", "options is period=4"],
+    options: ["period=3, and not so on", "period=4, and not so on"],
     buffers: ["'seen', which is not trained, is float32 (2,)", "int32 (2,)"],
     equal: ["", ""],
 }

@@ -1,1 +1,1 @@
-"""Adasum: updates are added where they are orthogonal and averaged where parallel."""
+"""Adasum adds updates that are orthogonal and averages updates that are parallel."""

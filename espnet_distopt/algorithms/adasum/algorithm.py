@@ -1,22 +1,24 @@
 """Adasum (Maleki et al., MLSys 2021): updates are added where they are orthogonal.
 
-Learners take `period` local optimizer steps from common parameters x; their updates
-are combined, per parameter tensor, by the tree of `adasum_tree`:
+Learners take `period` local optimizer steps from common parameters x. Their updates are
+then combined, for each parameter tensor on its own, by the tree of `tree`:
 
     delta_i = x_i - x        x <- x + Adasum(delta_1, ..., delta_N)
 
-Combining updates, not gradients, suits every optimizer; for plain SGD it is the same.
-The optimizer's state stays local, and so does clipping. Learners that have come to the
-end of their epoch take part with zero updates, which change nothing.
+Updates rather than gradients are combined, because that suits every optimizer; for
+plain SGD the result is the same. The optimizer's state stays local, and so does
+gradient clipping. A learner that has come to the end of its epoch takes part with a
+zero update, which changes nothing.
 
 With nodes of m learners (`per_node`), updates are averaged inside a node and combined
 across the N/m nodes. Ranks of a node are consecutive.
 
-Cost an exchange, for n bytes of parameters in L tensors: 2n(N-1)/N, or 3n(m-1)/m inside
-a node and 2(n/m)(K-1)/K across K = N/m nodes; and about 8 L K^2 bytes of Gram matrices,
-13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (none with combine:
-gradients) and a block of P/m. An exchange overwrites the parameters by their updates,
-or the gradients, and takes no more but some MB, and the Gram matrices.
+Cost of combining, for n bytes of parameters in L tensors: 2n(N-1)/N, or 3n(m-1)/m
+inside a node and 2(n/m)(K-1)/K across K = N/m nodes; and about 8 L K^2 bytes of Gram
+matrices, 13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (none with
+combine: gradients), and P/m for one shard of every node's vector. While updates are
+combined, they overwrite the parameters (or the gradients), and only some MB and the
+Gram matrices are needed beside that.
 """
 
 from collections.abc import Generator
@@ -39,10 +41,11 @@ class AdasumConfig:
     """Options of `adasum`.
 
     Attributes:
-        period: local steps between exchanges.
-        combine: deltas (updates, with any optimizer), or gradients (in every step, with
-            SGD without momentum only; the learners need equal numbers of steps).
-        per_node: learners whose mean is taken before Adasum; 1 is full Adasum.
+        period: number of local steps before updates are combined.
+        combine: deltas (updates, with any optimizer), or gradients (in every step, and
+            only for SGD without momentum; all learners need equal numbers of steps).
+        per_node: number of learners on each node, whose mean is taken before Adasum; 1
+            is full Adasum.
     """
 
     period: int = 1
@@ -65,11 +68,12 @@ class Adasum(Algorithm):
     """Adasum of the learners' updates, or of their gradients.
 
     Attributes:
-        shared: (P,) the parameters that all learners went on from at the last exchange;
-            empty where gradients are combined.
+        config: the options.
+        shared: the common parameters (P,) at the start of the period, x; an empty
+            tensor if gradients are combined.
 
     Raises:
-        InputError: combine: gradients with an optimizer that is not plain SGD.
+        InputError: gradients are to be combined, and the optimizer is not plain SGD.
     """
 
     def __init__(self, config: AdasumConfig, learner: Learner) -> None:
@@ -88,7 +92,7 @@ class Adasum(Algorithm):
 
     @classmethod
     def check_size(cls, config: AdasumConfig, size: int) -> None:
-        """Raise InputError unless the learners fill their nodes; one needs no node."""
+        """Raise InputError if some node would have fewer learners than the others."""
         if size > 1 and size % config.per_node:
             raise InputError(
                 f"{size} learners do not fill nodes of per_node: {config.per_node}; "
@@ -96,13 +100,13 @@ class Adasum(Algorithm):
             )
 
     def start(self, learner: Learner) -> Program:
-        """Begin at learner 0's parameters."""
+        """Take over learner 0's parameters as the common ones."""
         yield from super().start(learner)
         if not self.wants_gradients:
             self.shared.copy_(learner.params)
 
     def after_backward(self, learner: Learner) -> Program:
-        """Combine the gradients, where it is them.
+        """Combine the gradients, with the option combine: gradients.
 
         Raises:
             UnequalStepsError: another learner has come to the end of its epoch.
@@ -114,7 +118,7 @@ class Adasum(Algorithm):
         learner.use_gradients(used)
 
     def after_step(self, learner: Learner) -> Program:
-        """Count the step; after the last of a period, combine the updates."""
+        """Count the step; at the end of a period, combine the updates."""
         if learner.size == 1 or self.wants_gradients:
             return
         self._local_steps += 1
@@ -122,10 +126,11 @@ class Adasum(Algorithm):
             yield from self._end_period(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
-        """End the last, shorter period; join those of learners with more data.
+        """End the last, shorter period; join in those of learners with more data.
 
         Raises:
-            UnequalStepsError: gradients are combined, and others have more steps.
+            UnequalStepsError: gradients are combined, and other learners have more
+                steps.
         """
         if learner.size == 1:
             return
@@ -138,19 +143,19 @@ class Adasum(Algorithm):
                 return
 
     def next_stop(self, learner: Learner) -> int:
-        """Stop at the end of a period: others may wait there already."""
+        """Return the step that ends the period: others may wait there already."""
         if self.wants_gradients:
             return super().next_stop(learner)
         return learner.steps + self.config.period - self._local_steps
 
     def can_pause(self, learner: Learner) -> bool:
-        """Not while others, who have less data, wait for the end of the epoch."""
+        """Return False while learners with less data have ended their epoch already."""
         return not self._some_ended
 
     def _end_period(
         self, learner: Learner, ended: bool
     ) -> Generator[Effect, Any, bool]:
-        """Combine updates; returns whether every learner has ended its epoch."""
+        """Combine updates; return whether every learner has ended its epoch."""
         message = [float(ended), float(learner.updates - self._updates)]
         agreed: Tensor = yield AllReduceMean(
             torch.tensor(message, dtype=torch.float64, device=learner.params.device)
@@ -158,7 +163,7 @@ class Adasum(Algorithm):
         share_ended, updates = agreed.tolist()
         self._some_ended = 0 < share_ended < 1
         if updates > 0:
-            # In place: memory for the updates would be new, and so slow.
+            # The updates overwrite the parameters: new memory for them would be slow.
             yield from self._exchange(learner.params.sub_(self.shared))
             learner.params.copy_(self.shared.add_(learner.params))
         self._local_steps = 0
@@ -168,7 +173,11 @@ class Adasum(Algorithm):
     def _agree_to_step(
         self, learner: Learner, ended: bool = False
     ) -> Generator[Effect, Any, list[bool]]:
-        """Return which parameters the backward passes of all learners have reached."""
+        """Return, for each parameter, whether any learner's backward pass reached it.
+
+        Raises:
+            UnequalStepsError: some learners have ended their epoch, others have not.
+        """
         message = [float(ended), *map(float, learner.used)]
         agreed: Tensor = yield AllReduceMean(learner.params.new_tensor(message))
         share_ended, *used = agreed.tolist()
@@ -177,12 +186,12 @@ class Adasum(Algorithm):
         return [use > 0 for use in used]
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the parameters: after `finish` they are the same everywhere."""
+        """Return the parameters, which all learners have in common after `finish`."""
         yield from ()
         return learner.params.detach().clone()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, at any step of a period."""
+        """Return the state of the period, at any of its steps."""
         return {
             "combine": self.config.combine,
             "shared": self.shared.clone(),
@@ -191,10 +200,10 @@ class Adasum(Algorithm):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write back what `state_dict` returned.
+        """Restore what `state_dict` has returned.
 
         Raises:
-            InputError: gradients were combined and now updates are, or vice versa.
+            InputError: the state was saved with another value of `combine`.
         """
         if state["combine"] != self.config.combine:
             raise InputError(

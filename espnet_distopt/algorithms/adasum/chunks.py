@@ -1,8 +1,10 @@
-"""Columns of a block (N, S) of vectors, worked through in chunks that fit in a cache.
+"""Chunks: the columns of N vectors' shards, in parts that fit in a cache.
 
-A chunk holds a part of one tensor, whose Gram matrix is one matrix product; or short
-tensors, whose products are summed by segments. So the number of operations goes with
-the number of elements, not of tensors.
+The shards of N vectors are an array (N, S), with a row for each vector. Adasum works
+through its columns chunk by chunk. A chunk holds a part of one long parameter tensor,
+whose Gram matrix is one matrix product; or several short tensors, whose products are
+summed by segments. So the number of operations grows with the number of elements, and
+not with that of tensors.
 """
 
 from collections import deque
@@ -15,20 +17,23 @@ from torch import Tensor
 from espnet_distopt.core.learner import Slot
 
 CHUNK = 1 << 20
-"""Bytes of a chunk in float64: what a second-level cache holds."""
+"""Bytes of a chunk in float64, which a second-level cache holds."""
 
 SHORT = 1 << 12
-"""Elements; tensors with fewer share a chunk."""
+"""A parameter tensor with fewer elements than this is short and shares a chunk."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Columns [start, stop) of a block.
+    """The columns [start, stop) of an array (N, S).
 
     Attributes:
-        whose: the parameter tensor that they are a part of; None: short ones.
-        tensors: (T,) the parameter tensors that they belong to, in order.
-        lengths: (T,) the columns of each.
+        start: the first column.
+        stop: the column behind the last one.
+        whose: number of the long parameter tensor that the columns are a part of; None
+            if they belong to short ones.
+        tensors: numbers (T,) of the parameter tensors of the columns, in order.
+        lengths: number of columns of each of these tensors, (T,).
     """
 
     start: int
@@ -41,14 +46,14 @@ class Chunk:
 def cut(
     slots: Sequence[Slot], start: int, stop: int, size: int, device: torch.device
 ) -> list[Chunk]:
-    """Return chunks of elements [start, stop) of the flat buffer.
+    """Return the chunks of a shard, the elements [start, stop) of the flat buffer.
 
     Args:
-        slots: of the flat buffer.
-        start: column 0 of the block.
-        stop: where the block ends.
-        size: rows of the block, N.
-        device: of the block.
+        slots: the places of the parameter tensors in the flat buffer.
+        start: the element of the flat buffer that is column 0 of the shard.
+        stop: the element behind the last one of the shard.
+        size: number of vectors, N.
+        device: the device of the shard.
     """
     longest = max(CHUNK // (8 * size), 1)
     groups: list[list[tuple[int, int, int]]] = []
@@ -80,15 +85,16 @@ def _chunk(
 class Shard:
     """The columns of all vectors that one learner works on, as they arrive.
 
-    Memory: the block, and two chunks.
+    Memory: the array (N, S), and two chunks.
 
     Attributes:
-        block: (N, S) a row of each vector.
-        matrices: (L, N, N) Gram matrices of the columns seen, float64.
+        block: the array (N, S), with a row for each vector.
+        matrices: the Gram matrices (L, N, N) of the columns seen so far, float64.
 
     Args:
-        chunks: of the columns.
-        tensors: L.
+        block: the array (N, S), which receives the columns.
+        chunks: the chunks of the columns, in order.
+        tensors: number of parameter tensors, L.
     """
 
     def __init__(self, block: Tensor, chunks: Sequence[Chunk], tensors: int) -> None:
@@ -99,19 +105,26 @@ class Shard:
         widest = max((chunk.stop - chunk.start for chunk in chunks), default=0)
         self._rows = block.new_empty(size, widest, dtype=double)
         self._sums = block.new_empty(widest, dtype=double)
-        # Vectors that cancel must leave nothing. Fused multiply-adds leave what the
-        # product of a float64 number has lost; the coefficients with which shorter
-        # numbers cancel have few bits, and the products lose nothing. Of two vectors,
-        # besides, either must come first with the same bits.
+        # Vectors that cancel must leave exactly nothing. A fused multiply-add would
+        # leave what rounding takes from a product of float64 numbers. For vectors of
+        # shorter numbers it leaves nothing: the coefficients with which they cancel
+        # have few bits, so their products are exact. With two vectors fused
+        # multiply-adds are not used either, because the result must have the same bits
+        # in either order of the two.
         self._fused = size > 2 and block.element_size() < 8
 
     def begin(self) -> None:
-        """Begin an exchange: no column has been seen."""
+        """Begin to combine new vectors: no column of theirs has been seen."""
         self.matrices.zero_()
         self._unseen, self._uncombined = deque(self._chunks), deque(self._chunks)
 
     def see(self, stop: int) -> None:
-        """Add columns up to `stop`, but for those of a chunk that ends behind it."""
+        """Add columns to the Gram matrices, in whole chunks.
+
+        Args:
+            stop: the columns before this one have arrived. A chunk that ends behind it
+                waits for the next call.
+        """
         while self._unseen and self._unseen[0].stop <= stop:
             chunk = self._unseen.popleft()
             rows = self._load(chunk)
@@ -121,12 +134,12 @@ class Shard:
                 self.matrices[chunk.whose].addmm_(rows, rows.T)
 
     def combine(self, c: Tensor, result: Tensor, stop: int) -> None:
-        """Write sum_i c_i block_i to columns of `result` (S,), up to `stop` at least.
+        """Write sum_i c_i block_i to columns of `result`, in whole chunks.
 
         Args:
-            c: (L, N) coefficients of each tensor, float64.
-            result: of the vectors' dtype.
-            stop: a column.
+            c: the coefficients (L, N) of each parameter tensor, float64.
+            result: the combined vector (S,), of the vectors' dtype.
+            stop: all columns before this one are written.
         """
         while self._uncombined and self._uncombined[0].start < stop:
             chunk = self._uncombined.popleft()
@@ -135,27 +148,27 @@ class Shard:
                 sums = self._sums[: rows.shape[1]]
                 torch.mv(rows.T, c[chunk.whose], out=sums)
             else:
-                sums = _sum_pairs(rows.mul_(_of_columns(c, chunk)))
+                sums = _sum_pairs(rows.mul_(_column_coefficients(c, chunk)))
             result[chunk.start : chunk.stop] = sums
 
     def _load(self, chunk: Chunk) -> Tensor:
-        """Return the chunk in float64, valid until the next."""
+        """Return the chunk (N, columns) in float64, valid until the next call."""
         rows = self._rows[:, : chunk.stop - chunk.start]
         return rows.copy_(self.block[:, chunk.start : chunk.stop])
 
 
-def _of_columns(c: Tensor, chunk: Chunk) -> Tensor:
-    """Return the coefficients of each column, (N, columns) or (N, 1)."""
+def _column_coefficients(c: Tensor, chunk: Chunk) -> Tensor:
+    """Return the chunk's coefficients, (N, columns) or (N, 1) if all are equal."""
     if chunk.whose is not None:
         return c[chunk.whose].unsqueeze(1)
     return c[chunk.tensors].repeat_interleave(chunk.lengths, 0).T
 
 
 def _sum_pairs(rows: Tensor) -> Tensor:
-    """Return the sum of `rows` (N, S), overwriting them.
+    """Return the sum (S,) of `rows` (N, S), which are overwritten.
 
-    By adjacent pairs, as the tree: a pair that cancels leaves nothing, and 2^q equal
-    rows are added without a rounding.
+    Adjacent pairs are added first, as in the tree. So a pair that cancels leaves
+    nothing, and 2^q equal rows are added without rounding.
     """
     while len(rows) > 1:
         odd = rows[1::2]
@@ -165,7 +178,7 @@ def _sum_pairs(rows: Tensor) -> Tensor:
 
 
 def _add_segments(matrices: Tensor, rows: Tensor, chunk: Chunk) -> None:
-    """Add the Gram matrices of the chunk's tensors, a row of each at a time."""
+    """Add the Gram matrices of a chunk's short tensors, one row of all at a time."""
     for first, row in enumerate(rows):
         products = rows[first:] * row
         lengths = chunk.lengths.expand(len(products), -1).contiguous()

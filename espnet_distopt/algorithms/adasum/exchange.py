@@ -1,8 +1,9 @@
-"""How learners carry out Adasum together: each computes one shard of the result.
+"""The exchange in which learners carry out Adasum: each computes one shard.
 
-A learner gets its shard of every node's vector and, as it arrives, computes its part of
-the Gram matrices; adds that to those of the others; and combines its shard piece by
-piece, while the pieces before are on their way to all.
+A learner receives its shard of every node's vector. As columns arrive, it adds them to
+its part of the Gram matrices. All learners sum their parts, and compute the same
+coefficients. Then each combines its shard chunk by chunk, while the chunks before are
+being sent to all others.
 """
 
 from collections.abc import Generator
@@ -23,11 +24,15 @@ class AdasumExchange:
     """Combines one vector (P,) of each learner; the result has the same bits on all.
 
     With m learners a node and K nodes, the vector is an array (m, K, S), S = P // mK,
-    and a rest of less than mK elements, padded to (m, K, 1). Learner r of node k sees
-    to shard [r, k] of either. What is empty is not sent.
+    and a rest of less than mK elements, padded to (m, K, 1). Learner r of node k
+    computes shard [r, k] of both. An empty one is not sent.
 
-    Memory: (S + 1) K elements, P/m, for the shards of all nodes, at all times: to ask
-    the system for so much anew takes as long as the arithmetic does.
+    Memory: (S + 1) K elements, P/m, for the shards of all nodes. They are kept at all
+    times, because allocating so much memory anew takes as long as the arithmetic.
+
+    Args:
+        learner: this learner.
+        per_node: number of learners on each node, m.
     """
 
     def __init__(self, learner: Learner, per_node: int) -> None:
@@ -42,7 +47,7 @@ class AdasumExchange:
         self._rest = self._make_shard(learner, self._whole + shard, min(rest, 1))
 
     def __call__(self, vector: Tensor) -> Generator[Effect, Any, None]:
-        """Overwrite `vector` (P,) by Adasum of the nodes' means of it."""
+        """Overwrite `vector` (P,) by Adasum of the nodes' mean vectors."""
         yield AllReduceMean(vector, self._node)
         body, tail = vector[: self._whole], vector[self._whole :]
         rest = vector.new_zeros(self._rest.block.shape[1] * self._size)
@@ -61,7 +66,12 @@ class AdasumExchange:
         return Shard(block, chunks, len(learner.slots))
 
     def _scatter(self, shard: Shard, part: Tensor) -> Generator[Effect, Any, None]:
-        """Get the shard of `part` from every node, and see it."""
+        """Receive the shard of `part` from every node, and its Gram matrices.
+
+        Args:
+            shard: the shard of `part` that this learner computes.
+            part: the vector, or its rest.
+        """
         shard.begin()
         if not len(part):
             return
@@ -71,7 +81,13 @@ class AdasumExchange:
     def _gather(
         self, shard: Shard, part: Tensor, c: Tensor
     ) -> Generator[Effect, Any, None]:
-        """Combine the shard into its place in `part`, and get those of all."""
+        """Combine this learner's shard in its place in `part`; receive all others.
+
+        Args:
+            shard: the shard of `part` that this learner computes.
+            part: the vector, or its rest, which becomes the result.
+            c: the coefficients (L, K).
+        """
         if not len(part):
             return
         slices = part.view(self._per_node, *shard.block.shape)
@@ -81,7 +97,10 @@ class AdasumExchange:
         yield AllGather(mine.view(-1), self._node, slices.view(self._per_node, -1))
 
     def _sum(self, matrices: Tensor) -> Generator[Effect, Any, Tensor]:
-        """Sum the Gram matrices of all learners' shards; half of each is sent."""
+        """Sum the Gram matrices (L, K, K) over all learners' shards, in place.
+
+        A Gram matrix is symmetric, so only one half of it is sent.
+        """
         rows, columns = torch.triu_indices(
             *matrices.shape[1:], device=matrices.device
         ).unbind()

@@ -1,1 +1,1 @@
-"""Algorithms whose learners take blocks of local steps between two averages."""
+"""Algorithms whose learners take a block of local steps between two averages."""

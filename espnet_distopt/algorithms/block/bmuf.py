@@ -1,7 +1,8 @@
 """Blockwise model-update filtering (BMUF; Chen and Huo, ICASSP 2016) and BMUF-Adam.
 
-Learners train on their own for a block of tau steps; then their mean is filtered with
-block momentum into the global model, from which the next block starts:
+Each learner trains on its own for a block of tau steps. Then the learners average their
+parameters, filter the change with block momentum, and add it to the global model, from
+which the next block starts:
 
     Delta_n = eta Delta_{n-1} + zeta (mean_i theta_i - theta_init)
     theta_t = theta_{t-1} + Delta_n
@@ -12,18 +13,18 @@ block momentum into the global model, from which the next block starts:
     eta, 1 - 1/N by default   `momentum`
     zeta                      `block_lr`
     theta_t, Delta_n          `theta`, `delta`
-    theta_init                computed from these where it is needed, as `params` have
-                              moved on: the look-ahead must never count twice
+    theta_init                computed from these when it is needed: the live `params`
+                              have moved on, and the look-ahead must not count twice
     rho_n                     `rho`: minibatches equivalent to Delta_n,
                               rho_n = eta rho_{n-1} + zeta tau_n
 
 BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to theta_init,
-see `block_moments`. Other rules for the end of a block make this algorithm Local SGD,
-SlowMo and DiLoCo: see `local_sgd`, `slowmo` and `diloco`.
+see `moments`. With other rules for the end of a block the algorithm is Local SGD,
+SlowMo or DiLoCo: see `local_sgd`, `slowmo` and `diloco`. With a `delay` the next
+block's steps hide the communication, see `delayed`.
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
-Memory: 2P elements, none without momentum and block learning rate; 2P more when Adam's
-moments are extrapolated. With a `delay` the next block's steps hide the communication,
-see `block_late`.
+Memory: 2P elements, or none without momentum and block learning rate; 2P more when
+Adam's moments are extrapolated.
 """
 
 from collections.abc import Generator
@@ -49,15 +50,15 @@ class BmufConfig(BlockConfig):
     """Options of `bmuf` and `bmuf_adam`.
 
     Attributes:
-        period: steps in a block (tau).
-        delay: steps of the next block that hide the average, see `block_late`.
+        period: number of steps in a block (tau).
+        delay: steps of the next block that hide the average, see `delayed`.
         momentum: block momentum (eta); None means 1 - 1/N.
         block_lr: block learning rate (zeta).
-        warmup: steps before momentum sets in; until then blocks are plain averages. A
-            model that starts from random parameters makes large steps at first, which
-            momentum would amplify.
+        warmup: number of steps before momentum sets in; until then blocks are plain
+            averages. A model that starts from random parameters makes large steps at
+            first, which momentum would amplify.
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
-        moments: what becomes of the optimizer's moments at the end of a block:
+        moments: treatment of the optimizer's moments at the end of a block:
             extrapolate (BMUF-Adam), average, local (left alone) or reset.
     """
 
@@ -68,7 +69,7 @@ class BmufConfig(BlockConfig):
     moments: Literal[Fate, "local"] = "average"
 
     def rule(self, size: int) -> BlockRule:
-        """Block momentum."""
+        """Return the rule of block momentum for `size` learners."""
         return BlockRule(
             momentum=1 - 1 / size if self.momentum is None else self.momentum,
             block_lr=self.block_lr,
@@ -80,7 +81,7 @@ class BmufConfig(BlockConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BmufAdamConfig(BmufConfig):
-    """Options of `bmuf_adam`: those of `bmuf`, with moments extrapolated."""
+    """Options of `bmuf_adam`: those of `bmuf`, but moments are extrapolated."""
 
     moments: Literal[Fate, "local"] = "extrapolate"
 
@@ -89,12 +90,12 @@ class Bmuf(Algorithm):
     """Block momentum over local steps; moments kept, averaged, reset or extrapolated.
 
     Attributes:
-        rule: how a block ends.
-        theta: (P,) the global model; (0,) if the rule is to take the mean as it is.
-        delta: (P,) the filtered block update; (0,) likewise.
-        lookahead: the current block started at theta + lookahead delta.
-        rho: minibatches equivalent to `delta`.
-        blocks: how many have ended.
+        rule: the rule by which a block ends.
+        theta: the global model (P,); (0,) if the rule takes the mean as it is.
+        delta: the filtered block update Delta_n (P,); (0,) likewise.
+        lookahead: factor of `delta` at the block's start, theta + lookahead delta.
+        rho: number of minibatches equivalent to `delta`.
+        blocks: number of blocks that have ended.
     """
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
@@ -106,7 +107,7 @@ class Bmuf(Algorithm):
         self.rho = 0.0
         self.blocks = 0
         self._period = config.period
-        # one learner alone has nothing to wait for
+        # One learner alone has no average to wait for.
         self._delay = config.delay if learner.size > 1 else 0
         self._block_steps = 0
         self._some_ended = self._some_loaded = False
@@ -119,13 +120,13 @@ class Bmuf(Algorithm):
         self._late = LateAverage(bool(self._moments and self._moments.averaged))
 
     def start(self, learner: Learner) -> Program:
-        """Begin at learner 0's parameters."""
+        """Take over learner 0's parameters as the global model."""
         yield from super().start(learner)
         if self.rule.filters:
             self.theta.copy_(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
-        """Count the step; at the end of the block, synchronise."""
+        """Count the step; at the end of a block, average and filter."""
         self._block_steps += 1
         if self._late.under_way and self._block_steps >= self._delay:
             yield from self._end_late(learner)
@@ -137,7 +138,7 @@ class Bmuf(Algorithm):
             yield from self._end_block(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
-        """End the last, shorter block; join the blocks of learners with more data."""
+        """End the last, shorter block; join in those of learners with more data."""
         if self._late.under_way:
             yield from self._end_late(learner)
         while True:
@@ -150,20 +151,20 @@ class Bmuf(Algorithm):
                 return
 
     def next_stop(self, learner: Learner) -> int:
-        """Stop where a block's average is in place: others may wait there already."""
+        """Return the step that takes this block's average: others may wait there."""
         return learner.steps + self._period - self._block_steps + self._delay
 
     def can_pause(self, learner: Learner) -> bool:
-        """Not while others, who have less data, wait for the end of the epoch."""
+        """Return False while learners with less data have ended their epoch already."""
         return not self._some_ended
 
     def pause(self, learner: Learner) -> Program:
-        """Wait for the average in flight, which will begin anew."""
+        """Wait for the average in flight; the resumed run begins it once more."""
         if self._late.under_way:
             yield from self._late.wait()
 
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
-        """Synchronise; returns whether every learner has come to its epoch's end."""
+        """Average and filter; return whether every learner has ended its epoch."""
         message = self._message(learner, ended)
         everybody_ended, tau, rates, steps = self._read((yield AllReduceMean(message)))
         if tau > 0:
@@ -174,13 +175,13 @@ class Bmuf(Algorithm):
         return everybody_ended
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
-        """Begin to synchronise."""
+        """Begin the average of a block, which `_end_late` takes."""
         message = self._message(learner, ended)
         flats = self._moments.begin_late() if self._moments else {}
         yield from self._late.begin(message, learner.params, flats, learner.updates)
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
-        """Synchronise with what others had when this learner's average began."""
+        """Take the average of the last block and filter it; return as `_end_block`."""
         late = self._late
         yield from late.wait()
         everybody_ended, tau, rates, steps = self._read(late.averages[0])
@@ -196,7 +197,7 @@ class Bmuf(Algorithm):
         return everybody_ended
 
     def _message(self, learner: Learner, ended: bool) -> Tensor:
-        """Return what learners average beside their parameters, and begin a block."""
+        """Return the numbers to average beside the parameters; count a new block."""
         steps = self._moments.steps() if self._moments else []
         rates = self._rates.current() if self._rates else []
         loaded = float(bool(self._moments and self._moments.loaded))
@@ -207,7 +208,7 @@ class Bmuf(Algorithm):
         return torch.tensor(message, dtype=torch.float64, device=learner.params.device)
 
     def _read(self, mean: Tensor) -> tuple[bool, float, list[float], list[float]]:
-        """Return whether all have ended, mean updates, rates and step counts."""
+        """Return whether all have ended, and mean updates, rates and step counts."""
         share_ended, tau, share_loaded, *others = mean.tolist()
         self._some_loaded = share_loaded > 0
         self._some_ended = 0 < share_ended < 1
@@ -217,8 +218,8 @@ class Bmuf(Algorithm):
     def _filter(self, mean: Tensor, tau: float, rates: list[float]) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
-        Returns k, the equivalent minibatches from the mean to the next start point; 0
-        where moments were loaded.
+        Returns k, the number of minibatches equivalent to the way from the mean to the
+        start point; 0 if a learner's moments were loaded.
         """
         rule, previous_rho = self.rule, self.rho
         warm = self.blocks * self._period < rule.warmup
@@ -241,14 +242,14 @@ class Bmuf(Algorithm):
         return 0.0 if self._some_loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
     def _take(self, mean: Tensor) -> None:
-        """Take `mean` (P,) as it is: init + (mean - init) is not the same bits."""
+        """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
         self.lookahead = 0.0
         if self.rule.filters:
             torch.sub(mean, self.theta, out=self.delta)
             self.theta.copy_(mean)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the global model theta_t, not the look-ahead (but see `diloco`)."""
+        """Return the global model theta_t; with `diloco` it is the look-ahead."""
         yield from ()
         if not self.rule.filters:
             return learner.params.clone()
@@ -256,7 +257,7 @@ class Bmuf(Algorithm):
         return torch.add(self.theta, self.delta, alpha=ahead)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the block's state, at any step of a block."""
+        """Return the state of the block, at any of its steps."""
         return {
             "learners": self._size,
             "theta": self.theta.clone(),
@@ -272,11 +273,11 @@ class Bmuf(Algorithm):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write back what `state_dict` returned.
+        """Restore what `state_dict` has returned.
 
         Raises:
             InputError: the number of learners has changed, and with it the default
-                momentum and the meaning of `rho`; or what is kept of moments has.
+                momentum and the meaning of `rho`; or the option `moments` has.
         """
         if state["learners"] != self._size:
             raise InputError(

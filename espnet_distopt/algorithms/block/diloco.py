@@ -1,9 +1,9 @@
 """DiLoCo: an outer optimizer over many local steps (Douillard et al. 2023, 2311.08105).
 
-The outer gradient is theta_init - mean_i theta_i, the outer optimizer is SGD with
-Nesterov momentum as PyTorch has it. That is the filter of `bmuf` (NBM): what the outer
-optimizer holds, what blocks start from and what is evaluated is one model, the
-look-ahead theta_init. Learners keep their own moments.
+The outer gradient is theta_init - mean_i theta_i. The outer optimizer is SGD with
+Nesterov momentum as PyTorch implements it, and that is the filter of `bmuf` (NBM). One
+model, the look-ahead theta_init, is held by the outer optimizer, starts the blocks and
+is evaluated. Learners keep their own moments.
 
     paper              here
     H                  `period`
@@ -21,12 +21,12 @@ class DilocoConfig(BlockConfig):
     """Options of `diloco`.
 
     Attributes:
-        period: steps in a block.
-        delay: steps of the next block that hide the average, see `block_late`.
-        momentum: of the outer optimizer.
+        period: number of steps in a block.
+        delay: steps of the next block that hide the average, see `delayed`.
+        momentum: Nesterov momentum of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
-        warmup: steps before the outer optimizer sets in; until then blocks are plain
-            averages, see `bmuf`.
+        warmup: number of steps before the outer optimizer sets in; until then blocks
+            are plain averages, see `bmuf`.
     """
 
     period: int = 500
@@ -35,7 +35,7 @@ class DilocoConfig(BlockConfig):
     warmup: int = 0
 
     def rule(self, size: int) -> BlockRule:
-        """Nesterov block momentum, evaluated at the look-ahead."""
+        """Return the rule of Nesterov block momentum, evaluated at the look-ahead."""
         return BlockRule(
             momentum=self.momentum,
             block_lr=self.block_lr,

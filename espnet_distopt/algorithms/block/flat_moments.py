@@ -1,8 +1,8 @@
 """The optimizer's moments as flat buffers, in the layout of the learner's parameters.
 
-`torch.optim` keeps state per parameter and creates it lazily, at the first step in
-which the parameter has a gradient. Here each moment becomes one flat tensor, and the
-per-parameter tensors become views into it, so that averaging is one collective.
+`torch.optim` keeps its state per parameter, and creates it at the first step in which
+the parameter has a gradient. Here each moment becomes one flat tensor, and the tensors
+of the parameters become views of it. So one collective averages a moment.
 """
 
 import torch
@@ -13,14 +13,22 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
 LONG_RUN = 2.0**21
-"""Steps; float32 counts them in quarters up to twice as many."""
+"""The largest step count that is written to the optimizer.
+
+A step count is float32, and the mean of several learners' counts has a fraction. Up to
+twice this number float32 still resolves quarters of a step.
+"""
 
 
 def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
-    """Return, for each moment of Adam, AdamW or SGD, its decay rate in each group.
+    """Return the decay rates of an optimizer's moments: name -> rate in each group.
+
+    Args:
+        optimizer: Adam, AdamW or SGD.
 
     Raises:
-        InputError: another optimizer, or AMSGrad, whose maximum is no moving average.
+        InputError: it is another optimizer, or AMSGrad, whose maximum is no moving
+            average.
     """
     groups = optimizer.param_groups
     if isinstance(optimizer, (Adam, AdamW)):
@@ -44,27 +52,37 @@ class Moments:
     """Flat buffers of the moments of `learner.optimizer`.
 
     Attributes:
-        flat: moment name -> (P,) tensor; those of `decays`, current after `adopt`.
+        flat: the moments, name -> tensor (P,). It has those of `decays`, and is up to
+            date after `adopt`.
+
+    Args:
+        learner: the learner whose optimizer has the moments.
+
+    Raises:
+        InputError: the optimizer's moments are not known.
     """
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        moment_decays(learner.optimizer)  # refuses those that are not known
+        moment_decays(learner.optimizer)  # It refuses an optimizer that is not known.
         self._counts_steps = isinstance(learner.optimizer, (Adam, AdamW))
         self.flat: dict[str, Tensor] = {}
 
     @property
     def decays(self) -> dict[str, list[float]]:
-        """Moment name -> its decay rate in each group now: schedules may change it."""
+        """The present decay rates, moment name -> rate in each group.
+
+        They are read anew each time, because a schedule may change them.
+        """
         decays = moment_decays(self._learner.optimizer)
         groups = len(self._learner.optimizer.param_groups)
         return {**{name: [0.0] * groups for name in self.flat}, **decays}
 
     def adopt(self) -> None:
-        """Make the optimizer's state tensors views into `flat`, keeping their values.
+        """Make the optimizer's state tensors views of `flat`, keeping their values.
 
-        Parameters without state get zeros, as if they had just been created. Costs
-        nothing but a walk over the parameters once the views are in place.
+        Parameters without state get zeros, as if their state had just been created.
+        Once the views are in place, this only looks at each parameter's state.
         """
         for name in self.decays:
             if name not in self.flat:
@@ -74,14 +92,19 @@ class Moments:
             self._adopt_steps()
 
     def _adopt(self, name: str, flat: Tensor) -> None:
-        """Move one moment; what it was in is free before the next one moves."""
+        """Move one moment to `flat`; its old memory is free before the next one moves.
+
+        Args:
+            name: the moment's name in the optimizer's state.
+            flat: the tensor (P,) that the state becomes views of.
+        """
         learner = self._learner
         for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
             state = learner.optimizer.state[parameter]
             view, current = slot.of(flat), state.get(name)
             if current is None:
                 view.zero_()
-            elif current.is_sparse:  # as SGD makes it of a sparse gradient
+            elif current.is_sparse:  # SGD makes a sparse buffer of a sparse gradient.
                 view.copy_(current.to_dense())
             elif current.data_ptr() != view.data_ptr():
                 view.copy_(current)
@@ -102,7 +125,7 @@ class Moments:
         if not self._counts_steps:
             return []
         state = self._learner.optimizer.state
-        # not state[p], which would make an empty state
+        # state[p] would create an empty state.
         return [
             float(state.get(p, {}).get("step", 0.0)) for p in self._learner.parameters
         ]
@@ -110,8 +133,11 @@ class Moments:
     def set_steps(self, steps: list[float]) -> None:
         """Write step counts; Adam's bias correction accepts fractional ones.
 
-        Counts are float32: beyond `LONG_RUN`, where bias correction has long done its
-        part, they are held there, so that the optimizer can still count.
+        Counts beyond `LONG_RUN` are written as `LONG_RUN`, so that the optimizer can
+        still count in float32. At that step bias correction no longer changes anything.
+
+        Args:
+            steps: the step count of each parameter.
         """
         if not self._counts_steps:
             return
@@ -119,9 +145,13 @@ class Moments:
             self._learner.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
 
     def runs(self, values: list[float]) -> list[tuple[slice, int, float]]:
-        """Merge neighbours of one group that share a value: (slice, group, value).
+        """Merge neighbouring parameters of one group that have the same value.
 
-        With the same value everywhere, as nearly always, that is one slice a group.
+        Returns (slice, group, value) for each run of them. Usually all parameters have
+        one value, and each group is one slice.
+
+        Args:
+            values: a value for each parameter.
         """
         merged: list[tuple[slice, int, float]] = []
         for slot, value in zip(self._learner.slots, values, strict=True):

@@ -1,4 +1,8 @@
-"""The learning rates that a filtered block update follows (SlowMo, see `slowmo`)."""
+"""Learning rates of the parameter groups, which SlowMo's block update follows.
+
+The update of a block is proportional to the learning rate. So when the rate changes,
+the update that is carried over from earlier blocks is rescaled (see `slowmo`).
+"""
 
 from torch import Tensor
 
@@ -9,8 +13,11 @@ class LearningRates:
     """Rescales a flat update when the learning rate of a parameter group changes.
 
     Attributes:
-        last: each group's rate at the end of the last block in which it was not 0;
-            0 before any such block.
+        last: for each group, its rate at the end of the last block where that was not
+            0; 0 before any such block.
+
+    Args:
+        learner: the learner whose optimizer has the groups.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -24,14 +31,19 @@ class LearningRates:
 
     def current(self) -> list[float]:
         """Return each group's learning rate, for the learners to average."""
-        groups = self._optimizer.param_groups[: len(self._parts)]  # later: all frozen
+        # Groups that were added since the session began hold frozen parameters alone.
+        groups = self._optimizer.param_groups[: len(self._parts)]
         return [float(group["lr"]) for group in groups]
 
     def follow(self, rates: list[float], update: Tensor) -> list[tuple[slice, Tensor]]:
         """Multiply each group's part of `update` (P,) by its rate / its last rate.
 
-        Where the rate is 0 the part is set aside: it becomes zeros, and what it was is
-        returned with its place.
+        If a group's rate is 0, its part is set aside: it becomes zeros, and its former
+        values are returned together with its slice.
+
+        Args:
+            rates: the present learning rate of each group.
+            update: the flat update (P,), which is changed in place.
         """
         held = []
         for group, (part, rate) in enumerate(zip(self._parts, rates, strict=True)):

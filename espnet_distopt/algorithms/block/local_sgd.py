@@ -1,7 +1,8 @@
 """Local SGD, or periodic model averaging (Stich, ICLR 2019; arXiv 1805.09767).
 
-Learners step on their own and go on from their mean after every `period` steps: block
-momentum 0, block learning rate 1 (see `bmuf`).
+Each learner steps on its own. After every `period` steps all of them go on from the
+mean of their parameters. That is `bmuf` with block momentum 0 and block learning rate
+1.
 
     paper     here
     H         `period`
@@ -18,14 +19,14 @@ class LocalSgdConfig(BlockConfig):
     """Options of `local_sgd`.
 
     Attributes:
-        period: steps in a block.
-        delay: steps of the next block that hide the average, see `block_late`.
-        moments: what becomes of the optimizer's moments at the end of a block: local
-            (left alone), average or reset.
+        period: number of steps in a block.
+        delay: steps of the next block that hide the average, see `delayed`.
+        moments: treatment of the optimizer's moments at the end of a block: local (left
+            alone), average or reset.
     """
 
     moments: Literal["local", "average", "reset"] = "local"
 
     def rule(self, size: int) -> BlockRule:
-        """Plain averaging."""
+        """Return the rule of plain averaging."""
         return BlockRule(momentum=0.0, moments=self.moments)

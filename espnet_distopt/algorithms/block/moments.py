@@ -1,15 +1,16 @@
 """The optimizer's moments at the end of a block (BMUF-Adam; Chen, Ding and Huo 2020).
 
-The start point of the next block lies k equivalent minibatches ahead of the mean of the
-learners, but averaged moments do not. Under the paper's assumption that E[g] and E[g*g]
-are constant inside a block of tau steps, a moment m with decay b is carried along by
+Block momentum starts the next block k equivalent minibatches ahead of the mean of the
+learners' parameters, but the mean of their moments is not ahead. Under the paper's
+assumption that E[g] and E[g*g] are constant inside a block of tau steps, a moment m
+with decay b is extrapolated by
 
     m_init = mbar + kappa (mbar - m_0),    kappa = b^tau (1 - b^k) / (1 - b^tau)
 
-where m_0 was the moment at the start of the block; and the optimizer's step count, by
-which Adam corrects the bias of its moments, advances by k. Momentum of SGD is the same
-kind of recursion and is carried along in the same way. A schedule may change the decay:
-what counts for a block is the one in force when it ends.
+where mbar is the mean of the learners' moments and m_0 the moment at the start of the
+block. The optimizer's step count, by which Adam corrects the bias of its moments,
+advances by k. The momentum of SGD is the same kind of recursion and is extrapolated in
+the same way. If a schedule changes the decay, the one at the end of the block counts.
 """
 
 import math
@@ -26,15 +27,22 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
 SQUARES = "exp_avg_sq"
-"""Adam's second moment, which is never negative."""
+"""The name of Adam's second moment, which is never negative."""
 
 Fate = Literal["extrapolate", "average", "reset"]
+"""The treatment of the moments at the end of a block."""
 
 
 def extrapolation_gain(decay: float, tau: float, k: float) -> float:
     """Return kappa = b^tau (1 - b^k) / (1 - b^tau), computed without cancellation.
 
-    Tends to k / tau as the decay tends to 1: the gain that the parameters get.
+    As the decay tends to 1, kappa tends to k / tau, by which the parameters are
+    extrapolated.
+
+    Args:
+        decay: the moment's decay b, in [0, 1].
+        tau: number of updates in the block.
+        k: equivalent minibatches between the mean and the next start point.
     """
     if tau <= 0 or k <= 0 or decay <= 0:
         return 0.0
@@ -47,20 +55,21 @@ def extrapolation_gain(decay: float, tau: float, k: float) -> float:
 class BlockMoments:
     """Averages, extrapolates or resets the moments of one learner.
 
-    Memory: one (P,) tensor a moment, two when they are extrapolated.
+    Memory: one tensor (P,) for each moment, two when moments are extrapolated.
 
     Attributes:
-        averaged: learners send their moments to each other.
-        loaded: the user has loaded this learner's since its last block ended. Where one
-            learner has, nobody knows where all of them began: the block is then to end
-            with k = 0, which makes them equal again.
+        averaged: whether the learners average their moments.
+        loaded: whether the user has loaded this learner's moments since its last block
+            ended. If one learner's were loaded, the learners have no common m_0 to
+            extrapolate from. The caller then ends the block with k = 0, so that all get
+            the mean and are equal again.
 
     Args:
-        fate: what becomes of the moments at the end of a block.
-        learner: whose moments.
+        fate: the treatment of the moments at the end of a block.
+        learner: the learner whose optimizer has the moments.
 
     Raises:
-        InputError: an optimizer whose moments are not known.
+        InputError: the optimizer's moments are not known.
     """
 
     def __init__(self, fate: Fate, learner: Learner) -> None:
@@ -74,14 +83,18 @@ class BlockMoments:
         learner.optimizer_loaded.append(self._begin_with_loaded)
 
     def _begin(self, kept: bool) -> None:
-        """Begin a block with the moments as they are; without `kept`, they are none."""
+        """Begin a block, and remember the moments and step counts at its start.
+
+        Args:
+            kept: whether the optimizer has a state whose moments are to be remembered.
+        """
         self._steps = self._moments.steps()
         self._init: dict[str, Tensor] = {}
         if self._fate == "extrapolate" and kept:
             self._init = {name: flat.clone() for name, flat in self.flats().items()}
 
     def _begin_with_loaded(self) -> None:
-        """Go on from moments that the user has loaded into the optimizer."""
+        """Begin a block with the moments that the user has loaded."""
         self.loaded = True
         self._begin(kept=True)
 
@@ -90,28 +103,28 @@ class BlockMoments:
         return self._moments.steps()
 
     def flats(self) -> dict[str, Tensor]:
-        """Return the moments, name -> (P,), which the optimizer goes on to update."""
+        """Return the live moments, name -> (P,), which the optimizer updates."""
         self._moments.adopt()
         return self._moments.flat
 
     def end_block(self, steps: list[float], tau: float, k: float) -> Program:
-        """End a block: all learners' moments become the same.
+        """End a block: the moments of all learners become the same.
 
         Args:
-            steps: mean step count of each parameter.
-            tau: mean number of updates in the block.
+            steps: the mean of the learners' step counts, for each parameter.
+            tau: the mean of their numbers of updates in the block.
             k: equivalent minibatches between the mean and the next start point.
         """
         flats = self.flats()
         if self.averaged:
             for flat in flats.values():
                 yield AllReduceMean(flat)
-        self._moments.set_steps(self._carry(flats, steps, tau, k))
+        self._moments.set_steps(self._reset_or_extrapolate(flats, steps, tau, k))
         self._steps = self._moments.steps()
         self.loaded = False
 
     def begin_late(self) -> dict[str, Tensor]:
-        """Return the moments whose average begins."""
+        """Return the live moments, whose delayed average begins."""
         self.loaded = False
         return self.flats()
 
@@ -124,17 +137,18 @@ class BlockMoments:
         k: float,
         updates: int,
     ) -> None:
-        """End a block whose average comes late, see `block_late`.
+        """End a block whose average was delayed, see `delayed`.
 
-        Moments that were loaded since stay as they are, until the next one.
+        Moments that were loaded since the snapshot stay as they are until the end of
+        the next block.
 
         Args:
-            late: the average.
-            then: this learner's step counts when it began.
-            steps: see `end_block`.
-            tau: see `end_block`.
-            k: see `end_block`.
-            updates: that its optimizer has made since.
+            late: the delayed average.
+            then: this learner's step count of each parameter at the snapshot.
+            steps: the mean of the learners' step counts, for each parameter.
+            tau: the mean of their numbers of updates in the block.
+            k: equivalent minibatches between the mean and the next start point.
+            updates: number of updates of this learner since the snapshot.
         """
         if self.loaded:
             return
@@ -143,7 +157,7 @@ class BlockMoments:
             averages = dict(zip(flats, late.averages[2:], strict=True))
         else:
             averages = {name: torch.empty_like(flat) for name, flat in flats.items()}
-        started = self._carry(averages, steps, tau, k)
+        started = self._reset_or_extrapolate(averages, steps, tau, k)
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
         runs = self._moments.runs(since or [updates] * self._tensors)
         for name, flat in flats.items():
@@ -159,10 +173,10 @@ class BlockMoments:
         counts = zip(self._moments.steps(), since, strict=True)
         self._steps = [now - j for now, j in counts]
 
-    def _carry(
+    def _reset_or_extrapolate(
         self, flats: dict[str, Tensor], steps: list[float], tau: float, k: float
     ) -> list[float]:
-        """Carry averaged moments along, in place; return the steps they amount to."""
+        """Reset or extrapolate averaged moments in place; return their step counts."""
         if self._fate == "reset":
             for flat in flats.values():
                 flat.zero_()
@@ -178,12 +192,17 @@ class BlockMoments:
     def _extrapolate(
         self, flats: dict[str, Tensor], taus: list[float], ahead: float
     ) -> None:
-        """Carry moments over `ahead` times as many steps as each was updated in.
+        """Extrapolate moments over k = `ahead` tau steps, in place.
 
-        A parameter that was not reached in every step of a block has its own tau.
+        A parameter without a gradient in some steps of the block has a tau of its own.
+
+        Args:
+            flats: the averaged moments, name -> (P,).
+            taus: number of updates of each parameter in the block.
+            ahead: k / tau.
         """
         for name, flat in flats.items():
-            if name not in self._init:  # the optimizer's first block starts from zeros
+            if name not in self._init:  # The optimizer's first block starts from zeros.
                 self._init[name] = torch.zeros_like(flat)
             decays = self._moments.decays[name]
             for part, group, tau in self._moments.runs(taus):
@@ -191,10 +210,10 @@ class BlockMoments:
                 k = ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
                 floor = decay ** (tau + k) if name == SQUARES else None
-                _carry_on(flat[part], self._init[name][part], gain, floor)
+                _extrapolate_from(flat[part], self._init[name][part], gain, floor)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be remembered inside a block."""
+        """Return the moments and step counts at the start of the block."""
         init = {name: tensor.clone() for name, tensor in self._init.items()}
         return {
             "fate": self._fate,
@@ -204,10 +223,10 @@ class BlockMoments:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write back what `state_dict` returned.
+        """Restore what `state_dict` has returned.
 
         Raises:
-            InputError: it was saved with another fate or optimizer.
+            InputError: the state was saved with another fate or optimizer.
         """
         unknown = set(state["init"]) - set(self._moments.decays)
         if state.get("fate") != self._fate or unknown:
@@ -217,16 +236,25 @@ class BlockMoments:
             )
         self.loaded = False
         self._steps = list(state["steps"])
-        self.loaded = state.get("loaded", False)  # not so by what resumes the optimizer
+        # To resume loads the optimizer's state, too: that does not count as loaded.
+        self.loaded = state.get("loaded", False)
         init = state["init"].items()
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
 
 
-def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -> None:
-    """Carry a moment on from where it was at the block's start, which becomes it.
+def _extrapolate_from(
+    moment: Tensor, start: Tensor, gain: float, floor: float | None
+) -> None:
+    """Extrapolate a moment in place from its start, and copy the result to the start.
 
-    E[g*g] >= 0 bounds the second moment from below, by `floor` times the start; exact
-    arithmetic respects the bound, rounding (and gradients that vanish) do not.
+    Because E[g*g] >= 0, the second moment is at least `floor` times its start. Exact
+    arithmetic respects that bound; rounding, and gradients that vanish, do not.
+
+    Args:
+        moment: mbar, which becomes m_init.
+        start: m_0, which becomes m_init as well, for the next block.
+        gain: kappa.
+        floor: the bound's factor; None for a moment without a bound.
     """
     for m, s in cache_blocks(moment, start):
         if gain != 0:
@@ -239,8 +267,16 @@ def _carry_on(moment: Tensor, start: Tensor, gain: float, floor: float | None) -
 def _replace(
     live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
 ) -> None:
-    """Put `new` in place of what is left of `old`."""
+    """Add `share` times (`new` - `old`) to `live`.
+
+    Args:
+        live: the moment now, which is changed in place.
+        new: the averaged moment, which replaces the snapshot.
+        old: the moment at the snapshot.
+        share: the share b^j of the snapshot that is left after j updates.
+        positive: whether the moment is never negative.
+    """
     for moment, n, o in cache_blocks(live, new, old):
         moment.sub_(o, alpha=share).add_(n, alpha=share)
         if positive:
-            moment.clamp_(min=0)  # against rounding
+            moment.clamp_(min=0)  # Rounding may make it negative.

@@ -1,5 +1,7 @@
-"""What happens at the end of a block of local steps: the numbers that tell apart
-BMUF, Local SGD, SlowMo and DiLoCo, which are one algorithm (see `bmuf`).
+"""The rule by which a block of local steps ends.
+
+BMUF, Local SGD, SlowMo and DiLoCo are one algorithm (see `bmuf`). They differ only in
+the numbers of a `BlockRule`.
 """
 
 import math
@@ -12,20 +14,21 @@ from espnet_distopt.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRule:
-    """How the mean of a block becomes the start of the next one.
+    """The rule by which the mean of a block becomes the start of the next one.
 
     Attributes:
-        momentum: block momentum (eta).
-        block_lr: block learning rate (zeta).
-        nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
-        warmup: steps until which blocks are plain averages.
-        follows_lr: the filtered update grows and shrinks with the learning rate; not
-            with nesterov.
-        evaluates_start: the model to evaluate is the start of the next block.
-        moments: what becomes of the optimizer's moments.
+        momentum: block momentum (eta), in [0, 1).
+        block_lr: block learning rate (zeta), above 0.
+        nesterov: whether blocks start at the look-ahead (NBM) rather than at the global
+            model (CBM).
+        warmup: number of steps in which blocks are plain averages.
+        follows_lr: whether the filtered update grows and shrinks with the learning
+            rate; it is not used together with nesterov.
+        evaluates_start: whether the model to evaluate is the start of the next block.
+        moments: treatment of the optimizer's moments at the end of a block.
 
     Raises:
-        InputError: a number out of range.
+        InputError: a number is out of range.
     """
 
     momentum: float
@@ -46,7 +49,7 @@ class BlockRule:
 
     @property
     def filters(self) -> bool:
-        """Whether the next block ever starts elsewhere than at the mean of this one."""
+        """Whether a block can start elsewhere than at the mean of the block before."""
         return self.momentum > 0 or self.block_lr != 1
 
 
@@ -55,12 +58,12 @@ class BlockConfig:
     """Options of every algorithm of the family.
 
     Attributes:
-        period: steps in a block (tau).
-        delay: steps of the next block that the average of a block may take, see
-            `block_late`; 0: learners wait for it.
+        period: number of steps in a block (tau).
+        delay: number of steps of the next block during which the average of a block is
+            computed, see `delayed`; 0 means that learners wait for the average.
 
     Raises:
-        InputError: a number out of range.
+        InputError: a number is out of range.
     """
 
     period: int = 8
@@ -74,7 +77,7 @@ class BlockConfig:
                 f"delay must be in [0, period), that is at most {self.period - 1}, not "
                 f"{self.delay}"
             )
-        self.rule(size=1)  # checks its own numbers
+        self.rule(size=1)  # A BlockRule checks its own numbers.
 
     def rule(self, size: int) -> BlockRule:
         """Return the rule for `size` learners."""

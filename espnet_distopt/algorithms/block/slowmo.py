@@ -4,10 +4,11 @@
     x   = x_0 - alpha lr_n u_n
 
 is the filter of `bmuf` (CBM) with Delta_n = -alpha lr_n u_n. The buffer u does not
-depend on the learning rate, so Delta_{n-1} is multiplied by lr_n / lr_{n-1} before use,
-for each parameter group on its own. lr_n is what the optimizer's groups say when the
-block ends. Where that is 0, u has no meaning: it is kept as it is, and the group goes
-on from where the block has taken it, which is nowhere if all its steps had lr 0.
+depend on the learning rate. So Delta_{n-1} is multiplied by lr_n / lr_{n-1} before use,
+for each parameter group on its own. lr_n is the learning rate of the group when the
+block ends. If that is 0, u_n is not defined, because it is divided by lr_n: u is then
+kept as it is, and the next block of this group starts at the mean of the last one. (If
+the rate was 0 in all steps of the block, that mean is the block's start.)
 
     paper     here
     tau       `period`
@@ -26,12 +27,13 @@ class SlowMoConfig(BlockConfig):
     """Options of `slowmo`.
 
     Attributes:
-        period: steps in a block.
-        delay: steps of the next block that hide the average, see `block_late`.
-        momentum: slow momentum. What suits depends on the number of learners: less with
-            few of them, and less than block momentum's 1 - 1/N throughout.
-        block_lr: slow learning rate.
-        moments: what becomes of the optimizer's moments at the end of a block: reset,
+        period: number of steps in a block.
+        delay: steps of the next block that hide the average, see `delayed`.
+        momentum: slow momentum (beta). The best value depends on the number of
+            learners: it is smaller with few of them, and always smaller than the
+            1 - 1/N of block momentum.
+        block_lr: slow learning rate (alpha).
+        moments: treatment of the optimizer's moments at the end of a block: reset,
             local (left alone) or average.
     """
 
@@ -40,7 +42,7 @@ class SlowMoConfig(BlockConfig):
     moments: Literal["reset", "local", "average"] = "reset"
 
     def rule(self, size: int) -> BlockRule:
-        """Classical block momentum that follows the learning rate."""
+        """Return the rule of classical block momentum, following the learning rate."""
         return BlockRule(
             momentum=self.momentum,
             block_lr=self.block_lr,

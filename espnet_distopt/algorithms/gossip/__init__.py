@@ -1,1 +1,1 @@
-"""Algorithms whose learners average in pairs, beside the training."""
+"""Algorithms whose learners average their replicas in pairs, beside the training."""

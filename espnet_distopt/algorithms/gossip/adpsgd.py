@@ -1,34 +1,37 @@
 """Asynchronous decentralised SGD (AD-PSGD; Lian et al. 2018, arXiv 1710.06952).
 
-Each learner trains on its own replica; beside the training loop, pairs of neighbours
-average their replicas, each pair on its own, with no barrier anywhere:
+Each learner trains on its own replica. Beside the training loop, pairs of neighbours
+average their replicas. Each pair does so on its own, and there is no barrier:
 
     X_{k+1} = X_k W_k - lr g_i(X_{k-tau_k}) e_i^T        (section 3, eq. 2 and 3)
 
     paper                 here
-    X (columns x^i)       `learner.params`, one a learner
+    X (columns x^i)       the `learner.params` of each learner
     W_k (1/2, 1/2)        one `Exchange` between an active and a passive learner
     tau_k                 staleness, `Snapshot.staleness`
-    active / passive      even / odd ranks: actives initiate, passives only answer, so
-                          no cycle of waits can form
+    active / passive      even / odd ranks: active learners invite, passive ones only
+                          answer, so no cycle of waits can form
 
-The pair average is applied in delta form, x_a += (s_p - s_a) / 2, where s are the sent
-copies: optimizer steps taken during an exchange are never lost, and the mean over all
-learners is conserved. Optimizers keep their own moments; only parameters are averaged.
+The pair average is applied as a correction, x_a += (s_p - s_a) / 2, where s_a and s_p
+are the snapshots that the two learners have sent (see `snapshot`). So updates that an
+optimizer makes during an exchange are never lost, and the mean over all learners is
+conserved. Optimizers keep their own moments; only parameters are averaged.
 
-Neighbours are those on a ring, or, with `topology: random`, all learners of the other
-colour (randomized mixing, as in Zhang et al. 2020, arXiv 2002.01119): a ring mixes the
-slower the longer it is, random pairs hardly so. An odd ring is left open between its
-two ends, as both are active. Any number of learners will do.
+A learner's neighbours are those on a ring. With `topology: random` they are all
+learners of the other colour, that is, all passive ones of an active one (randomized
+mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
+mixes; random pairs hardly become slower. A ring of an odd number of learners is left
+open between its two ends, because both ends are active. Any number of learners can
+train.
 
-A learner whose steps have gone on during an exchange waits for the end of the next one
-before it exchanges again, so that what it sends is new.
+A learner that has ended a step during an exchange waits for the end of its next step
+before it exchanges again, so that it sends a new snapshot.
 
-Cost: n bytes a step at most, beside the computation, for n bytes of parameters (half of
-that with `exchange: bfloat16`, see `rounded`); an epoch's end takes one message a
-learner. Of the training thread's time, the snapshot and the mix: two passes over the
-parameters a step, and fewer while an exchange takes several steps. Memory: 2P elements,
-3P where a learner is asked twice before its step ends.
+Cost for n bytes of parameters: n bytes a step at most, beside the computation (half of
+that with `exchange: bfloat16`, see `bfloat16`), and one message a learner at the end of
+an epoch. The training thread publishes the snapshot and applies corrections: two passes
+over the parameters a step, and fewer while an exchange takes several steps. Memory: 2P
+elements, or 3P if a learner is invited twice before its step ends.
 """
 
 import random
@@ -63,15 +66,16 @@ class AdpsgdConfig:
     """Options of `adpsgd`.
 
     Attributes:
-        topology: whom an active learner may ask: its neighbours on a `ring`, or any
-            passive learner (`random`); each time it picks one of them uniformly.
-        exchange: float32 sends parameters as they are; bfloat16 what has changed in
-            them, in half the bytes, see `rounded`.
-        max_staleness: training waits for an exchange that has been in flight for this
-            many own steps, so that no correction is older (the bound T of the paper).
-        from_consensus: begin each epoch at the consensus model, not at the learner's
-            own parameters.
-        seed: of the choice of neighbours.
+        topology: the learners that an active learner may invite: its neighbours on a
+            `ring`, or any passive learner (`random`). Each time it picks one of them
+            uniformly.
+        exchange: float32 sends the parameters as they are; bfloat16 sends what has
+            changed in them, in half the bytes, see `bfloat16`.
+        max_staleness: the bound on staleness in steps (T in the paper): training waits
+            for an exchange that has been in flight for this many of its steps.
+        from_consensus: whether learners begin each epoch at the consensus model. If
+            False, each begins at its own parameters.
+        seed: seed of the random choice of neighbours.
     """
 
     topology: Literal["ring", "random"] = "ring"
@@ -86,12 +90,13 @@ class AdpsgdConfig:
 
 
 class Adpsgd(Algorithm):
-    """Pairwise asynchronous averaging.
+    """Asynchronous averaging of pairs of learners.
 
     Attributes:
-        active: this learner invites others; a passive one answers.
-        neighbours: ranks that it may exchange with.
-        published: what they see.
+        config: the options.
+        active: whether this learner invites others; a passive one only answers.
+        neighbours: ranks of the learners that this one may exchange with.
+        snapshot: the copy of this learner's parameters that its neighbours receive.
     """
 
     wants_gossip = True
@@ -99,7 +104,7 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         self.active, self.neighbours = self._place(learner)
-        self._actives, self._passives = colours(self._gossipers(learner))
+        self._actives, self._passives = colours(self._gossip_ranks(learner))
         self.snapshot = Snapshot(learner, shared=bool(self.neighbours))
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
@@ -113,19 +118,19 @@ class Adpsgd(Algorithm):
         """Return whether the learner is active, and its neighbours."""
         return place(self.config, learner.rank, learner.size)
 
-    def _gossipers(self, learner: Learner) -> Sequence[int]:
-        """Return all who exchange, in the order in which they are placed."""
+    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
+        """Return the ranks that take part in the gossip, in the order of the ring."""
         return range(learner.size)
 
     def start(self, learner: Learner) -> Program:
-        """Begin at learner 0's parameters, and publish them."""
+        """Take over learner 0's parameters, and publish them."""
         yield from super().start(learner)
         self.snapshot.publish()
         if self._rounded:
             self._rounded.refer_to(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
-        """Apply what the gossip brought and publish; wait only beyond the bound."""
+        """Apply the pending corrections and publish; wait only at `max_staleness`."""
         while self.snapshot.age() >= self.config.max_staleness:
             yield AwaitGossip()
         yield from self._correct(learner)
@@ -168,19 +173,19 @@ class Adpsgd(Algorithm):
         yield from self._correct(learner)
 
     def pause(self, learner: Learner) -> Program:
-        """Apply the last corrections: what is saved would lack them."""
+        """Apply the last corrections, because the saved parameters would lack them."""
         yield from self._correct(learner)
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
-        """Every learner steps for itself."""
+        """Return this learner's rank alone: no learner steps together with another."""
         return (learner.rank,)
 
     def next_stop(self, learner: Learner) -> int:
-        """Stop at once."""
+        """Return the present number of steps: a learner can stop at once."""
         return learner.steps
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
+        """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""
         mean = yield from self._mean(learner.params.detach().clone())
         if self.config.from_consensus:
             learner.params.copy_(mean)
@@ -190,17 +195,18 @@ class Adpsgd(Algorithm):
         return mean
 
     def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
-        """Replace `tensor` by its mean over the learners; returns it."""
+        """Replace `tensor` by its mean over the learners, and return it."""
         yield AllReduceMean(tensor)
         return tensor
 
     def metrics(self) -> dict[str, float]:
-        """Return figures since the last call.
+        """Return figures about the time since the last call, for the log.
 
-        exchanges: how often this learner has averaged with another. staleness, its
-        mean, and staleness_max, if there was any: own steps between a sent copy and
-        the application of its correction. All of them since construction are counted
-        in `published.staleness`, which this does not change.
+        exchanges is the number of exchanges of this learner. staleness is the mean, and
+        staleness_max the largest, of the staleness of the corrections that were
+        applied, in steps of this learner; both are missing if none was applied.
+        `snapshot.staleness` counts all corrections since construction, and this method
+        does not change it.
         """
         staleness = self.snapshot.staleness - self._reported
         self._reported = self.snapshot.staleness.copy()
@@ -213,13 +219,18 @@ class Adpsgd(Algorithm):
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the sequence of neighbours, and the reference."""
+        """Return the state of the choice of neighbours, and the bfloat16 reference."""
         version, internal, gauss = self._choice.getstate()
         reference = self._rounded.reference.clone() if self._rounded else None
         return {"choice": [version, list(internal), gauss], "reference": reference}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the sequence of neighbours, and publish the restored parameters."""
+        """Restore the choice of neighbours, and publish the restored parameters.
+
+        Raises:
+            InputError: the state was saved with exchange: float32, and this learner
+                exchanges in bfloat16.
+        """
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
         self.snapshot.publish()
@@ -236,12 +247,22 @@ class Adpsgd(Algorithm):
 def place(
     config: AdpsgdConfig, number: int, count: int
 ) -> tuple[bool, tuple[int, ...]]:
-    """Return whether number `number` of `count` is active, and its neighbours."""
+    """Return whether member `number` of `count` is active, and its neighbours.
+
+    Args:
+        config: the options, of which `topology` matters.
+        number: the member's place on the ring, 0 <= number < count.
+        count: number of members on the ring.
+    """
     neighbours = two_coloured_ring if config.topology == "ring" else other_colour
     return is_active(number), neighbours(number, count)
 
 
 def colours(ranks: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """Return how many of `ranks` are active, and those that are passive."""
+    """Return the number of active learners in `ranks`, and the passive ones' ranks.
+
+    Args:
+        ranks: the learners that gossip, in the order of the ring.
+    """
     passives = tuple(rank for n, rank in enumerate(ranks) if not is_active(n))
     return len(ranks) - len(passives), passives

@@ -1,19 +1,21 @@
-"""Exchanges in bfloat16: half the bytes of `adpsgd` and `hadpsgd`.
+"""Exchanges in bfloat16, which take half the bytes of `adpsgd` and `hadpsgd`.
 
-bfloat16 has 8 bits of precision: too few for weights, enough for what has changed in
-them. Every learner holds the same reference, bit for bit: learner 0's start, then the
-consensus at the end of each epoch. What a learner sends of its copy s is
+bfloat16 has 8 bits of precision. That is too coarse for weights, but fine enough for
+the change of the weights since a reference model. All learners hold the same reference,
+bit for bit: at first learner 0's parameters, and from the end of each epoch on its
+consensus model. Of its snapshot s a learner sends
 
     q = bfloat16(s - reference)                                  (rounded to nearest)
 
-Both ends of an exchange move by (q_peer - q_own) / 2, with the very same two q's:
-corrections are exact negatives, and the mean over the learners is conserved as with
-float32. So rounding biases nothing; it makes learners differ by up to 2^-8 of what has
-changed. Error feedback and stochastic rounding, which keep rounded *gradients* from a
-bias, have none to mend here, and add noise where learners agree.
+Both learners of an exchange move by (q_peer - q_own) / 2, computed from the same two
+messages q. So the two corrections are exact negatives of each other, and the mean over
+the learners is conserved as with float32. Rounding therefore causes no bias; it only
+makes the two learners differ by up to 2^-8 of the change since the reference. Error
+feedback and stochastic rounding keep rounded *gradients* free of bias. Here there is no
+bias, and they would add noise where learners agree.
 
-Cost: n / 2 bytes an exchange for n bytes of float32 parameters. Memory: P elements, and
-two messages of half their size.
+Cost: n / 2 bytes an exchange for n bytes of float32 parameters. Memory: P elements for
+the reference, and two messages of half that size.
 """
 
 from collections.abc import Generator
@@ -27,17 +29,19 @@ from espnet_distopt.core.effects import Exchange, RunInBackground
 from espnet_distopt.errors import InputError
 
 CHECKED = 4
-"""Bytes behind each message, which tell whether both ends have one reference."""
+"""Bytes of the checksum behind each message: both learners compare their references."""
 
 
 class Rounded:
-    """What one learner sends of its parameters, rounded to bfloat16.
+    """The bfloat16 messages that one learner exchanges, and their reference.
 
     Attributes:
-        reference: (P,) the same bits on every learner.
+        reference: the model (P,) that messages are relative to; it has the same bits on
+            every learner.
 
     Args:
-        like: (P,) the parameters; empty where there is nobody to exchange with.
+        like: the parameters (P,), which are the first reference; an empty tensor if
+            there is no learner to exchange with.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -48,7 +52,7 @@ class Rounded:
         self.refer_to(like)
 
     def refer_to(self, reference: Tensor) -> None:
-        """Take a new reference, which all learners take before the next exchange."""
+        """Copy a new reference (P,); all learners do so before the next exchange."""
         if self._size == 0:
             return
         self.reference.copy_(reference)
@@ -60,9 +64,10 @@ class Rounded:
     def swap(
         self, peer: int, copy: Tensor
     ) -> Generator[RunInBackground | Exchange, Any, tuple[Tensor, Tensor]]:
-        """Exchange `copy` (P,) with `peer`; return what was received, and sent.
+        """Exchange `copy` (P,) with `peer`; return the messages received and sent.
 
-        Both lack the reference. They are valid until the next exchange.
+        Both messages (P,) are relative to the reference, in bfloat16. They are valid
+        until the next exchange.
 
         Raises:
             InputError: the peer has another reference.

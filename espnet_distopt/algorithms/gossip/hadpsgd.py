@@ -1,23 +1,25 @@
 """Hierarchical AD-PSGD (H-ADPSGD; Zhang et al., Interspeech 2019, arXiv 1907.05701).
 
-The learners of a node step together, on the mean of their gradients: they are one super
-learner. Super learners average their replicas pairwise, as in `adpsgd`:
+The learners of a node step together, on the mean of their gradients, and so make up one
+super learner. Super learners average their replicas in pairs, as in `adpsgd`:
 
     g_s = sum_j w_j g_{s,j}(x_s) / sum_j w_j      over the learners j of node s
     X_{k+1} = X_k W_k - lr g_s(X_{k-tau_k}) e_s^T
 
     paper                 here
-    super learner s       a node: `per_node` ranks in a row
+    super learner s       a node: `per_node` consecutive ranks
     its all-reduce        `gradient_mean` among the node's ranks, in every step
     W_k                   an `Exchange` between the leaders (first ranks) of two nodes
 
-A leader's gossip brings corrections when it may; at the end of a step the leader tells
-its node whether there is one now, and passes it on. So all replicas of a node stay
-equal, bit for bit. One node is `allreduce`; one learner a node is `adpsgd`.
+The gossip of a node's leader may hand over a correction at any time. At the end of each
+step the leader tells its node whether one is pending, and if so broadcasts it. So all
+replicas of a node stay equal, bit for bit. With one node this is `allreduce`; with one
+learner a node it is `adpsgd`.
 
-Cost a step, for n bytes of parameters and m learners a node: 2n(m-1)/m inside the node,
-and n more when a correction has come; between nodes n at most, beside the computation.
-Memory: 2P elements (gradient and correction); for a leader 1P and as in `adpsgd`.
+Cost of a step, for n bytes of parameters and m learners a node: 2n(m-1)/m bytes inside
+the node, and n more when a correction has come; between nodes n at most, beside the
+computation. Memory: 2P elements (gradient and correction); a leader needs 1P beside
+that of `adpsgd`.
 """
 
 from collections.abc import Generator, Sequence
@@ -38,11 +40,11 @@ from espnet_distopt.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class HadpsgdConfig(AdpsgdConfig):
-    """Options of `hadpsgd`: those of `adpsgd`, between nodes, and one more.
+    """Options of `hadpsgd`: those of `adpsgd`, applied between nodes, and one more.
 
     Attributes:
-        per_node: learners on each node; ranks are numbered node by node. None: as many
-            as the launcher says.
+        per_node: number of learners on each node; ranks are numbered node by node. None
+            means the number that the launcher gives.
     """
 
     per_node: int | None = None
@@ -57,12 +59,13 @@ class Hadpsgd(Adpsgd):
     """AD-PSGD between nodes, synchronous SGD inside each.
 
     Attributes:
-        node: ranks of this learner's node.
-        leads: this learner is the one of its node that talks to other nodes.
+        node: ranks of the learners on this learner's node.
+        leads: whether this learner is its node's leader, which exchanges with the
+            leaders of other nodes.
 
     Raises:
-        InputError: nobody says how many learners a node has, or the nodes would have
-            unequal numbers of them.
+        InputError: neither the options nor the launcher say how many learners a node
+            has, or the nodes would have unequal numbers of them.
     """
 
     def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
@@ -87,17 +90,21 @@ class Hadpsgd(Adpsgd):
             )
 
     def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
-        """Leaders are placed by the numbers of their nodes; others talk to nobody."""
+        """Return whether the node's leader is active, and this learner's neighbours.
+
+        Leaders stand on the ring in the order of their nodes. Other learners have no
+        neighbours.
+        """
         number, count = self._leaders.index(self.node[0]), len(self._leaders)
         active, nodes = place(self.config, number, count)
         return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
 
-    def _gossipers(self, learner: Learner) -> Sequence[int]:
-        """The leaders."""
+    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
+        """Return the ranks of the leaders."""
         return self._leaders
 
     def after_backward(self, learner: Learner) -> Program:
-        """Average the gradients of the node, weighted by samples.
+        """Average the gradients of the node's learners, weighted by samples.
 
         Raises:
             UnequalStepsError: another learner of the node has come to the end of its
@@ -115,19 +122,22 @@ class Hadpsgd(Adpsgd):
             yield from average(learner, self.node, ended=True)
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
-        """The learners of a node step together."""
+        """Return the ranks of the node, whose learners step together."""
         return self.node
 
     def next_stop(self, learner: Learner) -> int:
-        """Another learner of the node may have begun the next step."""
+        """Return the next step if the node has several learners.
+
+        Another one of them may have begun that step already.
+        """
         return learner.steps + (len(self.node) > 1)
 
     def _correct(self, learner: Learner) -> Program:
-        """Publish; apply, in the whole node, what its leader's gossip has brought."""
+        """Publish, and apply the leader's pending correction on the whole node."""
         if len(self._leaders) == 1:
             return
         difference = self.snapshot.take() if self.leads else None
-        # on the CPU: no step waits for a GPU to read it
+        # The flag lies on the CPU, so that no step waits for a GPU to read it.
         taken = torch.tensor([float(difference is not None)])
         if (yield from self._from_leader(taken)).item():
             message = self._correction if difference is None else difference
@@ -137,20 +147,23 @@ class Hadpsgd(Adpsgd):
             self.snapshot.recycle(difference)
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
-        """Overwrite `tensor` by the leader's; returns it."""
+        """Overwrite `tensor` by that of the node's leader, and return it."""
         if len(self.node) > 1:
             yield Broadcast(tensor, self.node)
         return tensor
 
     def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
-        """Replace `tensor` by its mean over the nodes, whose replicas are equal."""
+        """Replace `tensor` by its mean over the nodes, and return it.
+
+        The learners of a node have equal replicas, so that only leaders average.
+        """
         if self.leads:
             yield AllReduceMean(tensor, self._leaders)
         return (yield from self._from_leader(tensor))
 
 
 def _per_node(config: HadpsgdConfig, learner: Learner) -> int:
-    """Return the learners of a node: as configured, or as the launcher says."""
+    """Return the number of learners on a node, from the options or the launcher."""
     per_node = config.per_node or learner.per_node
     if per_node is None and learner.size > 1:
         raise InputError(

@@ -1,17 +1,42 @@
-"""The published copy of a learner's parameters: all that gossip ever touches.
+"""The snapshot of a learner's parameters: the copy that gossip sends and corrects.
 
-The live parameters belong to the training side alone, so no layer ever sees a model
-that changes under it. At the end of each step the training side applies the pending
-corrections and publishes a new copy; the gossip side sends published copies and hands
+A learner has a training side, which runs its steps, and a gossip side, which runs its
+exchanges beside them. The live parameters belong to the training side alone, so no
+layer sees its weights change during a forward or backward pass. At the end of each
+step the training side adds the pending corrections to the live parameters and
+publishes: it copies them to the snapshot. The gossip side sends the snapshot and hands
 over corrections.
 
-Lian et al. 2018 (AD-PSGD), in delta form: the two corrections of a pair are exact
-negatives of each other in IEEE arithmetic, so the sum over the learners is conserved
-whatever the optimizer does in between.
+One exchange between two learners, Anna and Ben, of a single parameter:
 
-Drivers never run two of these methods at the same time, but for what the gossip side
-yields as `RunInBackground`: whatever passes over P elements on its account. So the
-training side waits for pointers that change hands, and for nothing else.
+    1. Anna ends a step at 4 and Ben ends one at 8. Both publish, so their snapshots
+       are 4 and 8.
+    2. Their gossip sides call `begin_exchange`: the snapshots are lent to the network.
+    3. Anna's optimizer steps on, to 3. Her `publish` finds the snapshot lent and leaves
+       it alone.
+    4. The messages arrive. Anna's difference is 8 - 4 and Ben's is 4 - 8. In
+       `end_exchange` both add half of it to their snapshots, which are 6 now, and
+       leave the difference pending for the training side.
+    5. Anna's optimizer steps to 2, Ben's to 7. Their `publish` adds half the pending
+       difference: Anna is at 2 + 2 = 4, Ben at 7 - 2 = 5, and so are the snapshots.
+
+What could go wrong, and why it does not:
+
+    If step 4 wrote the mean 6 to the live parameters, Anna's update of step 3 would be
+    lost. A correction is added instead (Lian et al. 2018, AD-PSGD, in delta form). The
+    two corrections are exact negatives of each other in IEEE arithmetic, so the sum
+    over the learners is conserved: 4 + 8, and updates of -2 and -1, make 4 + 5.
+
+    If step 3 wrote to the lent snapshot, Ben could receive a mixture of two models,
+    and Anna would subtract another value than the one that Ben has received.
+
+    If step 4 left Anna's snapshot at 4, a second exchange before her next `publish`
+    would send 4 once more, as if the first one had not taken place.
+
+A driver never runs two methods of a snapshot at the same time. The exception is work
+that the gossip side yields as `RunInBackground`: every pass over P elements on the
+gossip side. So the training side waits only while the two sides swap references to
+tensors, never for a pass of the gossip side.
 """
 
 from collections import Counter
@@ -25,28 +50,30 @@ from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.learner import Learner
 
 HALF = 0.5
-"""The share of a difference by which both ends of an exchange move."""
+"""Both learners of an exchange move by this share of their difference, to the mean."""
 
 
 class Snapshot:
-    """Copy of `learner.params`, and the corrections not yet applied to them.
+    """The copy of `learner.params` that gossip sends, and the pending corrections.
 
-    Invariant: the copy is the live parameters as of the last `publish` or `take` that
-    found it at home, plus all corrections that came since. While it is lent nobody
-    writes to it: a step costs no pass over it, however long an exchange takes.
-    A correction is kept as the difference that it is half of.
-    Memory: 2 (P,) tensors (the copy; a difference that is on its way or pending), or
-    nothing; a third while a difference is on its way and another one still in use.
+    Invariant: the copy equals the live parameters as of the last `publish` or `take`
+    that found it not lent, plus all corrections that have come since. While the copy is
+    lent nobody writes to it, so a step makes no pass over it, however long the exchange
+    takes. A correction is kept as a difference; the correction is half of that.
+
+    Memory: 2 tensors (P,), which are the copy and a difference that is being received
+    or is pending. A third one is needed while a difference is being received and an
+    earlier one is still in use. If the snapshot is not shared, it takes no memory.
 
     Attributes:
-        staleness: how many own steps lay between a sent copy and the application of
-            the correction computed from it -> how often, since construction. Nobody
-            clears it.
+        staleness: counts corrections by their staleness: steps of this learner between
+            the publishing of the copy that was sent and the application of the
+            correction -> how often, since construction. It is never cleared.
 
     Args:
-        learner: whose parameters.
-        shared: whether anybody is there to see them; if not, nothing is kept, and the
-            training side's methods do nothing.
+        learner: the learner whose parameters are copied.
+        shared: whether there is another learner to exchange with. If False, the copy is
+            empty, and `publish` and `take` do nothing.
     """
 
     def __init__(self, learner: Learner, shared: bool = True) -> None:
@@ -57,20 +84,23 @@ class Snapshot:
         self._lent = False
         self._pending: Tensor | None = None
         self._pending_steps: list[int] = []
-        self._held: Tensor | None = None
+        self._incoming: Tensor | None = None
         self._merging_steps: list[int] = []
-        self._free: list[Tensor] = []
+        self._spares: list[Tensor] = []
         self.staleness: Counter[int] = Counter()
 
     # Training side
 
     def publish(self) -> None:
-        """At the end of a step: apply corrections; publish, if the copy is at home.
+        """Apply the corrections; renew the copy, unless it is lent.
 
-        Cost: reads 2P, writes 2P elements when corrections are pending, else P and P;
-        while the copy is lent, 2P and P, else nothing.
+        The training side calls this at the end of each step.
+
+        Cost if the copy is not lent: 2P elements are read and 2P written when
+        corrections are pending, otherwise P and P. Cost while it is lent: 2P are read
+        and P written when corrections are pending, otherwise none.
         """
-        copy = self._renewed()
+        copy = self._copy_to_renew()
         if self._pending is None:
             if copy is not None:
                 copy.copy_(self._live)
@@ -80,37 +110,41 @@ class Snapshot:
         else:
             for live, pending, new in cache_blocks(self._live, self._pending, copy):
                 new.copy_(live.add_(pending, alpha=HALF))
-        self.recycle(self._applied())
+        self.recycle(self._pop_pending())
 
     def take(self) -> Tensor | None:
-        """Publish what will be corrected already; return what is to correct it.
+        """Publish the parameters as corrected; leave their correction to the caller.
 
-        That is a difference (P,), None if there is none. The caller adds `HALF` of it
-        to the live parameters before its step ends, and gives it to `recycle`;
-        meanwhile gossip may bring others. Cost: as `publish`, without the live ones.
+        Returns the pending difference (P,), or None if none is pending. The caller
+        adds `HALF` of it to the live parameters before its step ends, and then hands
+        the tensor to `recycle`. Meanwhile gossip may hand over further corrections.
+        Cost: that of `publish`, less the pass that writes to the live parameters.
         """
-        copy = self._renewed()
+        copy = self._copy_to_renew()
         if self._pending is None:
             if copy is not None:
                 copy.copy_(self._live)
             return None
         if copy is not None:
             torch.add(self._live, self._pending, alpha=HALF, out=copy)
-        return self._applied()
+        return self._pop_pending()
 
     def recycle(self, taken: Tensor) -> None:
-        """Give back what `take` has returned: gossip will overwrite it."""
-        self._free.append(taken)
+        """Give back the tensor that `take` has returned; gossip will overwrite it."""
+        self._spares.append(taken)
 
-    def _renewed(self) -> Tensor | None:
-        """Return the copy, to be overwritten as of this step; None while it is lent."""
+    def _copy_to_renew(self) -> Tensor | None:
+        """Return the copy, to be overwritten in this step; None while it is lent."""
         if self._lent:
             return None
         self._step = self._learner.steps
         return self._copy
 
-    def _applied(self) -> Tensor:
-        """Return what is pending; from now on nothing is."""
+    def _pop_pending(self) -> Tensor:
+        """Return the pending difference and count its staleness.
+
+        After that no difference is pending.
+        """
         assert self._pending is not None
         difference, self._pending = self._pending, None
         steps = self._learner.steps
@@ -119,9 +153,10 @@ class Snapshot:
         return difference
 
     def age(self) -> int:
-        """Return the age, in own steps, of the oldest copy that is still in use.
+        """Return the age of the oldest copy in use, in steps of this learner.
 
-        In an exchange, or in a correction that the training side cannot apply yet.
+        A copy is in use while an exchange sends it, and afterwards while the correction
+        that was computed from it cannot be applied yet.
         """
         steps = list(self._merging_steps)
         if self._lent:
@@ -129,62 +164,67 @@ class Snapshot:
         return self._learner.steps - min(steps, default=self._learner.steps)
 
     def unapplied(self) -> list[Tensor]:
-        """Return the differences not in the live parameters, which lack half of each.
+        """Return the differences of which the live parameters still lack one half.
 
-        All of them are in the copy.
+        The copy already contains half of each.
         """
-        both = [self._pending, self._held]
+        both = [self._pending, self._incoming]
         return [difference for difference in both if difference is not None]
 
     # Gossip side
 
     @property
     def outdated(self) -> bool:
-        """Whether the training side has ended a step while the copy was lent."""
+        """Whether the training side has ended a step since the copy was renewed."""
         return self._step < self._learner.steps
 
     def begin_exchange(self) -> Tensor:
-        """Return the copy (P,); it stays unchanged until `correct`."""
+        """Lend the copy (P,) and return it; it stays unchanged until `end_exchange`."""
         assert not self._lent, "one exchange in flight per learner"
         self._lent = True
         return self._copy
 
     def spare(self) -> Tensor:
-        """Return (P,) of anything, for the difference that `correct` will be given."""
-        return self._free.pop() if self._free else torch.empty_like(self._copy)
+        """Return a tensor (P,) of any content, for an exchange to receive into."""
+        return self._spares.pop() if self._spares else torch.empty_like(self._copy)
 
     def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
-        """Hand over the correction (received - sent) / 2; ends the loan.
+        """Hand over the correction (received - sent) / 2; the copy is lent no longer.
 
-        The copy is corrected too, so that a learner that is asked twice before its
-        step ends does not answer with the same value.
+        The copy is corrected too, so that a learner that is invited twice before its
+        step ends does not send the same value twice.
 
         Args:
-            received: becomes the difference, and is from `spare`; unless `sent` is
-                given.
-            sent: what the peer has received; None: the copy.
+            received: the peer's tensor (P,). If `sent` is None, it comes from `spare`
+                and is overwritten by the difference.
+            sent: the tensor (P,) that the peer has received from this learner; None
+                means that it has received the copy.
         """
-        assert self._lent, "lend() comes first"
+        assert self._lent, "begin_exchange() comes first"
         difference = received if sent is None else self.spare()
-        self._held = difference
+        self._incoming = difference
         operands = received, self._copy if sent is None else sent
         yield RunInBackground(partial(_subtract, *operands, difference, self._copy))
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
             yield RunInBackground(partial(difference.add_, earlier))
-            self._free.append(earlier)
-        self._pending, self._held = difference, None
+            self._spares.append(earlier)
+        self._pending, self._incoming = difference, None
         self._pending_steps = [*self._merging_steps, self._step]
         self._merging_steps = []
         self._lent = False
 
 
 def _subtract(received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor) -> None:
-    """Write received - sent to `difference`, maybe in place; correct `copy`."""
+    """Write received - sent to `difference`; add half of it to `copy`.
+
+    `difference` may be the same tensor as `received`.
+    """
     for d, r, s, c in cache_blocks(difference, received, sent, copy):
         if r.dtype == d.dtype:
             torch.sub(r, s, out=d)
         else:
-            d.copy_(r).sub_(s.to(d.dtype))  # mixed types take several times as long
+            # One subtraction of mixed types takes several times as long.
+            d.copy_(r).sub_(s.to(d.dtype))
         c.add_(d, alpha=HALF)

@@ -2,9 +2,9 @@
 
     x_{k+1} = x_k - lr * sum_i w_i g_i(x_k) / sum_i w_i
 
-w_i is the number of samples in learner i's batch, so that uneven batches give the
-gradient of the whole batch. All replicas stay equal, bit for bit. Cost: 2n(N-1)/N bytes
-a step for n bytes of parameters. Memory: P elements, the message.
+w_i is the number of samples in learner i's batch, so that batches of unequal sizes give
+the gradient of the whole batch. All replicas stay equal, bit for bit. Cost: 2n(N-1)/N
+bytes a step for n bytes of parameters. Memory: P elements for the message.
 """
 
 from collections.abc import Generator
@@ -25,7 +25,7 @@ class AllReduceConfig:
 
 
 class AllReduce(Algorithm):
-    """Synchronous SGD with an all-reduce of gradients, the baseline of all others."""
+    """Synchronous SGD with an all-reduce of gradients, the baseline for the others."""
 
     wants_gradients = True
     equal_steps = True
@@ -44,11 +44,15 @@ class AllReduce(Algorithm):
             yield from average(learner)
 
     def finish(self, learner: Learner) -> Program:
-        """Check that every learner has come to the end of its epoch."""
+        """Check that every learner has come to the end of its epoch.
+
+        Raises:
+            UnequalStepsError: another learner has not.
+        """
         if learner.size > 1:
             yield from average(learner, ended=True)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the parameters: they are the same everywhere."""
+        """Return the parameters, which are the same on every learner."""
         yield from ()
         return learner.params.detach().clone()

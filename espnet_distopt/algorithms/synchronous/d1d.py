@@ -1,20 +1,21 @@
-"""Delay-by-one (D1D): one all-reduce a step, which the next step hides.
+"""Delay-by-one (D1D): one all-reduce a step, which runs beside the next step.
 
-IBM's IEEE/ACM TASLP 2021 article (arXiv 2110.11199) names D1D in its abstract; its
-exact published form could not be read. These are the two readings, under two names:
+IBM's IEEE/ACM TASLP 2021 article (arXiv 2110.11199) names D1D in its abstract. Its
+exact published form could not be read, so both possible readings are here, under two
+names:
 
     d1d_model   x_{k+1}^i = (1/N) sum_j x_k^j - u_i(x_k^i)
     d1d_grad    x_{k+1} = x_k - lr sum_i w_i g_i(x_{k-1}) / sum_i w_i
 
-`d1d_model` averages the models (`dpsgd` on the complete graph); `d1d_grad` the
-gradients, weighted by samples as in `allreduce`, and all replicas stay equal, bit for
-bit. Fastest where learners are equally fast; one slow learner slows all. Both are
-stable on a curvature of h for lr h < 1 (plain SGD: 2). One learner alone has nothing to
-hide, and trains as without them.
+`d1d_model` averages the models: it is `dpsgd` on the complete graph. `d1d_grad`
+averages the gradients, weighted by samples as in `allreduce`, and all its replicas stay
+equal, bit for bit. Both are fastest if all learners are equally fast; one slow learner
+slows all others. Both are stable on a curvature of h for lr h < 1 (plain SGD: 2). With
+one learner alone there is nothing to average: its optimizer trains without a delay.
 
 Cost: 2n(N-1)/N bytes a step for n bytes of parameters, beside the computation, and the
-same once more at an epoch's end. Memory of `d1d_grad`: 3P elements (the message, once
-more in flight, and once more for a run that is resumed).
+same once more at an epoch's end. Memory of `d1d_grad`: 3P elements, for the message,
+its copy in flight, and a copy for a run that is resumed.
 """
 
 from collections.abc import Generator
@@ -42,7 +43,7 @@ class D1dModelConfig:
 
 
 class D1dModel(Dpsgd):
-    """Delay-by-one of models; one of two readings, the published one is unknown."""
+    """Delay-by-one of models, one of two readings of an unknown published form."""
 
     def __init__(self, config: D1dModelConfig, learner: Learner) -> None:
         super().__init__(DpsgdConfig(topology="complete"), learner)
@@ -54,16 +55,17 @@ class D1dGradConfig:
 
 
 class D1dGrad(Algorithm):
-    """Delay-by-one of gradients; one of two readings, the published one is unknown.
+    """Delay-by-one of gradients, one of two readings of an unknown published form.
 
-    The first step's gradient is zero, for every parameter: the model stays where it is
-    but for weight decay, and Adam counts a step. A step has one backward pass: the
-    gradients of several cannot be accumulated. Where a GradScaler changes its scale,
-    the gradient of the step before is divided by the new scale, once.
+    In the first step the gradient of every parameter is zero: the model changes by
+    weight decay only, and Adam counts a step. A step has one backward pass, because the
+    gradients of several passes cannot be accumulated. When a GradScaler changes its
+    scale, the gradient of the step before is divided by the new scale, once.
 
     Attributes:
+        config: the options.
         sent: this learner's message of the last step, which the all-reduce in flight
-            sends; of no samples before the first step.
+            sends; before the first step it counts no samples.
     """
 
     wants_gradients = True
@@ -77,7 +79,7 @@ class D1dGrad(Algorithm):
         self._step = -1
 
     def start(self, learner: Learner) -> Program:
-        """Begin at learner 0's parameters, with no gradient to apply."""
+        """Take over learner 0's parameters, with no gradient to apply."""
         yield from super().start(learner)
         self.sent = torch.zeros_like(learner.gradient_message)
 
@@ -85,7 +87,7 @@ class D1dGrad(Algorithm):
         """Use the mean gradient of the last step; begin to average this step's.
 
         Raises:
-            InputError: it is not the first backward pass of the step.
+            InputError: this is not the first backward pass of the step.
             UnequalStepsError: another learner has come to the end of its epoch.
         """
         if learner.size == 1:
@@ -99,13 +101,13 @@ class D1dGrad(Algorithm):
         self._step = learner.steps
         sent = pack(learner).clone()
         mean = yield from self._complete(learner)
-        _give(learner, mean)
+        _set_gradients(learner, mean)
         self._mean = None
         self.sent = sent
         self._handle = yield Begin(AllReduceMean(sent.clone()))
 
     def finish(self, learner: Learner) -> Program:
-        """Wait for the last step's gradients, which the next epoch's first step takes.
+        """Wait for the last step's gradients, which the next epoch's first step uses.
 
         Raises:
             UnequalStepsError: another learner has not come to the end of its epoch.
@@ -116,18 +118,22 @@ class D1dGrad(Algorithm):
         yield from average(learner, ended=True)
 
     def next_stop(self, learner: Learner) -> int:
-        """Another learner may be a step ahead, for it waits a step later."""
+        """Return the step after the next one.
+
+        Another learner may be a step ahead, because it waits for this learner's message
+        one step later.
+        """
         return learner.steps + 2
 
     def pause(self, learner: Learner) -> Program:
-        """Wait for the gradients in flight; they will be sent once more."""
+        """Wait for the gradients in flight; the resumed run sends them once more."""
         if learner.size > 1:
             yield from self._complete(learner)
 
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' `sent`."""
         if self._mean is None:
-            if self._handle is None:  # a run begins, or goes on from a saved state
+            if self._handle is None:  # A run begins, or was resumed.
                 self._handle = yield Begin(AllReduceMean(self.sent.clone()))
             self._mean = yield Wait(self._handle)
             self._handle = None
@@ -135,30 +141,38 @@ class D1dGrad(Algorithm):
         return self._mean
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the parameters: they are the same everywhere."""
+        """Return the parameters, which are the same on every learner."""
         yield from ()
         return learner.params.detach().clone()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the gradient that is not applied yet, at the end of any step."""
+        """Return the gradient that has not been applied yet, at the end of any step."""
         return {"sent": self.sent.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it. Its average will begin anew."""
-        if state["sent"].numel() > 0:  # one learner alone has none
+        """Restore what `state_dict` has returned; its average begins once more."""
+        if state["sent"].numel() > 0:  # One learner alone sends no message.
             self.sent = state["sent"].to(self.sent)
         self._handle = self._mean = None
         self._step = -1
 
 
 def _check(learner: Learner, mean: Tensor) -> None:
-    """Check that nobody had come to the end of an epoch when it sent to `mean`."""
+    """Check that no learner had ended its epoch when it sent its part of `mean`.
+
+    Raises:
+        UnequalStepsError: a learner had.
+    """
     share = mean[learner.params.numel()]
     check_equal_steps(learner, share.view(1, 1), ended=False)
 
 
-def _give(learner: Learner, mean: Tensor) -> None:
-    """Make the gradients those of `mean`, of exactly the parameters that it has."""
+def _set_gradients(learner: Learner, mean: Tensor) -> None:
+    """Give the mean gradient to the parameters that any learner's pass has reached.
+
+    If no pass has reached any parameter, all get their gradient, which is zero. All
+    other parameters have no `.grad` afterwards.
+    """
     for parameter in learner.parameters:
         parameter.grad = None
     unpack(learner, mean)

@@ -1,31 +1,33 @@
 """Synchronous decentralised SGD (D-PSGD, SD-PSGD; Lian et al. 2017, arXiv 1705.09056).
 
-Each learner trains on its own replica; in every step it averages it with those of its
-neighbours, while it computes the gradient of its own (algorithm 1, order "awc"):
+Each learner trains on its own replica. In every step it averages that replica with
+those of its neighbours, while it computes its gradient (algorithm 1, order "awc"):
 
     x_{k+1}^i = sum_j W_ij x_k^j - u_i(x_k^i)
 
     paper                 here
     x_k^i                 `learner.params` at the end of a step
-    u_i                   what learner i's optimizer does in the step; lr g_i for SGD
+    u_i                   the update of learner i's optimizer in the step; lr g_i for
+                          SGD
     W                     `topology.mixing_weights`: a ring with weights of 1/3, such a
                           ring in an order drawn anew for each step, or 1/N for all
 
-The mixing of x_k begins as soon as x_k is there and is applied at the end of the next
-step, in delta form, x += sum_j W_ij s_j - s_i with the sent copies s: no optimizer step
-is lost, and the mean over the learners is conserved. A constant learning rate has a
-price that one all-reduce a step has not: where the learners' losses are curved
-unequally, the mean converges to a point beside the optimum, by O(lr). Stable on a
-curvature of h for lr h < 2/3 (ring of an even number), lr h < 1 (complete).
+The mixing of x_k begins as soon as a step has ended with x_k. It is applied at the end
+of the next step as a correction, x += sum_j W_ij s_j - s_i, where s are the copies that
+were sent. So no update is lost, and the mean over the learners is conserved. A constant
+learning rate has a price that `allreduce` does not have: if the losses of the learners
+have different curvatures, the mean converges to a point beside the optimum, at a
+distance of O(lr). D-PSGD is stable on a curvature of h for lr h < 2/3 (ring of an even
+number of learners) or lr h < 1 (complete).
 
-Every learner must make as many steps an epoch as its neighbours. A message ends with
-whether its learner has come to the end of the epoch, and an epoch with one mixing that
-is not applied: so that neighbours learn of unequal numbers, and raise an error; the
-driver then tells the others.
+Every learner must make as many steps an epoch as its neighbours. The last element of a
+message says whether its learner has ended its epoch, and at the end of an epoch there
+is one more mixing, which is not applied. So neighbours with unequal numbers of steps
+notice that and raise an error, and the driver then tells all other learners.
 
 Cost for n bytes of parameters: 2n a step on a ring, 2n(N-1)/N if complete, beside the
 computation, and the same once more at an epoch's end. Memory: 2P elements on a ring, 3P
-if complete, and what was received, 2P on a ring.
+if complete; and the messages received, 2P on a ring.
 """
 
 from collections.abc import Generator
@@ -54,9 +56,10 @@ class DpsgdConfig:
     """Options of `dpsgd`.
 
     Attributes:
-        topology: who averages with whom: ring, randomized_ring (each step another order
-            of the learners; mixes many learners much faster) or complete (everybody).
-        seed: of the orders of the randomized ring.
+        topology: the neighbours of a learner: ring, randomized_ring (a ring in another
+            order in each step, which mixes many learners much faster) or complete (all
+            learners are neighbours).
+        seed: seed of the orders of the randomized ring.
     """
 
     topology: Topology = "ring"
@@ -64,12 +67,14 @@ class DpsgdConfig:
 
 
 class Dpsgd(Algorithm):
-    """Averaging with neighbours in every step, beside the gradient.
+    """Averaging with the neighbours in every step, beside the computation.
 
     Attributes:
-        mixings: how many have been applied; the number k of the one of `sent`.
-        sent: (P + 1,) the parameters at the end of the last step, which the mixing in
-            flight sends, and whether the learner has come to the end of its epoch.
+        config: the options.
+        mixings: number of mixings that have been applied, which is also the number k of
+            the mixing that sends `sent`.
+        sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
+            the last step, and whether the learner has ended its epoch (1) or not (0).
     """
 
     equal_steps = True
@@ -84,18 +89,18 @@ class Dpsgd(Algorithm):
         self._forget()
 
     def _forget(self) -> None:
-        """Have nothing in flight, nor anything to apply: only `sent`, to be mixed."""
+        """Forget the mixing in flight and its correction; send the parameters next."""
         self.sent[:-1].copy_(self._params)
         self._handle: Any = None
         self._correction: Tensor | None = None
 
     def start(self, learner: Learner) -> Program:
-        """Begin at learner 0's parameters."""
+        """Take over learner 0's parameters."""
         yield from super().start(learner)
         self._forget()
 
     def after_step(self, learner: Learner) -> Program:
-        """Apply the mixing of the last step, and begin that of this one.
+        """Apply the mixing of the last step, and begin the mixing of this step.
 
         Raises:
             UnequalStepsError: a neighbour has come to the end of its epoch.
@@ -124,12 +129,15 @@ class Dpsgd(Algorithm):
         self.sent[-1] = 0.0
 
     def next_stop(self, learner: Learner) -> int:
-        """Another learner may be a step ahead of its neighbours, and they of theirs."""
+        """Return a step that no learner can have passed.
+
+        A learner may be a step ahead of its neighbours, and they of theirs.
+        """
         complete = self.config.topology == "complete"
         return learner.steps + 2 + (0 if complete else learner.size // 2)
 
     def pause(self, learner: Learner) -> Program:
-        """Wait for the mixing in flight, which will begin anew."""
+        """Wait for the mixing in flight; the resumed run begins it once more."""
         if learner.size > 1:
             yield from self._complete(learner)
 
@@ -137,7 +145,8 @@ class Dpsgd(Algorithm):
         """Return the correction (P,) that the mixing of `sent` brings."""
         if self._correction is None:
             if self._handle is None:
-                # A run begins, or goes on from a saved state, which not all may have.
+                # A run begins or was resumed, perhaps on some of the learners only:
+                # all of them take the number of the mixing from learner 0.
                 count = self.sent.new_tensor([self.mixings], dtype=torch.float64)
                 self.mixings = int((yield Broadcast(count)).item())
                 yield from self._begin(self.mixings)
@@ -149,7 +158,7 @@ class Dpsgd(Algorithm):
         return self._correction
 
     def _begin(self, k: int) -> Program:
-        """Begin mixing k of `sent`."""
+        """Begin the mixing number `k`, which sends `sent`."""
         collective: AllReduceMean | NeighbourAllGather
         if self.config.topology == "complete":
             self._weights = [1.0]
@@ -168,36 +177,40 @@ class Dpsgd(Algorithm):
         )
 
     def _receive(self) -> Generator[Effect, Any, Tensor]:
-        """Return what the mixing in flight brings, one row for each weight."""
+        """Wait for the mixing in flight; return its messages, a row for each weight."""
         received: Tensor = yield Wait(self._handle)
         self._handle = None
         return received.view(-1, self.sent.numel())
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the mean over the learners. Cost: 2n(N-1)/N bytes."""
+        """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""
         mean: Tensor = yield AllReduceMean(learner.params.detach().clone())
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state at the end of any step: what is sent are the parameters."""
+        """Return the state at the end of a step; `sent` equals the parameters then."""
         return {"mixings": self.mixings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it, after the parameters. Their mixing will begin anew."""
+        """Restore what `state_dict` has returned, after the parameters.
+
+        Their mixing begins once more.
+        """
         self.mixings = state["mixings"]
         self._forget()
 
 
 def check_equal_steps(learner: Learner, received: Tensor, ended: bool) -> None:
-    """Check that who has sent `received` is where `learner` is in its epoch.
+    """Check that the senders of messages have ended their epoch if `learner` has.
 
     Args:
-        learner: who has received.
-        received: (senders, S); its last column says who has ended (1) or not (0).
-        ended: `learner` had ended when it sent its own.
+        learner: the learner that has received the messages.
+        received: the messages (senders, S), whose last column says whether the sender
+            had ended its epoch (1) or not (0).
+        ended: whether `learner` had ended its epoch when it sent its own message.
 
     Raises:
-        UnequalStepsError: somebody is elsewhere.
+        UnequalStepsError: a sender had ended and `learner` had not, or vice versa.
     """
     if received[:, -1].ne(float(ended)).any():
         raise UnequalStepsError(learner, ended)

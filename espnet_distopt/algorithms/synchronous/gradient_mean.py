@@ -1,11 +1,12 @@
-"""The gradient of several learners' batches together, as one message of a collective.
+"""The gradient of several learners' batches together, from one message of each.
 
     g = sum_i w_i g_i / sum_i w_i
 
-w_i is the number of samples in learner i's batch, so that uneven batches give the
-gradient of the whole batch. The message is `learner.gradient_message`: behind the P
-weighted gradients (`learner.grads`) come the samples, whether the learner has come to
-the end of its epoch, and which parameters the backward pass has reached.
+w_i is the number of samples in learner i's batch, so that batches of unequal sizes give
+the gradient of the whole batch. The message is `learner.gradient_message`. Behind the P
+weighted gradients (`learner.grads`) stand these numbers: whether the learner has come
+to the end of its epoch, its number of samples, and for each parameter whether the
+backward pass has reached it.
 """
 
 from torch import Tensor
@@ -16,7 +17,12 @@ from espnet_distopt.core.learner import Learner
 
 
 def average(learner: Learner, ranks: Ranks = None, ended: bool = False) -> Program:
-    """Average the gradients of `ranks`, or agree that all of them have `ended`.
+    """Average the gradients of several learners, or agree that their epoch has ended.
+
+    Args:
+        learner: this learner.
+        ranks: the learners whose gradients are averaged; None means all.
+        ended: whether this learner has no more batches in this epoch.
 
     Raises:
         UnequalStepsError: some learners have ended their epoch, and others have not.
@@ -29,8 +35,8 @@ def pack(learner: Learner, ended: bool = False) -> Tensor:
     """Fill `learner.gradient_message` and return it, for learners to average.
 
     Args:
-        learner: whose gradients; they are multiplied by its samples.
-        ended: the learner has no more batches in this epoch.
+        learner: the learner whose gradients are sent, times its number of samples.
+        ended: whether the learner has no more batches in this epoch.
     """
     message, size = learner.gradient_message, learner.params.numel()
     used = [float(use) for use in learner.used]
@@ -40,7 +46,12 @@ def pack(learner: Learner, ended: bool = False) -> Tensor:
 
 
 def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
-    """Write the gradient of all batches to `learner.grads`, from the mean message.
+    """Write the gradient of all batches to `learner.grads` and to each `.grad`.
+
+    Args:
+        learner: this learner.
+        mean: the mean of the learners' messages.
+        ended: whether this learner has no more batches; the mean then has no gradient.
 
     Raises:
         UnequalStepsError: some learners have ended their epoch, and others have not.

@@ -55,7 +55,7 @@ def test_one_exchange_in_flight() -> None:
     with pytest.raises(AssertionError, match="one exchange in flight"):
         copy.begin_exchange()
     correct(copy, vector(1.0))
-    with pytest.raises(AssertionError, match=r"lend\(\) comes first"):
+    with pytest.raises(AssertionError, match=r"begin_exchange\(\) comes first"):
         correct(copy, vector(1.0))
 
 
