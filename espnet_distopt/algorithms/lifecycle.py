@@ -36,7 +36,7 @@ class Lifecycle:
 
     Args:
         model: the module that is trained.
-        learner: the replica of it.
+        learner: one replica of it.
         algorithm: what the learner runs.
 
     Attributes:
@@ -65,7 +65,7 @@ class Lifecycle:
             yield StartGossip(self.algorithm.gossip(self._learner))
 
     def after_backward(self) -> Program:
-        """After a backward pass: let the algorithm see the gradients."""
+        """Let the algorithm see the gradients, at the end of a backward pass."""
         yield from self.algorithm.after_backward(self._learner)
 
     def step(self) -> Program:

@@ -2,7 +2,7 @@
 
 The format is described by Tony Robinson, SHORTEN: simple lossless and near-lossless
 waveform compression, CUED/F-INFENG/TR.156, 1994. A stream has the magic `ajkg`, a
-version byte, and then numbers of variable length, whose form `shorten_blocks`
+version byte, and then numbers of variable length, whose form `shorten_numbers`
 describes. The first numbers are the type of the samples, the number of channels, the
 block size, the highest order of prediction, the number of block means that are
 averaged, and the number of bytes to skip. Commands follow, most of which hold a block

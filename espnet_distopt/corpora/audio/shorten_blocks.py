@@ -1,23 +1,22 @@
-"""Carries out the commands of a shorten stream, in functions that numba compiles.
+"""Carries out the commands of a shorten stream, in functions that numba compiles."""
 
-A number n of width w is written as n >> w zeros, a one, and the w lowest bits of n. A
-long number comes after its width, which is itself a number of width 2. A signed number
-n is written as the number 2n, or as -2n - 1 if n is negative.
-"""
-
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_Words = NDArray[np.int64]
+from espnet_distopt.corpora.audio.shorten_numbers import (
+    Words,
+    compiled,
+    read_long,
+    read_number,
+    read_signed,
+    to_words,
+)
+
+__all__ = ["PROBLEMS", "decode_blocks", "read_long", "read_number", "to_words"]
+
 
 _DIFF3, _QUIT, _BLOCKSIZE, _BITSHIFT, _QLPC, _ZERO, _VERBATIM = 3, 4, 5, 6, 7, 8, 9
 
-_LONGEST_RUN = 1 << 20  # zeros in a row; 16-bit samples never need so many
 _WIDEST = 30  # bits of a residual
 _LPC_BITS = 5  # bits of a coefficient after its binary point
 
@@ -38,59 +37,9 @@ _WHOLE, _CUT_OFF, _COMMAND, _BLOCK, _SHIFT, _WIDTH, _ORDER, _RANGE, _MORE, _FEWE
 )
 
 
-def _compiled(function: _Function) -> _Function:
-    """Compile on the first call, and keep the result on disk where that is possible."""
-    try:
-        return cast(_Function, numba.njit(cache=True)(function))
-    except RuntimeError:  # neither the package nor the user's cache is writable
-        return cast(_Function, numba.njit(function))
-
-
-def to_words(stream: bytes) -> tuple[_Words, int]:
-    """Return a stream as 32-bit words, two of padding last, and its length in bits."""
-    padded = stream + bytes(8 + -len(stream) % 4)
-    return np.frombuffer(padded, ">u4").astype(np.int64), 8 * len(stream)
-
-
-@_compiled
-def read_number(words: _Words, end: int, bit: int, width: int) -> tuple[int, int]:
-    """Read the number at `bit`, of a width up to 32.
-
-    Returns:
-        The number, and the next bit. The number is -1 if the stream ends within it or
-        it is absurdly large.
-    """
-    start = bit
-    rest = words[bit >> 5] << (bit & 31) & 0xFFFFFFFF
-    while rest == 0:
-        bit = (bit | 31) + 1
-        if bit >= end or bit - start > _LONGEST_RUN:
-            return -1, bit
-        rest = words[bit >> 5]
-    while rest < 0x80000000:
-        rest <<= 1
-        bit += 1
-    high = bit - start
-    bit += 1
-    if bit + width > end:
-        return -1, bit
-    pair = words[bit >> 5] << 32 | words[(bit >> 5) + 1]
-    low = pair >> (63 - (bit & 31) - width) >> 1 & ((1 << width) - 1)
-    return high << width | low, bit + width
-
-
-@_compiled
-def read_long(words: _Words, end: int, bit: int) -> tuple[int, int]:
-    """Read the long number at `bit`; return it, -1 if it is bad, and the next bit."""
-    width, bit = read_number(words, end, bit, 2)
-    if not 0 <= width <= 32:
-        return -1, bit
-    return read_number(words, end, bit, width)
-
-
-@_compiled
+@compiled
 def decode_blocks(
-    words: _Words,
+    words: Words,
     end: int,
     bit: int,
     version: int,
@@ -163,8 +112,8 @@ def decode_blocks(
             return _COMMAND, bit, done
 
 
-@_compiled
-def _skip_bytes(words: _Words, end: int, bit: int) -> int:
+@compiled
+def _skip_bytes(words: Words, end: int, bit: int) -> int:
     """Skip bytes of another header; the next command notices if the stream ends."""
     count, bit = read_number(words, end, bit, 5)
     for _ in range(count):
@@ -174,9 +123,9 @@ def _skip_bytes(words: _Words, end: int, bit: int) -> int:
     return min(bit, end)
 
 
-@_compiled
+@compiled
 def _read_block(
-    words: _Words,
+    words: Words,
     end: int,
     bit: int,
     command: int,
@@ -200,9 +149,9 @@ def _read_block(
         if not 0 <= used <= order:
             return _ORDER if used > 0 else _CUT_OFF, bit
         weights = np.zeros(used, np.int64)
-        bit = _read_signed(words, end, bit, _LPC_BITS, weights)
+        bit = read_signed(words, end, bit, _LPC_BITS, weights)
     if bit >= 0:
-        bit = _read_signed(words, end, bit, width, block[past:])
+        bit = read_signed(words, end, bit, width, block[past:])
     if bit < 0:
         return _CUT_OFF, end
     if command == _QLPC:
@@ -212,20 +161,7 @@ def _read_block(
     return _WHOLE, bit
 
 
-@_compiled
-def _read_signed(
-    words: _Words, end: int, bit: int, width: int, target: NDArray[np.int64]
-) -> int:
-    """Fill the target with signed numbers; return the next bit, or -1 at the end."""
-    for i in range(len(target)):
-        number, bit = read_number(words, end, bit, width + 1)
-        if number < 0:
-            return -1
-        target[i] = number >> 1 ^ -(number & 1)
-    return bit
-
-
-@_compiled
+@compiled
 def _integrate(block: NDArray[np.int64], past: int, order: int, mean: int) -> None:
     """Turn residuals, which are differences of order 0 to 3, into samples."""
     if order == 0:
@@ -242,7 +178,7 @@ def _integrate(block: NDArray[np.int64], past: int, order: int, mean: int) -> No
             block[i] += 3 * (block[i - 1] - block[i - 2]) + block[i - 3]
 
 
-@_compiled
+@compiled
 def _predict(
     block: NDArray[np.int64],
     past: int,
@@ -262,7 +198,7 @@ def _predict(
         block[i] += mean
 
 
-@_compiled
+@compiled
 def _write(
     values: NDArray[np.int64],
     shift: int,
@@ -283,7 +219,7 @@ def _write(
     return _WHOLE
 
 
-@_compiled
+@compiled
 def _mean(averages: NDArray[np.int64], means: int, version: int, shift: int) -> int:
     """Average the means of the last blocks, on the scale of values before the shift."""
     if means == 0:
@@ -295,7 +231,7 @@ def _mean(averages: NDArray[np.int64], means: int, version: int, shift: int) -> 
     return mean if version < 2 else mean >> shift
 
 
-@_compiled
+@compiled
 def _remember_mean(
     averages: NDArray[np.int64], values: NDArray[np.int64], version: int, shift: int
 ) -> None:
@@ -309,7 +245,7 @@ def _remember_mean(
     averages[len(averages) - 1] = mean if version < 2 else mean << shift
 
 
-@_compiled
+@compiled
 def _quotient(number: int, divisor: int) -> int:
     """Divide and round towards zero, as C does."""
     return number // divisor if number >= 0 else -(-number // divisor)

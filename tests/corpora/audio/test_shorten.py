@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from espnet_distopt.corpora.audio import shorten_blocks
+from espnet_distopt.corpora.audio import shorten_numbers
 from espnet_distopt.corpora.audio.shorten import decode
 from espnet_distopt.errors import InputError
 from tests.corpora.audio.shorten_encoder import (
@@ -341,7 +341,8 @@ def test_ffmpeg_agrees(channels: int, order: str, tmp_path: Path) -> None:
 
 def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "espnet_distopt.corpora.audio.shorten_blocks")
+    for name in ("shorten_blocks", "shorten_numbers"):
+        monkeypatch.delitem(sys.modules, f"espnet_distopt.corpora.audio.{name}")
     with pytest.raises(InputError, match=r"numba, .* is not installed: pip install"):
         decode(stream(DIFFERENCES), "x.sph", coding="pcm", channels=1, samples=12)
 
@@ -358,4 +359,4 @@ def test_compiles_where_no_cache_can_be_written(
 
     real: Callable[..., Any] = numba.njit
     monkeypatch.setattr(numba, "njit", njit)
-    assert shorten_blocks._compiled(lambda number: number + 1)(1) == 2
+    assert shorten_numbers.compiled(lambda number: number + 1)(1) == 2
