@@ -3,16 +3,31 @@
 import argparse
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espnet2.train.distributed_utils import get_num_nodes, get_world_size
+from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str_or_none
 
 from espnet_distopt.algorithms import ALGORITHMS, check
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
+
+
+@dataclass
+class DistoptOptions(TrainerOptions):
+    """ESPnet's trainer options, and the algorithm's.
+
+    Attributes:
+        distopt: The name of the algorithm; None trains as stock ESPnet does.
+        distopt_conf: The algorithm's options by name.
+    """
+
+    distopt: str | None
+    distopt_conf: dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

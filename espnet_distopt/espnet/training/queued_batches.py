@@ -19,9 +19,8 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import with_batches
+from espnet_distopt.espnet.training.loading import Batch, with_batches
 from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
-from espnet_distopt.espnet.training.stepping import Batch
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
