@@ -5,6 +5,10 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+STOPPED = 75
+"""The exit code of a process that was asked to stop and can be started again to go on
+(EX_TEMPFAIL of sysexits.h)."""
+
 
 class InputError(ValueError):
     """Bad input from a user: the message says what, where, and what to do."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_distopt.cluster.settings import Settings
+from espnet_distopt.errors import STOPPED
 
-# The status of a program that was told to stop and has saved its state (EX_TEMPFAIL
-# of sysexits.h): start me again.
-STOPPED = 75
 # What a job needs of the environment in which it was submitted. --export=ALL would
 # bring the rest too, and make the job depend on who submitted it.
 EXPORTED = (

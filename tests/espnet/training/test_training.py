@@ -84,11 +84,30 @@ def test_killed_in_an_epoch_a_synchronous_run_ends_the_same(
 @pytest.fixture(scope="module")
 def gossiped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("adpsgd")
+    log = output / "log"
     options = arguments(data, output / "exp", "--distopt", "adpsgd")
-    assert train(options, 2, output / "meet", output / "log") == [0, 0], read(
-        output / "log"
-    )
+    assert train(options, 2, output / "meet", log, Apart()) == [0, 0], read(log)
     return output
+
+
+class Apart:
+    """An injection: learner 1 ends each epoch away from learner 0.
+
+    Two learners are equal there if they have exchanged after the last step of both.
+    """
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        if rank != 1:
+            return
+        enter_consensus = Session.enter_consensus
+
+        def moved(session: Session) -> float:
+            session.learner.params.add_(0.01)
+            return enter_consensus(session)
+
+        Session.enter_consensus = moved  # type: ignore[method-assign]
 
 
 def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> None:
