@@ -26,8 +26,8 @@ from espnet_distopt.work_queue import WorkQueue
 
 READ_AHEAD = 4
 """The number of shares that a learner takes from another at a time, for each process
-that reads its data. Each process reads two batches ahead, so with four it reads the last
-two while the learner trains on the first two."""
+that reads its data. Each process reads two batches ahead, so with four it reads the
+last two while the learner trains on the first two."""
 
 
 def takes_from_queue(
