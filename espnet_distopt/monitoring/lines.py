@@ -27,9 +27,9 @@ class Line:
     Attributes:
         time: Unix time.
         event: What happens. `begin` and `resume`: the process starts. `step`: it
-            trains; this is written every few seconds. `validate`: the epoch's training is over.
-            `epoch`: its validation is over too. `stop`: it stops within an epoch, on
-            request. `end`: the process ends.
+            trains; this is written every few seconds. `validate`: the epoch's training
+            is over. `epoch`: its validation is over too. `stop`: it stops within an
+            epoch, on request. `end`: the process ends.
         rank: The number of the learner.
         learners: The number of learners.
         algorithm: The name of the algorithm.
