@@ -201,7 +201,7 @@ def test_a_killed_learner_is_named_by_the_other(data: Path, tmp_path: Path) -> N
 
 
 class KillSoonNoticed:
-    """An injection: SIGKILL to learner 1, which learner 0 waits for 10 s and not 30 s."""
+    """An injection: SIGKILL to learner 1, for which learner 0 waits 10 s, not 30 s."""
 
     def __call__(self, rank: int) -> None:
         from espnet_distopt.distributed.process_group import ProcessGroupDriver
