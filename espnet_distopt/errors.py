@@ -10,6 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+STOPPED = 75
+"""The exit code of a process that was asked to stop and can be started again to go on
+(EX_TEMPFAIL of sysexits.h)."""
+
 
 class InputError(ValueError):
     """The user's input is wrong; the message says what, where, and what to do."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_distopt.cluster.settings import Settings
+from espnet_distopt.errors import STOPPED
 
-# The exit status of a program that was told to stop, has saved its state, and wants to
-# be started again (EX_TEMPFAIL of sysexits.h).
-STOPPED = 75
 # The variables that a job needs of the environment in which it is submitted.
 # --export=ALL would bring the rest, too, and the job would depend on who submitted it.
 EXPORTED = (

@@ -9,8 +9,9 @@ from typing import TextIO
 
 from espnet_distopt.cluster.failure import find_failure, last_line, written_status
 from espnet_distopt.cluster.job import Record, cancel, query
-from espnet_distopt.cluster.script import STOPPED, array_log
+from espnet_distopt.cluster.script import array_log
 from espnet_distopt.cluster.status_line import StatusLine
+from espnet_distopt.errors import STOPPED
 
 # Slurm is asked often at first, and later once in so many seconds.
 POLL_SECONDS = 5.0

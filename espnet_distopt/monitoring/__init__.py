@@ -1,4 +1,5 @@
-"""What learners write of a training while it runs, and what a person sees of it.
+"""What learners write about a training while it runs, and what a person sees of it.
 
-Files only, and no torch: it works on a login node, during a training and after it.
+This reads files only and does not import torch, so it works on a login node, during a
+training and after it.
 """

@@ -1,8 +1,13 @@
-"""Durations in words."""
+"""Durations in words, for people."""
 
 
 def duration(seconds: float) -> str:
-    """Return e.g. `4 s`, `3 min 05 s` or `2 h 10 min`."""
+    """Return a number of seconds as people write it.
+
+    Example:
+        >>> [duration(seconds) for seconds in (4.2, 185, 7800)]
+        ['4 s', '3 min 05 s', '2 h 10 min']
+    """
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 1:
         return f"{rest} s"

@@ -1,4 +1,4 @@
-"""A training as a whole: all its learners, and what state they are in."""
+"""A training as a whole: all its learners, and the state that they are in."""
 
 import re
 import time
@@ -11,10 +11,10 @@ from espnet_distopt.monitoring.learner import LearnerHistory, State
 from espnet_distopt.monitoring.lines import Line
 
 RECENT = 60
-"""Lines at the end of a file among which steps are looked at: a quarter of an hour."""
+"""The number of last lines of a file whose steps are read: a quarter of an hour."""
 
 SLOWER = 1.1
-"""How much longer than the fastest learner the slowest one computes, to be named."""
+"""The slowest learner is named if it computes so many times as long as the fastest."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Experiment:
     """The learners of an experiment's last run, by rank.
 
     Attributes:
-        directory: the experiment's.
-        learners: at least one.
+        directory: The experiment's directory.
+        learners: The learners by rank; there is at least one.
     """
 
     directory: Path
@@ -31,14 +31,14 @@ class Experiment:
 
     @classmethod
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
-        """Read `distopt/learner*.jsonl`; without such files it is no experiment.
+        """Read `distopt/learner*.jsonl`; return None if there are no such files.
 
         Args:
-            directory: the experiment's.
-            whole: read all steps, and not only the last of each learner.
+            directory: The experiment's directory.
+            whole: Whether to read all steps, and not only the last ones.
 
         Raises:
-            InputError: there is no such directory, or a file in it is damaged.
+            InputError: There is no such directory, or a file in it is damaged.
         """
         if not directory.exists():
             raise InputError(f"{directory}: no such experiment directory")
@@ -61,14 +61,14 @@ class Experiment:
 
     @property
     def failures(self) -> list[Line]:
-        """Last lines of learners that have failed since the last start of any."""
+        """The last lines of learners that have failed since any was last started."""
         learners = self.learners.values()
         start = max(each.since_start[0].time for each in learners)
         ends = [each.last for each in learners if each.last.error is not None]
         return sorted((line for line in ends if line.time >= start), key=_time)
 
     def state(self, now: float) -> State:
-        """Return the state of the run: a failure of one learner ends it for all."""
+        """Return the state of the run; it has failed if any learner has."""
         if self.failures:
             return "failed"
         states = {each.state(now) for each in self.learners.values()}
@@ -76,7 +76,7 @@ class Experiment:
         return next((state for state in order if state in states), "finished")
 
     def describe(self, now: float) -> str:
-        """Return the state in words: since when, where, or why."""
+        """Return the state in words, with its time, its place or its reason."""
         state, last = self.state(now), self.last
         if state == "failed":
             first = self.failures[0]
@@ -110,7 +110,7 @@ class Experiment:
 
     @property
     def slowest(self) -> int | None:
-        """The rank that computes longest per utterance, if that is worth a word."""
+        """The rank that computes longest per utterance, if it is much longer."""
         times = {
             rank: each.computing
             for rank, each in self.learners.items()
@@ -122,7 +122,7 @@ class Experiment:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Utterances trained on per second, by all learners."""
+        """The number of utterances that all learners train on per second."""
         rates = [each.per_second("samples") for each in self.learners.values()]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
@@ -134,7 +134,7 @@ class Experiment:
         return sum(known) / len(known) if known else None
 
     def at_epoch_end(self, name: str) -> float | None:
-        """Return a figure of the last epoch that has ended."""
+        """Return the figure `name` of the last epoch that has ended."""
         ends = [
             line
             for each in self.learners.values()
@@ -145,13 +145,18 @@ class Experiment:
         return figure
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds to the end of the training, of the slowest learner."""
+        """Return the seconds that the slowest learner still needs."""
         left = [each.seconds_left(now) for each in self.learners.values()]
         return max((each for each in left if each is not None), default=None)
 
 
 def clock(when: float, age: float) -> str:
-    """Return a time of day, with its date unless it is less than half a day ago."""
+    """Return a time in words, with the date if it is half a day ago or more.
+
+    Args:
+        when: Unix time.
+        age: The seconds since then.
+    """
     form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(when))
 
@@ -159,7 +164,7 @@ def clock(when: float, age: float) -> str:
 def log_end(directory: Path) -> str:
     """Return the last line of `train.log` that tells of an error, else its last line.
 
-    Without such a file, or with an empty one, it is empty.
+    The result is empty if the file is missing or empty.
     """
     try:
         with (directory / "train.log").open("rb") as file:

@@ -1,4 +1,4 @@
-"""One learner of a training, as its lines show it."""
+"""One learner of a training, as its lines describe it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,22 +11,26 @@ State = Literal["running", "silent", "failed", "stopped", "finished"]
 
 STARTS = ("begin", "resume")
 WINDOW = 300.0
-"""Seconds before the last line over which rates and shares are taken."""
+"""The number of seconds before the last line over which rates and shares are means."""
 STEP_SILENCE = 120.0
-"""Seconds without a line, amid steps, after which a learner counts as silent."""
+"""The number of seconds without a line after which a learner that trains is silent."""
 OTHER_SILENCE = 1800.0
-"""The same while it starts, validates or saves, of which it writes nothing."""
+"""The same for one that starts, validates or saves, and so writes no lines."""
 
 
 @dataclass(frozen=True)
 class LearnerHistory:
-    """A learner, and its lines in their order, of which there is at least one."""
+    """A learner by its lines.
+
+    Attributes:
+        lines: The lines in their order; there is at least one.
+    """
 
     lines: Sequence[Line]
 
     @property
     def last(self) -> Line:
-        """Its last line."""
+        """The last line."""
         return self.lines[-1]
 
     def age(self, now: float) -> float:
@@ -34,7 +38,7 @@ class LearnerHistory:
         return max(0.0, now - self.last.time)
 
     def state(self, now: float) -> State:
-        """Return what the learner does at the time `now`, as far as one can know."""
+        """Return what the learner does at the time `now`, as far as its lines tell."""
         last = self.last
         if last.error is not None:
             return "failed"
@@ -73,16 +77,16 @@ class LearnerHistory:
         return sum(known) / len(known) if known else None
 
     def per_second(self, name: str) -> float | None:
-        """Return a figure per second of training: of seconds, their share."""
+        """Return a figure per second of training; one in seconds becomes a share."""
         seconds = self.total("seconds")
         return self.total(name) / seconds if seconds else None
 
     @property
     def computing(self) -> float | None:
-        """Seconds of its own computation per utterance.
+        """The seconds that this learner computes per utterance.
 
-        Where learners step together, all are as fast as the slowest: this tells them
-        apart, since a fast one spends the difference in collectives.
+        Learners that step together all make as many steps per second as the slowest.
+        This figure tells them apart, because a fast one waits in collectives meanwhile.
         """
         samples = self.total("samples")
         spent = self.total("comm_time") + self.total("wait_time")
@@ -90,7 +94,7 @@ class LearnerHistory:
 
     @property
     def staleness_max(self) -> float | None:
-        """Largest staleness of what it received, in steps."""
+        """The largest staleness, in steps, of what it has received lately."""
         values = (line.staleness_max for line in self.recent)
         return max((value for value in values if value is not None), default=None)
 
@@ -101,7 +105,7 @@ class LearnerHistory:
         return next(known, None)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds to the end of the training; they pass if it runs."""
+        """Return the estimated seconds from `now` to the end of the training."""
         known = (line for line in reversed(self.since_start) if line.left is not None)
         last = next(known, None)
         if last is None or last.left is None:

@@ -1,7 +1,7 @@
-"""The lines of `distopt/learner{rank}.jsonl`: one JSON object each, only ever appended.
+"""The lines of `distopt/learner{rank}.jsonl`, each of which is a JSON object.
 
-A line is written by one `write`, so only a kill can cut one off; its readers leave it
-out. After a restart the same file goes on.
+Lines are only ever appended, and a restarted learner goes on with the same file. A line
+is written by one `write`, so only a kill can cut it off. Readers leave such lines out.
 """
 
 import json
@@ -18,37 +18,50 @@ Event = Literal["begin", "resume", "step", "validate", "epoch", "stop", "end"]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one learner says of itself at one moment.
+    """What one learner says about itself at one moment.
 
-    "Since the last line" leaves validation out. A figure that is unknown is None, and
-    not in the file; one that is not finite is null there.
+    The time of validation does not count in the figures "since the last line". A figure
+    that is unknown is None here and missing in the file. One that is not finite is null
+    in the file.
 
     Attributes:
         time: Unix time.
-        event: begin, resume: of the process; step: within an epoch, every few seconds;
-            validate: the epoch's training is over; epoch: its validation is, too;
-            stop: on request, within an epoch; end: of the process.
-        rank: of the learner. learners: how many there are.
-        host, pid: where it runs.
-        slurm_job, slurm_restarts: its job, and how often that was restarted.
-        step: batches trained on in this epoch; of those that take them from a work
-            queue, by all learners, on average. steps: the epoch's length, if known.
-        epoch_samples: utterances trained on in this epoch, by this learner.
-        left: seconds to the end of the training, as far as one can know.
-        seconds, batches, samples: of training since the last line.
-        loss: mean since the last line.
-        comm_time, wait_time: seconds of training spent in collectives, and in waits
-            for gossip, since the last line.
-        bytes: sent since the last line, gossip's in the first line of the next epoch.
-        exchanges: of gossip, since the last line.
-        staleness, staleness_max: of what was received since the last line, in steps.
-        cpu: cores that the process used since the last line, on average.
-        gpu: share of the time in which the GPU was busy, at this moment.
-        gpu_memory: bytes that the process holds on it.
-        epoch_loss, valid_loss, consensus_distance: at an epoch's end.
-        signal: what asked for the stop, if it was not another learner.
-        saved: at a stop: this learner's state; without it the epoch is repeated.
-        error: at the end: why the process ends before the training does.
+        event: What happens. `begin` and `resume`: the process starts. `step`: it
+            trains; this is written every few seconds. `validate`: the epoch's training
+            is over. `epoch`: its validation is over too. `stop`: it stops within an
+            epoch, on request. `end`: the process ends.
+        rank: The number of the learner.
+        learners: The number of learners.
+        algorithm: The name of the algorithm.
+        host, pid: The computer and the process.
+        slurm_job, slurm_restarts: The Slurm job, and how often it was restarted.
+        epoch, max_epoch: The number of this epoch, and of the last one.
+        step: The number of batches that this learner has trained on in this epoch. If
+            learners take their batches from a work queue, it is the mean over all.
+        steps: The number of steps of the epoch, if it is known.
+        epoch_samples: The number of utterances that this learner has trained on in
+            this epoch.
+        left: The estimated number of seconds to the end of the training.
+        seconds, batches, samples: The time of training since the last line, and the
+            batches and utterances of it.
+        loss: The mean training loss since the last line.
+        comm_time, wait_time: The seconds of training since the last line in which the
+            learner was in collectives, and in which it waited for gossip.
+        bytes: The bytes sent since the last line. Those of gossip at the end of an
+            epoch are in the first line of the next one.
+        exchanges: The gossip exchanges since the last line.
+        staleness, staleness_max: The mean and the largest staleness, in steps, of what
+            was received since the last line.
+        cpu: The mean number of cores in use since the last line.
+        gpu: The share of the time in which the GPU is busy, at this moment.
+        gpu_memory: The bytes of GPU memory that the process holds.
+        epoch_loss, valid_loss: The epoch's mean training and validation loss, at its
+            end.
+        consensus_distance: The consensus distance at the epoch's end.
+        signal: At a stop, the name of the signal; None if another learner got it.
+        saved: At a stop, whether this learner's state is saved. If not, the epoch will
+            be repeated.
+        error: At the end, the reason if the training has failed.
     """
 
     time: float
@@ -91,7 +104,7 @@ def append(line: Line, path: Path) -> None:
     """Add `line` to a learner's file, which is made if it is missing.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be written.
     """
     content: dict[str, Any] = {
         name: plain(value) for name, value in asdict(line).items() if value is not None
@@ -105,14 +118,14 @@ def append(line: Line, path: Path) -> None:
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            text = "\n" + text  # a kill has cut the last line off
+            text = "\n" + text  # A kill has cut the last line off.
         os.write(file, text.encode())
     finally:
         os.close(file)
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON has it: six digits, and nothing that is not finite."""
+    """Return `value` for JSON: a float has six digits, and is None if not finite."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
@@ -124,11 +137,12 @@ def read(path: Path, recent: int | None = None) -> list[Line]:
     """Return the lines of a learner's file, in their order.
 
     Args:
-        path: the file.
-        recent: take the steps among this many last lines only; None: all.
+        path: The file.
+        recent: The number of last lines from which `step` lines are taken; older ones
+            are skipped. None takes all.
 
     Raises:
-        InputError: the file cannot be read, or holds something else.
+        InputError: The file cannot be read, or holds something else.
     """
     try:
         rows = path.read_bytes().split(b"\n")
@@ -147,7 +161,7 @@ def read(path: Path, recent: int | None = None) -> list[Line]:
 
 
 def _parse(row: bytes, where: str) -> Line | None:
-    """Return the line, or None if it was cut off."""
+    """Return the line in `row`, or None if it was cut off."""
     try:
         content = json.loads(row)
     except ValueError:

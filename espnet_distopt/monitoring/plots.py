@@ -1,4 +1,4 @@
-"""A plot of what `bin.status` shows, over the time of the training."""
+"""A plot of the figures of `bin.status`, over the time of the training."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,18 +13,18 @@ from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
 from espnet_distopt.monitoring.lines import Line
 
 NAMED = 8
-"""Learners up to which each is named in the legend."""
+"""The largest number of learners that the legend names."""
 
 
 def plot(experiments: Sequence[Experiment], path: Path) -> None:
     """Write a PNG with a column for each experiment.
 
     Args:
-        experiments: read as a whole.
-        path: of the file, which is replaced at the end.
+        experiments: The experiments, read with all their lines.
+        path: The PNG file. It is written under a temporary name and then renamed.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     size = (1 + 6 * len(experiments), 11)
     figure = Figure(figsize=size, layout="constrained")
@@ -66,7 +66,7 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
 def _curve(
     learner: LearnerHistory, of: Callable[[Line], float | None], first: float
 ) -> tuple[list[float], list[float]]:
-    """Return hours since `first`, and the figure, with a gap before each start."""
+    """Return hours since `first`, and a figure; a NaN makes a gap before each start."""
     hours, values = [], []
     for line in learner.lines:
         value = math.nan if line.event in STARTS else of(line)

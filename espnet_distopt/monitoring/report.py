@@ -1,4 +1,4 @@
-"""What `bin.status` says of an experiment, for programs."""
+"""What `bin.status --json` says about an experiment, for programs."""
 
 from typing import Any
 
@@ -8,9 +8,14 @@ from espnet_distopt.monitoring.lines import plain
 
 
 def report(experiment: Experiment, now: float) -> dict[str, Any]:
-    """Return the state and the figures at the time `now`, as JSON has them.
+    """Return the state and the figures of an experiment, ready to be written as JSON.
 
-    Rates are per second of training, shares of it; see `monitoring.learner`.
+    Rates are per second of training, and shares are of the time of training; see
+    `monitoring.learner`.
+
+    Args:
+        experiment: The experiment.
+        now: Unix time for which the state is told.
     """
     behind, last = experiment.behind, experiment.last
     content = {

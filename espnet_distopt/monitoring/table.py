@@ -1,4 +1,4 @@
-"""What `bin.status` says of an experiment, for people."""
+"""What `bin.status` says about an experiment, for people."""
 
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.experiment import Experiment, log_end
@@ -9,15 +9,15 @@ HEAD = (
     *("staleness", "cpu", "gpu", "age", ""),
 )
 LEFT = {"host", ""}
-"""Columns whose entries begin at the left."""
+"""The columns whose entries are aligned to the left."""
 
 
 def table(experiment: Experiment, now: float) -> str:
     """Return the experiment's state, and a line for each learner.
 
     Args:
-        experiment: what is shown.
-        now: Unix time from which ages are counted.
+        experiment: The experiment that is shown.
+        now: Unix time for which states and ages are told.
     """
     lines = [_state(experiment, now), "  " + _position(experiment, now)]
     if experiment.state(now) in ("silent", "failed"):
@@ -104,7 +104,7 @@ def _percent(share: float | None) -> str:
 
 
 def _staleness(learner: LearnerHistory) -> str:
-    """Return the mean, and the largest in parentheses."""
+    """Return the mean staleness, with the largest one in parentheses."""
     mean, largest = learner.mean("staleness"), learner.staleness_max
     if mean is None:
         return "-"
@@ -112,7 +112,7 @@ def _staleness(learner: LearnerHistory) -> str:
 
 
 def _gpu(learner: LearnerHistory) -> str:
-    """Return how busy it is, and the GiB of memory that the learner holds."""
+    """Return the GPU's load, and the GiB of its memory that the learner holds."""
     memory = learner.last.gpu_memory
     if memory is None:
         return "-"

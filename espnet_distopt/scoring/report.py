@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 
+from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.scoring.experiment import DecodedExperiment
 from espnet_distopt.scoring.result import CER, Result
 from espnet_distopt.scoring.table import columns, format_interval
@@ -163,13 +164,8 @@ def _environment(
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a duration (seconds) as people write it: `1 h 05 min`, `3 min 07 s`."""
-    if seconds is None:
-        return NONE
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    """Return a number of seconds in words, such as `1 h 05 min`, or `-` for None."""
+    return NONE if seconds is None else duration(seconds)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:

@@ -1,4 +1,4 @@
-"""What each learner writes of itself for those who watch (`monitoring.lines`)."""
+"""The file in which each learner tells how it trains; `monitoring.lines` reads it."""
 
 import logging
 import os
@@ -15,20 +15,23 @@ import torch.distributed as dist
 from espnet_distopt.monitoring.lines import Event, Line, append
 
 SUMS = ("comm_time", "wait_time", "bytes", "exchanges")
+"""The session's figures of a step that a line adds up over its steps."""
 
 
 class LearnerLog:
-    """Appends lines to `distopt/learner{rank}.jsonl`, with what happened between them.
+    """Appends lines to `distopt/learner{rank}.jsonl`.
+
+    A line tells where the learner is and what has happened since its last line.
 
     Args:
-        output_dir: of the experiment.
-        max_epoch: of the training.
-        algorithm: its name.
-        learners: how many there are.
+        output_dir: The experiment's directory.
+        max_epoch: The number of the last epoch.
+        algorithm: The name of the algorithm.
+        learners: The number of learners.
 
     Attributes:
-        last: the event of the last line, if there is one.
-        batches: of this epoch up to the last line.
+        last: The event of the last line; None before the first.
+        batches: The number of batches of this epoch up to the last line.
     """
 
     def __init__(
@@ -53,7 +56,14 @@ class LearnerLog:
     def begin_epoch(
         self, epoch: int, steps: int | None, batches: int, samples: int
     ) -> None:
-        """Note where training goes on: what is counted, is counted from here."""
+        """Begin to count anew, from a position in an epoch.
+
+        Args:
+            epoch: The number of the epoch.
+            steps: The number of its steps; None if it is not known.
+            batches: The number of batches that this learner has trained on in it.
+            samples: The number of utterances, likewise.
+        """
         self._epoch: dict[str, Any] = {"epoch": epoch, "steps": steps}
         self._began = time.perf_counter()
         self.batches, self._samples = batches, samples
@@ -62,7 +72,7 @@ class LearnerLog:
         self._staleness_max = 0.0
 
     def add(self, figures: Mapping[str, float]) -> None:
-        """Take in the figures of one step."""
+        """Count the session's figures of one step."""
         for key in SUMS:
             self._sums[key] += figures.get(key, 0.0)
         if "staleness" in figures:
@@ -73,14 +83,16 @@ class LearnerLog:
     def write(
         self, event: Event, step: int, batches: int, samples: int, **more: Any
     ) -> None:
-        """Append a line. A file that cannot be written does not end the training.
+        """Append a line.
+
+        A file that cannot be written is logged, and does not end the training.
 
         Args:
-            event: what happens.
-            step: the position in this epoch.
-            batches: of this learner, in this epoch so far.
-            samples: utterances of this epoch so far.
-            more: of the line's figures.
+            event: What happens.
+            step: The step that the epoch has come to.
+            batches: The number of batches that this learner has trained on in it.
+            samples: The number of utterances, likewise.
+            more: Further figures of the line, by name.
         """
         training = event in ("step", "validate", "stop")
         now, cpu = time.perf_counter(), _cpu_seconds()
@@ -114,14 +126,14 @@ class LearnerLog:
             logging.warning(f"{self._path}: cannot be written: {error.strerror}")
 
     def _gpu_use(self) -> dict[str, Any]:
-        """Return memory, and how busy the GPU is where NVML's package is installed."""
+        """Return the GPU's memory, and its load where NVML's package is installed."""
         if not torch.cuda.is_initialized():
             return {}
         use = {"gpu_memory": float(torch.cuda.memory_reserved())}
         if self._has_nvml:
             try:
                 use["gpu"] = torch.cuda.utilization() / 100
-            except Exception as error:  # NVML has its own, e.g. on a slice of a GPU
+            except Exception as error:  # NVML raises errors of its own classes.
                 logging.info(f"the use of the GPU is not known: {error!r}")
                 self._has_nvml = False
         return use

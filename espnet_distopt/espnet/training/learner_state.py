@@ -1,12 +1,13 @@
-"""What one learner needs to go on from: its state at a position within an epoch.
+"""The state from which one learner resumes, within an epoch or after one.
 
-ESPnet's `checkpoint.pth` is written between epochs, by learner 0, with the consensus
-model. This is the rest, of every learner: tensors, numbers, strings, lists and dicts.
+Between epochs, learner 0 writes ESPnet's `checkpoint.pth` with the consensus model. The
+state here is what every learner needs beside it. It consists of tensors, numbers,
+strings, lists and dicts, so that `torch.load` reads it with `weights_only`.
 """
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
 from espnet2.train.reporter import SubReporter
@@ -21,11 +22,47 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Position:
+    """Where a learner begins an epoch: by default, at its first batch.
+
+    Attributes:
+        batches: The number of batches that this learner has trained on in earlier runs.
+        step: The step that the epoch has come to; None if its training is over.
+        spent: What `Progress.spent` returned in the earlier run, if there was one.
+        random: The state of the random number generators at that position.
+        queued: The state of the epoch's work queue, if there is one.
+    """
+
+    batches: int = 0
+    step: int | None = 0
+    spent: dict[str, float] | None = None
+    random: State | None = None
+    queued: State | None = None
+
+    @classmethod
+    def of(cls, state: State) -> Self:
+        """Return the position at which a learner's state was saved."""
+        keys = ("step", "spent", "random", "queued")
+        return cls(state["batches"] or 0, **{key: state[key] for key in keys})
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether only the epoch's validation is left."""
+        return self.step is None
+
+
+@dataclass(frozen=True)
 class TrainingState:
     """What takes part in the training of one epoch.
 
     Attributes:
-        queued: this learner's batches, if it takes them from a work queue.
+        session: The algorithm's session.
+        model: The model that is trained, without DDP around it.
+        reporter: ESPnet's reporter of this epoch's training.
+        optimizer: The optimizer of the model's parameters.
+        scheduler: ESPnet's learning-rate scheduler, or None.
+        scaler: ESPnet's gradient scaler, or None without mixed precision.
+        queued: This learner's batches, if it takes them from a work queue.
     """
 
     session: Session
@@ -38,12 +75,12 @@ class TrainingState:
 
 
 def capture(training: TrainingState, batches: int | None) -> State:
-    """Return the state of this learner.
+    """Return the state of this learner between two steps.
 
     Args:
-        training: between two steps, with nothing in flight.
-        batches: of this epoch that it has trained on; None: all, and the consensus has
-            been formed.
+        training: What takes part in this epoch. No message may be in flight.
+        batches: The number of batches of this epoch that the learner has trained on;
+            None if the epoch's training is over and the consensus model is formed.
     """
     reporter, scaler, queued = training.reporter, training.scaler, training.queued
     buffers = training.model.named_buffers()
@@ -65,7 +102,8 @@ def capture(training: TrainingState, batches: int | None) -> State:
 def restore_within(training: TrainingState, state: State) -> None:
     """Go on within the epoch in which `state` was captured.
 
-    All but the random numbers: who reads the data draws some before they matter.
+    The random numbers are left to `Stepping`: data loaders draw some before the first
+    batch, so it restores them after that.
     """
     training.optimizer.load_state_dict(state["optimizer"])
     if isinstance(training.scheduler, AbsBatchStepScheduler):
@@ -80,9 +118,10 @@ def restore_within(training: TrainingState, state: State) -> None:
 
 
 def restore_after(training: TrainingState, state: State) -> None:
-    """Go on after the epoch in which `state` was captured, from its end.
+    """Go on from the end of the epoch in which `state` was captured.
 
-    ESPnet has loaded the consensus model and learner 0's optimizer by now.
+    ESPnet has already loaded the consensus model and learner 0's optimizer. The own
+    state of this learner replaces them.
     """
     optimizer, scheduler = training.optimizer, training.scheduler
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -90,7 +129,8 @@ def restore_after(training: TrainingState, state: State) -> None:
     if isinstance(scheduler, AbsBatchStepScheduler):
         scheduler.load_state_dict(state["scheduler"])
     else:
-        # an epoch's scheduler has stepped after the state was saved
+        # A scheduler of epochs has stepped after the state was saved, so the rates of
+        # ESPnet's checkpoint are the right ones.
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
     training.session.load_state_dict(state["session"])

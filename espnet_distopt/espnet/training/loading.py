@@ -1,14 +1,29 @@
-"""ESPnet's batch iterators, to be begun anywhere."""
+"""ESPnet's batch iterators, begun at any batch or given other batches."""
 
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import DataLoader
+
+Batch = tuple[list[str], dict[str, Tensor]]
+"""The names of a batch's utterances, and ESPnet's tensors by name."""
+
+
+def length(iterator: Iterable[Any]) -> int | None:
+    """Return the number of batches of `iterator`, or None if it does not know it."""
+    try:
+        return len(iterator)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
-    """Return `iterator` without its first `count` batches, unread where possible."""
+    """Return `iterator` without its first `count` batches.
+
+    ESPnet's data loaders do not even read those; other iterators have to.
+    """
     if count == 0:
         return iterator
     if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
@@ -22,9 +37,10 @@ def with_batches(
     """Return `loader` with other batches.
 
     Args:
-        loader: ESPnet's.
-        batches: yields lists of utterances.
-        again: it will be iterated over several times, by the same workers.
+        loader: The data loader that ESPnet has made.
+        batches: The new batches: an iterable of lists of utterances.
+        again: Whether the loader is iterated over several times. Its worker processes
+            then stay alive in between.
     """
     return DataLoader(
         loader.dataset,

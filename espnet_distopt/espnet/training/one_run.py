@@ -1,6 +1,6 @@
-"""One run at a time in an experiment's directory.
+"""A lock that lets one run at a time train in an experiment's directory.
 
-Two would write the same checkpoints, and each would read the other's.
+Two runs would write the same checkpoints, and each would read those of the other.
 """
 
 import fcntl
@@ -16,25 +16,30 @@ import torch.distributed as dist
 from espnet_distopt.errors import InputError
 
 LOCK = "run.lock"
+"""The name of the locked file in the directory."""
 
 
 @contextmanager
 def only_run(output_dir: Path) -> Iterator[None]:
-    """Be the only run in a directory until the body ends, however this process ends.
+    """Be the only run in a directory while the body runs.
 
-    Learner 0 holds the lock for all learners; each of them calls this, and none enters
-    the body before learner 0 holds it. The lock is certain on one machine. From another
-    one it is seen if the directory's file system passes locks on (NFS with its lock
-    service does); where there are no locks, a warning is logged and nothing is held.
+    All learners call this. Learner 0 holds the lock for all of them, and none enters
+    the body before learner 0 holds it. The operating system frees the lock when the
+    process ends, however it ends.
+
+    A second run on the same machine is always refused. One on another machine is
+    refused if the directory's file system shares locks, as NFS with its lock service
+    does. On a file system without locks, a warning is logged and nothing is refused.
 
     Args:
-        output_dir: made if it is missing. The lock's file stays: it is the lock on it
-            that counts.
+        output_dir: The directory, which is made if it is missing. The locked file stays
+            there afterwards; without a lock on it, it means nothing.
 
     Raises:
-        InputError: on learner 0: another run holds the directory. The message names
-            its process and host.
-        SystemExit: on the other learners, then: the message is said once.
+        InputError: On learner 0, if another run holds the directory. The message names
+            that run's process and host.
+        SystemExit: On the other learners in that case, so that the message appears
+            once.
     """
     group = dist.is_initialized()
     rank = dist.get_rank() if group else 0
@@ -57,9 +62,9 @@ def only_run(output_dir: Path) -> Iterator[None]:
 
 
 def refuse_if_taken(output_dir: Path) -> None:
-    """Raise InputError if a run holds the directory; holds nothing itself.
+    """Raise InputError if a run holds the directory, without locking it.
 
-    For every learner, before ESPnet writes the run's configuration there.
+    Every learner calls this before ESPnet writes the run's configuration there.
     """
     try:
         file = os.open(output_dir / LOCK, os.O_RDONLY)
@@ -70,7 +75,7 @@ def refuse_if_taken(output_dir: Path) -> None:
     except (BlockingIOError, PermissionError):
         raise _taken(output_dir, file) from None
     except OSError:
-        return  # no locks here: `only_run` says so
+        return  # The file system has no locks; `only_run` warns of that.
     finally:
         os.close(file)
 
@@ -84,12 +89,12 @@ def _taken(output_dir: Path, file: int) -> InputError:
 
 
 def _acquire(output_dir: Path) -> int:
-    """Lock the directory; returns the file whose closing unlocks it."""
+    """Lock the directory, and return the open file whose closing unlocks it."""
     output_dir.mkdir(parents=True, exist_ok=True)
     file = os.open(output_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        # A record lock, for it is this process's alone: one by flock would be inherited
-        # by the data loader's processes, which outlive a kill by seconds.
+        # A lock by `lockf` belongs to this process alone. The data loader's processes
+        # would inherit one by `flock`, and they outlive a kill by seconds.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         taken = _taken(output_dir, file)

@@ -3,16 +3,31 @@
 import argparse
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espnet2.train.distributed_utils import get_num_nodes, get_world_size
+from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str_or_none
 
 from espnet_distopt.algorithms import ALGORITHMS, check
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
+
+
+@dataclass
+class DistoptOptions(TrainerOptions):
+    """ESPnet's trainer options, and the algorithm's.
+
+    Attributes:
+        distopt: The name of the algorithm; None trains as stock ESPnet does.
+        distopt_conf: The algorithm's options by name.
+    """
+
+    distopt: str | None
+    distopt_conf: dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +57,7 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
     """Return `distopt` and `distopt_conf` from a YAML file.
 
     Raises:
-        InputError: no such file, not YAML, or other keys in it.
+        InputError: There is no such file, it is not YAML, or it has other keys.
     """
     content = read_yaml(path)
     if not {"distopt", "distopt_conf"}.issuperset(content):
@@ -51,11 +66,15 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
 
 
 def settle(args: argparse.Namespace) -> None:
-    """Fill `distopt` and `distopt_conf` from the file, check them, choose a backend.
+    """Complete ESPnet's options and check them before anything runs.
+
+    `distopt` and `distopt_conf` are filled from the file `distopt_config`. Learners on
+    CPUs communicate by gloo.
 
     Raises:
-        InputError: unknown algorithm or option, wrong type, impossible size, or early
-            stopping on figures that the learners do not share.
+        InputError: The algorithm or an option is unknown, a value has the wrong type,
+            the number of learners is impossible, or early stopping looks at a figure
+            that the learners do not share.
     """
     if args.distopt_config is not None:
         content = read_distopt_config(Path(args.distopt_config))
@@ -80,7 +99,7 @@ def settle(args: argparse.Namespace) -> None:
 
 
 def number_of_learners(args: argparse.Namespace) -> int:
-    """Return the number of processes that will train."""
+    """Return the number of processes that will train, one for each learner."""
     if args.multiprocessing_distributed and args.ngpu > 1:
         nodes = get_num_nodes(args.dist_world_size, args.dist_launcher)
         return int(nodes * args.ngpu)

@@ -1,6 +1,7 @@
-"""What a person sees while a model trains.
+"""How far a training is, for a person who watches it.
 
-Short lines on stdout, from learner 0; each learner's own file for `bin.status`.
+Learner 0 prints short lines on stdout and keeps `distopt/summary.json`. Every learner
+writes a file of its own, which `bin.status` reads.
 """
 
 import json
@@ -21,7 +22,7 @@ from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.lines import Event
 
 INTERVAL = 15.0
-"""Seconds between two lines within an epoch."""
+"""The number of seconds between two lines within an epoch, at least."""
 
 
 def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
@@ -32,22 +33,22 @@ def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
 
 
 class Progress:
-    """Prints the position in the training, and keeps `distopt/summary.json`.
-
-    Every learner writes its own file (`learner_log`); one of them does the rest.
+    """Prints and writes the position of one learner in the training.
 
     Args:
-        output_dir: of the experiment.
-        max_epoch: of the training.
-        talks: whether this learner prints and writes the summary.
-        algorithm: its name.
-        learners: how many there are.
+        output_dir: The experiment's directory.
+        max_epoch: The number of the last epoch.
+        talks: Whether this learner prints, and writes the summary.
+        algorithm: The name of the algorithm.
+        learners: The number of learners.
 
     Attributes:
-        samples: utterances that this learner has trained on in this epoch.
-        batches: that it has trained on in this epoch, with those of an earlier run.
-        position: the step of the epoch: of this learner, or, where learners take their
-            batches from a work queue, of all of them on average.
+        samples: The number of utterances that this learner has trained on in this
+            epoch, in earlier runs too.
+        batches: The number of batches, likewise.
+        position: The step that the epoch has come to. It is this learner's own, except
+            where learners take their batches from a work queue: there it is the mean
+            over the learners.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Progress:
         """Note where the epoch begins.
 
         Args:
-            epoch: its number.
-            steps: its length if known.
-            step: the one that an earlier run has come to; None: the last.
-            earlier: what `spent` returned in that run.
+            epoch: The number of the epoch.
+            steps: The number of its steps; None if it is not known.
+            step: The step that an earlier run has come to; None if only the validation
+                is left.
+            earlier: What `spent` returned in that run; None without one.
         """
         self._epoch, self._steps = epoch, steps
         if self._talks and step != 0:
@@ -98,7 +100,7 @@ class Progress:
             self._write("resume" if goes_on else "begin")
 
     def spent(self) -> dict[str, float]:
-        """Return what this epoch has taken so far."""
+        """Return the utterances, batches and seconds of this epoch so far."""
         seconds = time.perf_counter() - self._began
         return {
             "samples": self.samples,
@@ -109,12 +111,12 @@ class Progress:
     def step(
         self, step: int, reporter: SubReporter, figures: Mapping[str, float]
     ) -> None:
-        """Print and write a line if the last is some time ago.
+        """Print and write a line if the last one is more than `INTERVAL` old.
 
         Args:
-            step: the position from now on.
-            reporter: of the epoch.
-            figures: the session's, of this step.
+            step: The position from now on.
+            reporter: ESPnet's reporter of this epoch's training.
+            figures: The session's figures of this step.
         """
         self.position = step
         self._log.add(figures)
@@ -131,7 +133,13 @@ class Progress:
             )
 
     def stop(self, signal: str | None, saved: bool) -> None:
-        """Say that the run stops here, asked by `signal` (None: another's)."""
+        """Say that the run stops here.
+
+        Args:
+            signal: The name of the signal that asked for it; None if another learner
+                has got one.
+            saved: Whether this learner's state has been saved.
+        """
         self._write("stop", signal=signal, saved=saved)
         if self._talks:
             what = "state saved" if saved else "the epoch will be repeated"
@@ -142,12 +150,17 @@ class Progress:
             )
 
     def end_training(self, reporter: SubReporter) -> None:
-        """Note the loss of the epoch's training part."""
+        """Note the mean training loss of the epoch; write that validation begins."""
         self._train_loss = latest(reporter, "loss")
         self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
-        """Print and write the epoch's line and add the epoch to the summary."""
+        """Print and write the epoch's line, and add the epoch to the summary.
+
+        Args:
+            reporter: ESPnet's reporter of this epoch's validation.
+            total_samples: The number of utterances that all learners have trained on.
+        """
         elapsed = time.perf_counter() - self._began
         self._epoch_times.append(elapsed)
         left = self._left(1.0)
@@ -169,7 +182,7 @@ class Progress:
         self._update_summary(elapsed, total_samples)
 
     def leave(self, error: BaseException | None) -> None:
-        """Write that the training has ended, and why if it has failed."""
+        """Write that the process ends, and why if the training has failed."""
         if isinstance(error, Stopped) or self._log.last is None:
             return
         why = None if error is None else f"{type(error).__name__}: {error}"
@@ -189,7 +202,7 @@ class Progress:
     def _write(
         self, event: Event, reporter: SubReporter | None = None, **more: Any
     ) -> None:
-        """Write a line; with a `reporter`, of the loss since the last one, too."""
+        """Write a line; with a `reporter`, it has the mean loss since the last one."""
         new = self.batches - self._log.batches
         if reporter is not None and new > 0 and "loss" in reporter.stats:
             more["loss"] = latest(reporter, "loss", new)

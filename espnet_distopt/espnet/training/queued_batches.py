@@ -1,9 +1,9 @@
 """ESPnet's batches from a work queue, for learners that do not step together.
 
-Stock ESPnet cuts each batch into as many pieces as there are learners, and each learner
-trains on its own piece of every batch. Here the pieces are the same, and so is the
-order of the batches; but a piece that its learner is late with is taken by another. So
-every learner must be able to read all utterances.
+Stock ESPnet cuts each batch into as many shares as there are learners, and each learner
+trains on its own share of every batch. Here the shares are the same, and so is the
+order of the batches. But if a learner falls behind, others that have finished theirs
+take shares from it. So every learner must be able to read all utterances.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import with_batches
+from espnet_distopt.espnet.training.loading import Batch, with_batches
 from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
-from espnet_distopt.espnet.training.stepping import Batch
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
 READ_AHEAD = 4
-"""Pieces that are taken from others at a time, for each process that reads data. Each
-of them reads two ahead: so they are waited for once in two times of reading."""
+"""The number of shares that a learner takes from another at a time, for each process
+that reads its data. Each process reads two batches ahead, so with four it reads the
+last two while the learner trains on the first two."""
 
 
 def takes_from_queue(
@@ -35,8 +35,9 @@ def takes_from_queue(
 ) -> bool:
     """Return whether the learners take these batches from a work queue.
 
-    Not where ESPnet mixes the utterances of different batches once they are cut, nor
-    where it builds its iterators one after the other within an epoch.
+    They do for training, with an algorithm in which learners step alone. They do not
+    if ESPnet mixes the utterances of different batches after it has cut them, nor if it
+    builds several iterators, one after the other, within an epoch.
     """
     return (
         mode == "train"
@@ -52,23 +53,27 @@ def _steps_alone(algorithm: str | None) -> bool:
 
 
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:
-    """Return whether `algorithm` could do better than with batches of `factory`."""
+    """Return whether learners that step alone get fixed shares of the batches."""
     return _steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
 
 
 def whole_batches(
     args: argparse.Namespace, iter_options: IteratorOptions, size: int
 ) -> tuple[argparse.Namespace, IteratorOptions]:
-    """Return the options with which ESPnet makes batches for `size` learners, uncut."""
+    """Return options by which ESPnet makes batches for `size` learners, uncut."""
     whole = argparse.Namespace(**{**vars(args), "min_batch_size": size})
     return whole, replace(iter_options, distributed=False)
 
 
 class QueuedIterFactory(AbsIterFactory):
-    """ESPnet's factory of uncut batches, whose epochs will be read from a queue.
+    """Wraps ESPnet's factory of uncut batches, for epochs that are read from a queue.
+
+    Args:
+        stock: ESPnet's factory.
+        size: The number of learners.
 
     Raises:
-        InputError: a batch has fewer utterances than there are learners.
+        InputError: A batch has fewer utterances than there are learners.
     """
 
     def __init__(self, stock: SequenceIterFactory, size: int) -> None:
@@ -86,7 +91,15 @@ class QueuedIterFactory(AbsIterFactory):
 
 
 class EpochBatches:
-    """The batches of an epoch in their order, uncut, and how they are read."""
+    """The batches of an epoch, uncut and in their order.
+
+    Args:
+        loader: ESPnet's data loader of these batches.
+
+    Attributes:
+        loader: The same.
+        batches: The names of the utterances of each batch.
+    """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
@@ -97,22 +110,25 @@ class EpochBatches:
 
 
 class QueuedBatches:
-    """What one learner trains on in an epoch; opened by all learners together.
+    """The batches that one learner trains on in an epoch.
+
+    All learners construct it together, at the beginning of the epoch.
 
     Args:
-        epoch: its batches.
-        session: of this learner.
-        scheduler: of its learning rate.
-        accum_grad: batches per step.
-        state: what `state_dict` returned in a run that ended within this epoch.
+        epoch: The epoch's batches.
+        session: The session of this learner.
+        scheduler: ESPnet's scheduler of its learning rate, or None.
+        accum_grad: The number of batches of a step.
+        state: What `state_dict` returned in a run that ended within this epoch; None
+            without one.
 
     Attributes:
-        queue: of the epoch's pieces: piece g of batch b is item b * G + g, for G groups
-            of learners that step together.
-        scheduler: for the training loop.
+        queue: The work queue. With G groups of learners that step together, its item
+            b * G + g is the share of group g in batch b.
+        scheduler: The scheduler that the training loop is to step.
 
     Raises:
-        InputError: `state` is of other batches or learners.
+        InputError: `state` is of other batches, or of another number of learners.
     """
 
     def __init__(
@@ -159,12 +175,12 @@ class QueuedBatches:
         return self._epoch.batches[batch][first :: self._size]
 
     def finish(self) -> None:
-        """When all items have been taken: bring the schedule to the epoch's end."""
+        """Bring the schedule to the epoch's end, once all items have been taken."""
         if isinstance(self.scheduler, SharedSchedule):
             self.scheduler.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is left to do, when no learner is training."""
+        """Return what is left to do; no learner may be training."""
         schedule = self.scheduler
         scheduled = schedule.done if isinstance(schedule, SharedSchedule) else 0
         return {"queue": self.queue.state_dict(), "scheduled": scheduled}

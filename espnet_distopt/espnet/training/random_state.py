@@ -1,4 +1,4 @@
-"""The state of all random number generators of a process, as plain values."""
+"""The state of all random number generators of a process, ready to be saved."""
 
 import random
 from typing import Any
@@ -10,7 +10,8 @@ import torch
 def random_state() -> dict[str, Any]:
     """Return the state of Python's, numpy's and torch's generators.
 
-    Tensors, numbers, strings and lists only, so that it loads with weights_only.
+    It consists of tensors, numbers, strings and lists, so that `torch.load` reads it
+    with `weights_only`.
     """
     version, internal, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
@@ -23,7 +24,10 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Write back what `random_state` returned; as many GPUs as there are now."""
+    """Set the generators to what `random_state` returned.
+
+    Those of GPUs are left alone if the number of GPUs has changed.
+    """
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = state["numpy"]

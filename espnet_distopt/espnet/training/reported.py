@@ -1,4 +1,4 @@
-"""What ESPnet's reporter has gathered within an epoch, as plain values."""
+"""The figures that ESPnet's reporter has gathered in an epoch, ready to be saved."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from espnet2.train.reporter import (
 
 
 def reported(reporter: SubReporter) -> dict[str, Any]:
-    """Return the figures of the steps so far: numbers and lists only."""
+    """Return the figures of the steps so far, as numbers and lists."""
     return {
         "count": reporter.count,
         "total_count": reporter.total_count,
@@ -23,7 +23,7 @@ def reported(reporter: SubReporter) -> dict[str, Any]:
 
 
 def report_again(reporter: SubReporter, state: dict[str, Any]) -> None:
-    """Write back what `reported` returned, into the reporter of a resumed epoch."""
+    """Give the reporter of a resumed epoch what `reported` returned."""
     reporter.count = state["count"]
     reporter.total_count = state["total_count"]
     for key, values in state["stats"].items():

@@ -1,4 +1,4 @@
-"""A learning-rate schedule of steps, where learners make unequal numbers of them."""
+"""A learning-rate schedule for learners that make unequal numbers of steps."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from espnet_distopt.work_queue import WorkQueue
 
 
 class SharedSchedule(AbsBatchStepScheduler):
-    """Steps a scheduler to where the samples are that all learners have trained on.
+    """Steps a scheduler by the mean progress of all learners, not by this one's.
 
-    A learner that makes fewer steps than others would else be behind with its rate, and
-    so would all be whose number is not the configured one. Over an epoch the scheduler
-    makes as many steps as with equal shares; it never goes back.
+    A slow learner makes fewer steps in an epoch than a fast one, so its own steps would
+    leave its learning rate behind the schedule. Here the scheduler makes as many steps
+    in an epoch as with equal shares, on every learner. It never goes back.
 
     Args:
-        scheduler: ESPnet's, of those that step with every batch.
-        queue: of this epoch.
-        accum_grad: batches per step.
-        done: steps that the scheduler has made in this epoch already.
+        scheduler: ESPnet's scheduler, one that steps with every batch.
+        queue: The work queue of this epoch.
+        accum_grad: The number of batches of a step.
+        done: The number of steps that the scheduler has already made in this epoch.
 
     Attributes:
-        done: the same, now.
+        done: The same, at this moment.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class SharedSchedule(AbsBatchStepScheduler):
         self._accum_grad = accum_grad
 
     def step(self, epoch: int | None = None) -> None:
-        """After an update: step as often as the scheduler is behind."""
+        """Step as often as the scheduler is behind; call this after each update."""
         self._step_to(self._queue.step)
 
     def finish(self) -> None:
-        """At the end of the epoch: step to its last step, as all learners do."""
+        """Step to the epoch's last step, where all learners end the epoch."""
         self._step_to(self._queue.steps)
 
     def _step_to(self, batches: int) -> None:
@@ -47,9 +47,9 @@ class SharedSchedule(AbsBatchStepScheduler):
         self.done = max(self.done, due)
 
     def state_dict(self) -> Any:
-        """Return the scheduler's."""
+        """Return the state of ESPnet's scheduler."""
         return self._scheduler.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Give it to the scheduler."""
+        """Give ESPnet's scheduler the state that `state_dict` returned."""
         self._scheduler.load_state_dict(state)

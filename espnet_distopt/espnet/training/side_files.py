@@ -1,10 +1,11 @@
-"""Each learner's own state beside ESPnet's checkpoints, and what a kill can leave.
+"""The learners' own files beside ESPnet's checkpoints, and repairs after a kill.
 
 ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. What
-differs between learners goes to `distopt/learner{rank}.{epoch}epoch.pth`: plain
-tensors, numbers, strings, lists and dicts, so that it loads with weights_only. It is
-written at a stop within the epoch, and before its validation, so the file of an epoch
-is complete when its checkpoint is; those of the last two epochs are kept.
+differs between learners goes to `distopt/learner{rank}.{epoch}epoch.pth`. That consists
+of tensors, numbers, strings, lists and dicts, so that `torch.load` reads it with
+`weights_only`. A learner writes the file of an epoch when it stops within the epoch,
+and again before the epoch's validation. ESPnet writes its checkpoint after validation,
+so a checkpoint never lacks the learners' files. Those of the last two epochs are kept.
 """
 
 import logging
@@ -22,14 +23,17 @@ from espnet_distopt.files.writing import whole_file
 
 
 def atomic_save(content: Any, path: Path) -> None:
-    """`torch.save` to a temporary name, sync, rename: whole, or not there."""
+    """Save `content` by `torch.save`, so that a kill leaves the whole file or none.
+
+    The content goes to a temporary file first, which is renamed once it is on the disk.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, sync=True) as new, new.open("wb") as file:
         torch.save(content, file)
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether `path` is a complete `torch.save` file (its index comes last)."""
+    """Return whether `path` is a complete `torch.save` file; its index comes last."""
     return path.is_file() and zipfile.is_zipfile(path)
 
 
@@ -40,15 +44,16 @@ def _side_file(output_dir: Path, rank: int, epoch: int) -> Path:
 def save_learner(
     state: dict[str, Any], output_dir: Path, rank: int, epoch: int
 ) -> None:
-    """Write a learner's state in `epoch`; drop that of two epochs before."""
+    """Write a learner's state in `epoch`, and remove that of two epochs before."""
     atomic_save(_plain(state), _side_file(output_dir, rank, epoch))
     _side_file(output_dir, rank, epoch - 2).unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with Python's numbers in place of NumPy's.
+    """Return `value` with Python's numbers in the place of NumPy's.
 
-    Some schedulers compute rates by NumPy, and torch would not load those again.
+    Some schedulers compute learning rates by NumPy, and `torch.load` refuses NumPy's
+    numbers if `weights_only` is set.
     """
     if isinstance(value, np.generic):
         return value.item()
@@ -61,10 +66,10 @@ def _plain(value: Any) -> Any:
 
 
 def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | None:
-    """Return a learner's state in or after `epoch`, or None if it has none.
+    """Return a learner's state within or after `epoch`, or None if it has none.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: The file cannot be read.
     """
     path = _side_file(output_dir, rank, epoch)
     if not path.exists():
@@ -86,9 +91,9 @@ def forget_learner(output_dir: Path, rank: int, epoch: int) -> None:
 
 
 def keep_checkpoint(output_dir: Path) -> None:
-    """Copy the last checkpoint.pth, which stock ESPnet is about to overwrite in place.
+    """Copy the last `checkpoint.pth`, which ESPnet is about to overwrite in place.
 
-    A kill during that write would otherwise leave nothing to resume from.
+    Without the copy, a kill during that write would leave nothing to resume from.
     """
     checkpoint = output_dir / "checkpoint.pth"
     if is_whole(checkpoint):
@@ -99,7 +104,7 @@ def keep_checkpoint(output_dir: Path) -> None:
 
 
 def recover_checkpoint(output_dir: Path) -> None:
-    """Put the kept copy back where a kill has left a checkpoint.pth that is cut off."""
+    """Put the kept copy back if a kill has left a `checkpoint.pth` that is cut off."""
     checkpoint = output_dir / "checkpoint.pth"
     kept = output_dir / "distopt" / "checkpoint.pth"
     if checkpoint.exists() and not is_whole(checkpoint):
@@ -112,7 +117,13 @@ def recover_checkpoint(output_dir: Path) -> None:
 
 
 def recover_epoch_model(output_dir: Path, epoch: int, model: dict[str, Any]) -> None:
-    """Write {epoch}epoch.pth if a kill came between it and its checkpoint."""
+    """Write `{epoch}epoch.pth` if a kill came between the checkpoint and this file.
+
+    Args:
+        output_dir: The experiment's directory.
+        epoch: The number of the epoch; 0 if none has ended.
+        model: The model's state in the checkpoint of that epoch.
+    """
     path = output_dir / f"{epoch}epoch.pth"
     if epoch > 0 and not is_whole(path):
         atomic_save(model, path)

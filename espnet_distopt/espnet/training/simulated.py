@@ -1,7 +1,7 @@
-"""An ESPnet training as the problem of a simulation (`trials.problem`).
+"""An ESPnet training as the problem of a simulation (`simulation.study.problem`).
 
-The model and its data are those of the training command; the batches, the optimizer,
-the schedule and the clipping are the simulation's.
+The model and its data are those of the training command. The batches, the optimizer,
+the learning-rate schedule and the gradient clipping are those of the simulation.
 """
 
 import argparse
@@ -23,39 +23,44 @@ from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.simulation.virtual_learner import Gradient
 
 Utterance = tuple[str, dict[str, NDArray[Any]]]
-"""An id, and ESPnet's arrays by name, as its datasets yield them."""
+"""The id of an utterance, and ESPnet's arrays by name, as its datasets yield them."""
 
 HELD_OUT_BATCH = 64
-"""Utterances per batch of the held-out loss: only its time depends on it."""
+"""The number of utterances in a batch of the held-out loss. It changes only the time
+that the loss takes."""
 
 
 class EspnetProblem:
     """The model and the data of an ESPnet training, for any number of virtual learners.
 
-    Every utterance is read and preprocessed once, and kept in memory: augmentation by
-    the preprocessor, if any, is drawn once. Where the frontend has no trainable
-    parameter, its features are computed once too, an utterance at a time, and the
-    replicas have no frontend; SpecAugment and normalization stay in the model.
+    Every utterance is read and preprocessed once, and kept in memory, so any random
+    augmentation by the preprocessor is drawn once. If the frontend has no trainable
+    parameters, its features are also computed once, one utterance at a time, and the
+    replicas have no frontend. SpecAugment and normalization stay in the model.
 
-    Batches are cut from an endless sequence of shuffled passes, and hold the same
-    number of utterances on every learner, so that learners weigh the same in ESPnet's
-    loss, a mean over utterances. N learners with b utterances each have the batches of
-    one learner with N b.
+    The utterances are shuffled anew for each pass over them, and the batches are cut
+    from the endless sequence of passes. Every learner's batch holds the same number of
+    utterances, so all learners weigh the same in ESPnet's loss, which is a mean over
+    utterances. N learners with b utterances each have together the batches of one
+    learner with N b utterances.
 
     Attributes:
-        batch_size: utterances of one learner's step; may be set.
-        samples: training utterances.
+        batch_size: The number of utterances in one learner's step; it may be set.
+        samples: The number of training utterances.
 
     Args:
-        arguments: of `bin.asr_train`: `--config`, token list, data paths and so on; the
-            config.yaml of an experiment holds them all. Shape files, batch types and
-            trainer options are not used.
-        batch_size: utterances of one learner's step; None: ESPnet's `--batch_size`.
-        seed: of the initial parameters and of the shuffling; None: ESPnet's `--seed`.
-        task: the ESPnet task.
+        arguments: Those of `bin.asr_train`: `--config`, the token list, data paths and
+            so on. The `config.yaml` of an experiment holds them all. Shape files, batch
+            types and trainer options are not used.
+        batch_size: The number of utterances in one learner's step; None takes ESPnet's
+            `--batch_size`.
+        seed: The seed of the initial parameters and of the shuffling; None takes
+            ESPnet's `--seed`.
+        task: The ESPnet task.
 
     Raises:
-        InputError: no training or held-out data, or parameters to start from.
+        InputError: There is no training or no held-out data, or the arguments name
+            parameters to start from.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class EspnetProblem:
             self._train = [self._with_features(u) for u in self._train]
             self._held_out = [self._with_features(u) for u in self._held_out]
             self._model.frontend = None
-        # of similar lengths together: less padding
+        # Batches of similar lengths need less padding.
         self._held_out.sort(key=lambda u: (max(map(len, u[1].values())), u[0]))
         self.batch_size: int = args.batch_size if batch_size is None else batch_size
         self.samples = len(self._train)
@@ -87,12 +92,12 @@ class EspnetProblem:
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
         """Return a copy of the initial model, and the gradient of its batches.
 
-        The gradient of step k is that of this learner's share of the k-th batch of
-        `size * batch_size` utterances, so learners with other numbers of steps have
-        other utterances of the same passes.
+        Its step k takes this learner's share of the k-th batch of `size * batch_size`
+        utterances. So two learners never train on the same utterance of a pass, even if
+        they make different numbers of steps.
 
         Raises:
-            InputError: a batch without utterances.
+            InputError: The batch size is less than one.
         """
         share = self.batch_size
         if share < 1:
@@ -109,7 +114,7 @@ class EspnetProblem:
         return model, gradient
 
     def held_out_loss(self, model: nn.Module) -> float:
-        """Return ESPnet's validation loss of `model`: the mean over utterances."""
+        """Return ESPnet's validation loss of `model`, the mean over utterances."""
         was_training = model.training
         model.eval()
         total = 0.0
@@ -151,7 +156,8 @@ class EspnetProblem:
 def _parser(task: type[AbsTask]) -> argparse.ArgumentParser:
     """Return the task's parser, which also takes the config.yaml of an experiment."""
     parser: argparse.ArgumentParser = task.get_parser()
-    for written in ("required", "version", "distributed"):  # by ESPnet, in that file
+    # ESPnet writes these three to the file too, and its own parser refuses them.
+    for written in ("required", "version", "distributed"):
         parser.add_argument(f"--{written}", help=argparse.SUPPRESS)
     return parser
 
@@ -170,10 +176,10 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(task: type[AbsTask], args: argparse.Namespace, part: str) -> list[Utterance]:
-    """Read and preprocess all utterances of `part`, train or valid.
+    """Read and preprocess all utterances of `part`, which is `train` or `valid`.
 
     Raises:
-        InputError: there are none.
+        InputError: There are none.
     """
     train = part == "train"
     sources = getattr(args, f"{part}_data_path_and_name_and_type")
@@ -198,5 +204,5 @@ def _is_fixed(frontend: nn.Module | None) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _shuffled(samples: int, seed: int, number: int) -> NDArray[np.int64]:
-    """Return the order of the utterances in pass `number` (from 0)."""
+    """Return the order of the utterances in pass `number`; the first pass is 0."""
     return np.random.default_rng([seed, number]).permutation(samples)

@@ -1,6 +1,7 @@
-"""Stopping within an epoch: a signal asks for it, exit code 75 says that it was done.
+"""A stop within an epoch, which a signal asks for and exit code 75 reports.
 
-A scheduler that is about to end a job signals its processes first; so does a person.
+A scheduler that is about to end a job first signals its processes. A person who wants a
+training to stop does the same.
 """
 
 import signal
@@ -8,14 +9,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPED = 75
-"""Exit code (EX_TEMPFAIL of sysexits.h): state saved, start again to go on."""
+from espnet_distopt.errors import STOPPED
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+"""The signals that ask for a stop."""
 
 
 class Stopped(SystemExit):
-    """Ends the process after a stop on request; not an error."""
+    """Ends the process after a stop that was asked for, which is no error."""
 
     def __init__(self) -> None:
         super().__init__(STOPPED)
@@ -23,10 +24,14 @@ class Stopped(SystemExit):
 
 @contextmanager
 def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None]:
-    """Inside, a signal of SIGNALS calls `request` with its name, and does no more.
+    """While the body runs, let each of `SIGNALS` call `request`, and do nothing else.
 
-    After `Stopped` these signals are ignored: a launcher ends the other learners when
-    the first one has ended, and none of them may then die of it.
+    If the body ends by `Stopped`, the signals are ignored from then on. A launcher
+    signals the other learners when the first one has ended, and they must not die of
+    that before they have ended by themselves.
+
+    Args:
+        request: It is called with the name of the signal.
     """
 
     def handle(number: int, _: FrameType | None) -> None:

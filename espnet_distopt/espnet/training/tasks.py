@@ -1,6 +1,8 @@
-"""ESPnet's tasks with distopt training; importable, so that spawned children find them.
+"""ESPnet's tasks, trained by `DistoptTrainer`.
 
-Any task gets it: `distopt_task(SomeTask, "DistoptSomeTask", __name__)` at module level.
+`distopt_task(SomeTask, "DistoptSomeTask", __name__)` makes one of any ESPnet task. Call
+it at module level: ESPnet can start its learners as child processes, and these import
+the task from its module.
 """
 
 import argparse
@@ -27,21 +29,33 @@ from espnet_distopt.espnet.training.queued_batches import (
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
 
-# For `optim: lamb`. ESPnet has one of its own only where torch_optimizer is installed.
-optim_classes.setdefault("lamb", Lamb)
-
 
 def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
 
     Args:
-        task: an ESPnet task class with one optimizer.
-        name: the variable that the result is assigned to.
-        module: `__name__` of the module that does so; children import it from there.
+        task: An ESPnet task class with one optimizer.
+        name: The name of the variable that the result is assigned to.
+        module: The `__name__` of the module in which that happens.
     """
 
     class Task(task):
         trainer = DistoptTrainer
+
+        @classmethod
+        def get_parser(cls) -> argparse.ArgumentParser:
+            _offer_lamb()
+            parser: argparse.ArgumentParser = super().get_parser()
+            return parser
+
+        @classmethod
+        def build_optimizers(
+            cls, args: argparse.Namespace, model: torch.nn.Module
+        ) -> list[torch.optim.Optimizer]:
+            _offer_lamb()  # A child process gets here without the parser.
+            optimizers: list[torch.optim.Optimizer]
+            optimizers = super().build_optimizers(args, model)
+            return optimizers
 
         @classmethod
         def main(
@@ -57,7 +71,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                     refuse_if_taken(Path(args.output_dir))
             except InputError:
                 if launched_rank() > 0:
-                    sys.exit(2)  # learner 0 says it for all
+                    sys.exit(2)  # Learner 0 prints the message for all.
                 raise
             super().main(args=args)
 
@@ -80,9 +94,19 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
             )
             return QueuedIterFactory(stock, size) if queued else stock
 
+    # Pickle finds a class by its name and module, so they must be those of the result.
     Task.__name__ = Task.__qualname__ = name
     Task.__module__ = module
     return Task
+
+
+def _offer_lamb() -> None:
+    """Let `optim: lamb` name this package's LAMB.
+
+    ESPnet looks optimizers up in a dictionary of its own. That has a LAMB already where
+    torch_optimizer is installed, which then stays.
+    """
+    optim_classes.setdefault("lamb", Lamb)
 
 
 DistoptASRTask = distopt_task(ASRTask, "DistoptASRTask", __name__)

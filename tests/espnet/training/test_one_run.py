@@ -17,7 +17,11 @@ import pytest
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.one_run import LOCK, only_run, refuse_if_taken
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from tests.fork_server import PRELOAD
 from tests.processes import launch
+
+# The processes of `launch` import this module, and so ESPnet.
+PRELOAD.append("espnet_distopt.espnet.training.tasks")
 
 _FORK = multiprocessing.get_context("fork")
 

@@ -11,8 +11,8 @@ import pytest
 from espnet2.train.reporter import Reporter
 
 from espnet_distopt.espnet.training import progress as progress_module
+from espnet_distopt.espnet.training.epoch import without
 from espnet_distopt.espnet.training.progress import Progress
-from espnet_distopt.espnet.training.stepping import without
 from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.monitoring import lines
 from espnet_distopt.monitoring.experiment import Experiment

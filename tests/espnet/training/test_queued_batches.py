@@ -108,7 +108,7 @@ class Group:
         first = rank - rank % 2
         self.algorithm = SimpleNamespace(lockstep=lambda _: (first, first + 1))
         self.driver = SimpleNamespace(
-            watch=None, meet=lambda: None, run=lambda _: None, spent=Counter()
+            watch=None, barrier=lambda: None, run=lambda _: None, spent=Counter()
         )
 
 

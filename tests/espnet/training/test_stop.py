@@ -1,9 +1,11 @@
 """A stop within an epoch: exit code 75, and a run that goes on as if uninterrupted."""
 
+import functools
 import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,22 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def whole_runs(
+    data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """Return a function: the directory of an uninterrupted run, trained only once."""
+
+    @functools.cache
+    def whole(algorithm: str, *more: str) -> Path:
+        root = tmp_path_factory.mktemp("whole")
+        options, log = options_of(algorithm, data, root / "exp", *more), root / "log"
+        assert train(options, 2, root / "meet", log) == [0, 0], read(log)
+        return root / "exp"
+
+    return whole
+
+
 def options_of(algorithm: str, data: Path, exp: Path, *more: str) -> list[str]:
     conf = [part for o in OPTIONS.get(algorithm, []) for part in ("--distopt_conf", o)]
     # Dropout and an epoch's scheduler, so that random numbers and rates matter.
@@ -105,12 +123,9 @@ def read_batches(folder: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("algorithm", SYNCHRONOUS)
 def test_stopped_in_an_epoch_a_synchronous_run_ends_the_same(
-    algorithm: str, data: Path, tmp_path: Path
+    algorithm: str, data: Path, tmp_path: Path, whole_runs: Callable[..., Path]
 ) -> None:
-    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
-    options = options_of(algorithm, data, whole)
-    assert train(options, 2, tmp_path / "meet1", log) == [0, 0], read(log)
-
+    whole, stopped, log = whole_runs(algorithm), tmp_path / "stopped", tmp_path / "log"
     # Only learner 1 is told; 10 steps make an epoch.
     options = options_of(algorithm, data, stopped)
     injection = SignalAt(14, 1, signal.SIGUSR1)
@@ -188,11 +203,13 @@ def test_stopped_in_an_epoch_gossip_trains_on_every_batch_once(
 
 
 def test_a_second_stop_goes_on_from_the_second_place(
-    data: Path, tmp_path: Path
+    data: Path, tmp_path: Path, whole_runs: Callable[..., Path]
 ) -> None:
-    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
-    options = options_of("allreduce", data, whole, "--max_epoch", "1")
-    assert train(options, 2, tmp_path / "meet0", log) == [0, 0], read(log)
+    whole, stopped, log = (
+        whole_runs("allreduce"),
+        tmp_path / "stopped",
+        tmp_path / "log",
+    )
     options = options_of("allreduce", data, stopped, "--max_epoch", "1")
     for number, step in enumerate((3, 7), 1):
         injection = SignalAt(step, None, signal.SIGUSR1)
@@ -226,11 +243,9 @@ def test_states_of_different_stops_are_not_mixed(data: Path, tmp_path: Path) -> 
 
 
 def test_killed_in_validation_only_the_validation_is_repeated(
-    data: Path, tmp_path: Path
+    data: Path, tmp_path: Path, whole_runs: Callable[..., Path]
 ) -> None:
-    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
-    options = options_of("bmuf_adam", data, whole)
-    assert train(options, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+    whole, killed, log = whole_runs("bmuf_adam"), tmp_path / "killed", tmp_path / "log"
     options = options_of("bmuf_adam", data, killed)
     injection = KillInValidation(2)
     assert train(options, 2, tmp_path / "meet2", log, injection) == [-9, -9]

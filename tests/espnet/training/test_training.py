@@ -1,5 +1,6 @@
 """Trainings of one and of several learners, through ESPnet's own loop."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -84,11 +85,30 @@ def test_killed_in_an_epoch_a_synchronous_run_ends_the_same(
 @pytest.fixture(scope="module")
 def gossiped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("adpsgd")
+    log = output / "log"
     options = arguments(data, output / "exp", "--distopt", "adpsgd")
-    assert train(options, 2, output / "meet", output / "log") == [0, 0], read(
-        output / "log"
-    )
+    assert train(options, 2, output / "meet", log, Apart()) == [0, 0], read(log)
     return output
+
+
+class Apart:
+    """An injection: learner 1 ends each epoch away from learner 0.
+
+    Two learners are equal there if they have exchanged after the last step of both.
+    """
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        if rank != 1:
+            return
+        enter_consensus = Session.enter_consensus
+
+        def moved(session: Session) -> float:
+            session.learner.params.add_(0.01)
+            return enter_consensus(session)
+
+        Session.enter_consensus = moved  # type: ignore[method-assign]
 
 
 def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> None:
@@ -174,7 +194,18 @@ def test_a_nan_on_one_learner_skips_its_step_and_hangs_nobody(
 def test_a_killed_learner_is_named_by_the_other(data: Path, tmp_path: Path) -> None:
     options = arguments(data, tmp_path / "exp", "--distopt", "allreduce")
     log = tmp_path / "log"
-    codes = train(options, 2, tmp_path / "meet", log, kill_at_step(3, victim=1))
+    codes = train(options, 2, tmp_path / "meet", log, KillSoonNoticed())
     assert codes[1] == -9
     assert codes[0] == 1
     assert "learner 1 has been silent" in read(log)
+
+
+class KillSoonNoticed:
+    """An injection: SIGKILL to learner 1, for which learner 0 waits 10 s, not 30 s."""
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.distributed.process_group import ProcessGroupDriver
+
+        kill_at_step(3, victim=1)(rank)
+        init = ProcessGroupDriver.__init__
+        ProcessGroupDriver.__init__ = functools.partialmethod(init, silence=10)  # type: ignore[assignment]

@@ -1,0 +1,239 @@
+"""One epoch of a run: what comes before, between and after the steps of ESPnet's loop.
+
+An `Epoch` is one that ESPnet trains by itself, alone or by DDP. A `DistoptEpoch` is one
+that an algorithm trains: it resumes the learner, steps the session, forms the consensus
+model and saves the learner.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
+from espnet2.train.reporter import SubReporter
+from torch import nn
+
+from espnet_distopt.espnet.training.learner_state import (
+    Position,
+    TrainingState,
+    restore_after,
+    restore_within,
+)
+from espnet_distopt.espnet.training.loading import Batch, length, without_first
+from espnet_distopt.espnet.training.queued_batches import EpochBatches, QueuedBatches
+from espnet_distopt.espnet.training.run import Run
+from espnet_distopt.session import Session
+
+SEED_STRIDE = 1000003
+"""The distance between the seeds of two learners, so that their dropout masks differ.
+The seed also grows by one an epoch, so this is larger than any number of epochs."""
+
+
+class Epoch:
+    """An epoch that ESPnet trains by itself.
+
+    Args:
+        run: The run that it belongs to.
+        reporter: ESPnet's reporter of this epoch's training.
+        schedulers: ESPnet's learning-rate schedulers, one for each optimizer.
+
+    Attributes:
+        run: The same.
+        reporter: The same.
+        schedulers: What the training loop is to step.
+        start: Where this learner begins.
+    """
+
+    def __init__(
+        self, run: Run, reporter: SubReporter, schedulers: Sequence[Any]
+    ) -> None:
+        self.run = run
+        self.reporter = reporter
+        self.schedulers = schedulers
+        self.start = Position()
+
+    def begin(self, iterator: Iterable[Batch]) -> None:
+        """Note where the epoch begins.
+
+        Args:
+            iterator: The batches of the epoch, as ESPnet's iterator factory gives them.
+        """
+        number, start = self.reporter.get_epoch(), self.start
+        self.run.progress.begin_epoch(number, length(iterator), start.step, start.spent)
+
+    def batches(self, iterator: Iterable[Batch]) -> Iterable[Batch]:
+        """Return the batches that this learner still has to train on."""
+        return without_first(iterator, self.start.batches)
+
+    def begin_steps(self) -> None:
+        """Do what comes before the first batch."""
+
+    def begin_batch(self, samples: int) -> None:
+        """Do what comes before a batch of so many utterances."""
+
+    def end_batch(self, samples: int, number: int) -> None:
+        """Count a batch of so many utterances, the epoch's `number`-th."""
+        self.run.progress.samples += samples
+        self.run.progress.batches = number
+
+    def step(self, number: int) -> dict[str, float]:
+        """Do what comes after an attempted step; return the algorithm's figures of it.
+
+        Args:
+            number: The number of batches that this learner has trained on so far.
+        """
+        self.run.progress.step(number, self.reporter, {})
+        return {}
+
+    def stop_if_asked(self, batches: int) -> None:
+        """End the process if a stop has been requested.
+
+        Args:
+            batches: The number of batches that this learner has trained on so far.
+        """
+        if self.run.stop_signal is not None:
+            self.run.stop(saved=False)
+
+    def form_consensus(self) -> None:
+        """Put the consensus model into the parameters; here they hold it already."""
+
+    def end(self, all_steps_are_invalid: bool) -> bool:
+        """Do what comes after the last step; return what ESPnet's loop has to know.
+
+        Args:
+            all_steps_are_invalid: Whether no step had a finite gradient.
+        """
+        self.run.progress.end_training(self.reporter)
+        return all_steps_are_invalid
+
+
+class DistoptEpoch(Epoch):
+    """An epoch that an algorithm trains.
+
+    Making the first one of a run opens the session and resumes this learner.
+
+    Args:
+        run: The run that it belongs to.
+        model: The model, without DDP around it.
+        reporter: ESPnet's reporter of this epoch's training.
+        optimizers: ESPnet's optimizers; there must be one.
+        schedulers: ESPnet's learning-rate schedulers; there must be one, or None.
+        scaler: ESPnet's gradient scaler, or None without mixed precision.
+
+    Raises:
+        InputError: The algorithm cannot train this model with these optimizers, or the
+            saved state cannot be read.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        model: nn.Module,
+        reporter: SubReporter,
+        optimizers: Sequence[Any],
+        schedulers: Sequence[Any],
+        scaler: Any,
+    ) -> None:
+        super().__init__(run, reporter, schedulers)
+        first = run.session is None
+        session = run.session or run.open_session(model, optimizers)
+        self._session: Session = session
+        self._training = TrainingState(
+            session, model, reporter, optimizers[0], schedulers[0], scaler
+        )
+        self._between: dict[str, float] = {}
+        if first:
+            self._resume()
+        session.leave_consensus()
+        if run.rank > 0:
+            seed = run.options.seed + reporter.get_epoch() + SEED_STRIDE * run.rank
+            set_all_random_seed(seed % 2**32)
+
+    def _resume(self) -> None:
+        """Go on from a saved state within this epoch or after the last, if any."""
+        epoch = self.reporter.get_epoch()
+        within = self.run.state_within(self._session, epoch)
+        if within is not None:
+            restore_within(self._training, within)
+            self.start = Position.of(within)
+        elif epoch > 1:
+            after = self.run.state_after(epoch - 1)
+            if after is not None:
+                restore_after(self._training, after)
+
+    def batches(self, iterator: Iterable[Batch]) -> Iterable[Batch]:
+        """Return the batches that are left, from a work queue where there is one."""
+        if not isinstance(iterator, EpochBatches):
+            return super().batches(iterator)
+        queued = QueuedBatches(
+            iterator,
+            self._session,
+            self._training.scheduler,
+            self.run.options.accum_grad,
+            self.start.queued,
+        )
+        self._training = replace(self._training, queued=queued)
+        self.schedulers = [queued.scheduler]
+        return queued
+
+    def begin_steps(self) -> None:
+        """Note the time that was spent between the epochs."""
+        self._between = dict(self._session.driver.spent)
+
+    def begin_batch(self, samples: int) -> None:
+        """Tell the session of a batch of so many utterances."""
+        self._session.begin_batch(samples)
+
+    def step(self, number: int) -> dict[str, float]:
+        """Let the algorithm make its step; return its figures."""
+        self._session.step()
+        figures = self._session.metrics()
+        queued = self._training.queued
+        position = number if queued is None else queued.queue.step
+        own = without(figures, self._between)
+        self.run.progress.step(position, self.reporter, own)
+        self._between = {}
+        return figures
+
+    def stop_if_asked(self, batches: int) -> None:
+        """Save this learner and end the process, once the learners agree to stop."""
+        if self.run.stop_signal is not None:
+            self._session.request_stop()
+        if self._session.agree_to_stop():
+            self._session.pause()
+            self._stop(batches)
+
+    def _stop(self, batches: int) -> NoReturn:
+        """Save this learner, which has paused within the epoch, and end the process."""
+        self.run.save(self._training, batches)
+        self._session.mean(0.0)  # No learner leaves while others need its store.
+        self.run.stop(saved=True)
+
+    def end(self, all_steps_are_invalid: bool) -> bool:
+        """Form the consensus model and save this learner.
+
+        Returns whether all steps of all learners were invalid. ESPnet then ends the
+        run, and one learner that left alone would make the others wait for it.
+        """
+        super().end(all_steps_are_invalid)
+        session, batches = self._session, self.run.progress.batches
+        if not session.finish():
+            # The gradients accumulated since the last step are lost, so its batches
+            # count as not trained on.
+            self._stop(batches - batches % self.run.options.accum_grad)
+        if self._training.queued is not None:
+            self._training.queued.finish()
+        self.form_consensus()
+        self.run.save(self._training, None)
+        invalid = all_steps_are_invalid and batches > self.start.batches
+        return session.mean(float(invalid)) == 1.0
+
+    def form_consensus(self) -> None:
+        """Put the consensus model into the parameters, for validation."""
+        self.run.consensus_distance = self._session.enter_consensus()
+
+
+def without(figures: dict[str, float], between: dict[str, float]) -> dict[str, float]:
+    """Return `figures` without the seconds that were spent `between` two epochs."""
+    own = {key: figures[key] - s for key, s in between.items() if key != "bytes"}
+    return {**figures, **own}

@@ -1,0 +1,191 @@
+"""One training run, as one learner sees it.
+
+ESPnet's trainer has class methods only, so it has no place for what outlives an epoch.
+A `Run` is that place. `DistoptTrainer.run` makes one, and it travels from method to
+method in the trainer options, which ESPnet hands to each of them.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from espnet2.train.reporter import SubReporter
+from torch import nn
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training import side_files
+from espnet_distopt.espnet.training.learner_state import State, TrainingState, capture
+from espnet_distopt.espnet.training.options import DistoptOptions
+from espnet_distopt.espnet.training.progress import Progress
+from espnet_distopt.espnet.training.stopping import Stopped
+from espnet_distopt.session import Session
+
+
+class Run:
+    """What lives from the start of this process to its end.
+
+    Use it in a `with` statement: leaving it writes the learner's last line and closes
+    the session, which tells the other learners if this one has failed.
+
+    Args:
+        options: ESPnet's trainer options and the algorithm's.
+        rank: The number of this learner; 0 if there is only one.
+        size: The number of learners.
+
+    Attributes:
+        options: The same.
+        rank: The same.
+        progress: It prints and writes how far the training is.
+        session: The algorithm's session. It is None before the first epoch, and in
+            stock training.
+        stop_signal: The name of the signal that has asked this process to stop, if
+            one has.
+        consensus_distance: The distance at the end of the last epoch; None without an
+            algorithm.
+    """
+
+    def __init__(self, options: DistoptOptions, rank: int, size: int) -> None:
+        self.options = options
+        self.rank = rank
+        self._algorithm = options.distopt or "none"
+        self.progress = Progress(
+            Path(options.output_dir),
+            options.max_epoch,
+            talks=rank == 0,
+            algorithm=self._algorithm,
+            learners=size,
+        )
+        self.session: Session | None = None
+        self.stop_signal: str | None = None
+        self.consensus_distance: float | None = None
+        self._output_dir = Path(options.output_dir)
+        self._saves = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.leave(error)
+        if self.session is not None:
+            self.session.close(error)
+
+    def recover_checkpoint(self) -> None:
+        """Repair, on learner 0, a checkpoint that a kill has cut off."""
+        if self.rank == 0:
+            side_files.recover_checkpoint(self._output_dir)
+
+    def keep_checkpoint(self) -> None:
+        """Copy, on learner 0, the checkpoint that ESPnet is about to overwrite."""
+        if self.rank == 0:
+            side_files.keep_checkpoint(self._output_dir)
+
+    def open_session(self, model: nn.Module, optimizers: Sequence[Any]) -> Session:
+        """Open the session of this run; all learners do so in their first epoch.
+
+        Raises:
+            InputError: There are several optimizers, or the algorithm cannot train
+                this model with this optimizer.
+        """
+        if len(optimizers) != 1:
+            raise InputError(f"distopt needs one optimizer, not {len(optimizers)}")
+        conf = self.options.distopt_conf
+        self.session = Session(model, optimizers[0], self._algorithm, **conf)
+        return self.session
+
+    def state_within(self, session: Session, epoch: int) -> State | None:
+        """Return this learner's saved state within `epoch` if all learners have one.
+
+        All learners call this together. A kill during a save can leave states of
+        different stops, or of some learners only; those are of no use together. States
+        of another number of learners are of no use either, because a learner's batches
+        were others then.
+        """
+        state = side_files.load_learner(self._output_dir, self.rank, epoch)
+        if session.mean(float(state is not None)) == 0.0:
+            return None
+        fits = state is not None and state["learners"] == session.learner.size
+        saves = float(state["saves"]) if state is not None else -1.0
+        same = saves == session.mean(saves)
+        if session.mean(float(fits and same)) == 1.0:
+            self._saves = int(saves)
+            return state
+        logging.error(
+            f"learner {self.rank}: there is no common state of all "
+            f"{session.learner.size} learners within epoch {epoch}: the epoch is "
+            "repeated"
+        )
+        side_files.forget_learner(self._output_dir, self.rank, epoch)
+        return None
+
+    def state_after(self, epoch: int) -> State | None:
+        """Return this learner's saved state after `epoch`, if there is one."""
+        state = side_files.load_learner(self._output_dir, self.rank, epoch)
+        if state is None:
+            logging.error(
+                f"learner {self.rank} has no state of its own after epoch {epoch}; it "
+                "goes on from the consensus model with learner 0's optimizer"
+            )
+            return None
+        self._saves = state["saves"]
+        return state
+
+    def save(self, training: TrainingState, batches: int | None) -> None:
+        """Save this learner's state; all learners save equally often.
+
+        Args:
+            training: What takes part in this epoch.
+            batches: The number of batches of this epoch that this learner has trained
+                on; None if the epoch's training is over.
+        """
+        self._saves += 1
+        position = {
+            "saves": self._saves,
+            "spent": self.progress.spent(),
+            "step": None if batches is None else self.progress.position,
+        }
+        side_files.save_learner(
+            {**capture(training, batches), **position},
+            self._output_dir,
+            self.rank,
+            training.reporter.get_epoch(),
+        )
+
+    def ask_to_stop(self, signal_name: str) -> None:
+        """Note that a signal asks this process to stop."""
+        self.stop_signal = signal_name
+
+    def stop(self, saved: bool) -> NoReturn:
+        """Say that the run stops within the epoch, and end this process.
+
+        Args:
+            saved: Whether this learner's state has been saved. If it has not, the next
+                run repeats the epoch.
+        """
+        self.progress.stop(self.stop_signal, saved=saved)
+        raise Stopped
+
+    def end_epoch(self, reporter: SubReporter) -> None:
+        """Write the figures of an epoch whose validation is over."""
+        samples = float(self.progress.samples)
+        if self.session is not None:
+            samples = self.session.mean(samples) * self.session.learner.size
+        self.progress.end_epoch(reporter, samples)
+
+
+@dataclass
+class RunOptions(DistoptOptions):
+    """The trainer options during a run.
+
+    Attributes:
+        run: The run, which ESPnet so hands to every method of the trainer.
+    """
+
+    run: Run
