@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The stages of a recipe for speech or text lines, with ESPnet's numbers. A recipe's
-# run.sh starts me in its own directory, which holds path.sh, cmd.sh, conf/ and
-# local/data.sh.
+# This script runs the stages of a recipe for speech or text lines; the stages have
+# ESPnet's numbers. A recipe's run.sh starts it in the recipe's own directory, which has
+# path.sh, cmd.sh, conf/ and local/data.sh.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -102,34 +102,34 @@ check_backend
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
     die "--submit_all needs cmd_backend=slurm"
 
-# chosen NUMBER: whether the stage is to run.
+# chosen NUMBER: succeed if the stage is to run.
 chosen() {
     [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
 }
 
-# at_stage NUMBER NAME: the same; says so.
+# at_stage NUMBER NAME: succeed if the stage is to run, and log that it runs.
 at_stage() {
     chosen "$1" && log "stage $1: $2"
 }
 
-# require FILE STAGE: end if an earlier stage has not made the file.
+# require FILE STAGE: end the script if the earlier stage STAGE has not made the file.
 require() {
     [ "$dry_run" = true ] || [ -s "$1" ] ||
         die "$1 is missing: run from stage $2 (--stage $2)"
 }
 
-# locally COMMAND...: run it on this machine, wherever jobs run.
+# locally COMMAND...: run a command on this machine, even if jobs run elsewhere.
 locally() {
     [ "$dry_run" = true ] || run "$@"
 }
 
-# tool NAME ARGUMENTS...: run a command of the package.
+# tool NAME ARGUMENTS...: run a command of the package on this machine.
 tool() {
     locally "$python" -m "espnet_distopt.bin.$1" "${@:2}"
 }
 
-# experiment ALGORITHM: sets its `learners`, its `options`, its directory `exp` and
-# its `label`, for the names of jobs.
+# experiment ALGORITHM: set the variables of an experiment: the number of its `learners`,
+# its `options`, its directory `exp`, and the `label` that the names of its jobs contain.
 experiment() {
     local conf=conf/distopt/$1.yaml
     learners=$nlearners options=(--distopt "$1")
@@ -144,7 +144,7 @@ for algorithm in $distopt; do
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" --nlearners "$learners"
 done
 
-# What collecting statistics and training have in common.
+# These options are common to the statistics (stage 10) and the training (stage 11).
 model_options=(
     --config "$train_config"
     --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
@@ -155,10 +155,10 @@ model_options=(
     --valid_data_path_and_name_and_type "dump/$valid_set/text,text,text"
 )
 
-# training: sets `train`, the arguments of python, for the experiment that is set.
+# training: set `train`, the arguments of python that train the current experiment.
 training() {
     feats_options
-    # shellcheck disable=SC2206  # train_args is a list of options
+    # shellcheck disable=SC2206  # The variable train_args is a list of options.
     train=(
         -m "espnet_distopt.bin.${task}_train"
         "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu"
@@ -170,7 +170,7 @@ training() {
     )
 }
 
-# decoding SET: sets `decode`, the arguments of decode.sh, for the experiment that is set.
+# decoding SET: set `decode`, the arguments of decode.sh for the current experiment.
 decoding() {
     decode=(
         --nj "$nj" --exp "$exp" --data "dump/$1"
@@ -186,7 +186,7 @@ if [ "$submit_all" = true ]; then
 fi
 
 if at_stage 1 "data"; then
-    # shellcheck disable=SC2086  # a list of options
+    # shellcheck disable=SC2086  # The variable is a list of options.
     locally local/data.sh $local_data_opts
 fi
 
@@ -209,7 +209,7 @@ if at_stage 5 "token list"; then
         --text "dump/$train_set/text" --out "$token_dir"
 fi
 
-# language_model STAGE: one of the stages of local/lm.sh.
+# language_model STAGE: run one stage of local/lm.sh.
 language_model() {
     require "$token_list" 5
     require "data/$train_set/text" 1

@@ -1,20 +1,21 @@
 # shellcheck shell=bash
-# Where a recipe's heavy work runs, as cmd_backend says: in this machine's processes or
-# in jobs of Slurm (espnet_distopt.bin.slurm). Source me after log.sh, jobs.sh and cmd.sh.
+# These functions run a recipe's heavy work where cmd_backend says: in processes of this
+# machine, or in jobs of Slurm (espnet_distopt.bin.slurm). Scripts source this file after
+# log.sh, jobs.sh and cmd.sh.
 
 cmd_backend=${cmd_backend:-local}
 slurm_config=${slurm_config:-conf/slurm.yaml}
 dry_run=${dry_run:-false}
-# For the scripts that asr.sh starts.
+# The scripts that asr.sh starts read these variables.
 export cmd_backend slurm_config dry_run
-# What the names of all jobs begin with: fsdd for egs/fsdd/asr1.
+# The names of all jobs begin with the recipe's name, which is fsdd for egs/fsdd/asr1.
 recipe=$(basename "$(dirname "$PWD")")
 
 if [ "$dry_run" = true ]; then
     log() { echo "# $*"; }
 fi
 
-# check_backend: end if there is none such, or if it cannot be used from here.
+# check_backend: end the script if the backend is unknown or cannot be used from here.
 check_backend() {
     case $cmd_backend in
         local)
@@ -33,7 +34,8 @@ check_backend() {
             "or use cmd_backend=local"
 }
 
-# slurm STAGE NAME LOG [OPTIONS...] -- COMMAND...: as a job; returns its status.
+# slurm STAGE NAME LOG [OPTIONS...] -- COMMAND...: run a command as a job of Slurm, and
+# return its status.
 slurm() {
     local about=(--stage "$1" --name "$(job_name "$2")" --log "$3")
     if [ "$dry_run" = true ]; then
@@ -44,14 +46,15 @@ slurm() {
         "${@:4}"
 }
 
-# job_name NAME: in a form that Slurm takes.
+# job_name NAME: print the full name of a job, in a form that Slurm accepts.
 job_name() {
     local name=$recipe.$1
     echo "${name//[^a-zA-Z0-9_.+-]/_}"
 }
 
-# job STAGE NAME LOG WHAT [OPTIONS...] -- COMMAND...: one process. OPTIONS are of
-# bin.slurm. If it fails or was stopped, that was said, and this script ends.
+# job STAGE NAME LOG WHAT [OPTIONS...] -- COMMAND...: run a command as one process.
+# OPTIONS are those of bin.slurm. If the command fails or was stopped, a message says so,
+# and this script ends.
 job() {
     local stage=$1 name=$2 log=$3 what=$4 options=() status=0
     shift 4
@@ -66,9 +69,9 @@ job() {
     [ "$status" = 0 ] || exit "$status"
 }
 
-# learners NUMBER NGPU NAME LOG WHAT ARGUMENTS...: a training by so many learners, with
-# so many GPUs each; NUMBER 0: by one process that has nobody to talk to. ARGUMENTS are
-# those of python.
+# learners NUMBER NGPU NAME LOG WHAT ARGUMENTS...: run a training by NUMBER learners, with
+# NGPU GPUs each. With NUMBER 0 one process trains alone, without a launcher. ARGUMENTS
+# are those of python.
 learners() {
     local number=$1 ngpu=$2 launch=() options=()
     if [ "$cmd_backend" = slurm ]; then
@@ -79,9 +82,9 @@ learners() {
     job train "${@:3:3}" "${options[@]}" -- "$python" "${launch[@]}" "${@:6}"
 }
 
-# array NUMBER STAGE NAME LOG WHAT COMMAND...: as many processes. The word JOB in LOG
-# and at the end of an argument is the process's number, from 1. Calls `show_progress`
-# every ten seconds.
+# array NUMBER STAGE NAME LOG WHAT COMMAND...: run a command as NUMBER processes. The word
+# JOB in LOG and at the end of an argument stands for the process's number, from 1. The
+# function calls `show_progress` every ten seconds.
 array() {
     local number=$1 stage=$2 name=$3 log=$4 what=$5 status=0 i pids shown=$SECONDS
     shift 5

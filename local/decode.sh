@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Decode one data directory in parallel processes: speech with ESPnet's own
-# asr_inference, text lines with ocr_inference. Writes OUT/token and, for hub5 scoring,
-# OUT/ctm (of lines OUT/unfit instead), and OUT/text, last and whole; a log for each
-# process in OUT/log. Where the processes run, cmd_backend says.
+# This script decodes one data directory in parallel processes: speech with ESPnet's own
+# asr_inference, text lines with ocr_inference. For speech it writes OUT/token and, if
+# there is Hub5 scoring, OUT/ctm; for text lines it writes OUT/unfit. It writes OUT/text
+# last, so that this file exists only if all is complete. OUT/log has a log of each
+# process. The variable cmd_backend says where the processes run.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -28,7 +29,7 @@ given=("$@")
 # shellcheck source=jobs.sh
 . "$here/jobs.sh"
 if [ -n "$part" ]; then
-    # In a job, which has nothing of the environment that asr.sh has made.
+    # This process is a job, which does not inherit the environment of asr.sh.
     # shellcheck source=../egs/mini_swbd/asr1/path.sh
     . ./path.sh
 fi
@@ -64,7 +65,8 @@ if [ "$dry_run" = false ]; then
     [ "$nj" -le "$total" ] || nj=$total
 fi
 
-# joined NAME: OUT/NAME.tmp, the results of all parts, an utterance a line, sorted.
+# joined NAME: write OUT/NAME.tmp, the sorted results of all parts, with one utterance per
+# line; end the script if an utterance has no result.
 joined() {
     local i results=()
     for ((i = 1; i <= nj; i++)); do results+=("$(result "$i" "$1")"); done

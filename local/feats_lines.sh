@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154  # variables of asr.sh and decode.sh, both ways
-# Images of text lines: what asr.sh and decode.sh do in a way of its own. feats_raw.sh
-# is the same for speech, and says what is what.
+# shellcheck disable=SC2034,SC2154  # It shares variables with asr.sh and decode.sh.
+# These functions are what asr.sh and decode.sh do differently for images of text lines.
+# The file feats_raw.sh has the same functions for speech, and describes them.
 
 task=ocr
 data_scp=images.scp
 dump_list=utt2num_frames
 
-# Sets `height`, too, and tells decode.sh.
+# This function also sets `height`, and passes the kind of input to decode.sh.
 use_feats() {
     height=$(sed -nE 's/^input_size: *([0-9]+).*/\1/p' "$train_config")
     [ -n "$height" ] || die "$train_config: expected input_size, the height of the lines"
@@ -29,7 +29,7 @@ formatting() {
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
 }
 
-# Each line is normalised by itself, in its features.
+# The features of each line are normalized already, so the model does not normalize them.
 feats_options() {
     feats=(--normalize none --fold_length 800 --fold_length 150)
 }
@@ -53,7 +53,7 @@ decode_part() {
         --out "$out/log/output.$1" --job "$1" --nj "$nj"
 }
 
-# ocr_inference says now and then 'decoded 320 of 600 lines'.
+# ocr_inference logs lines such as 'decoded 320 of 600 lines' from time to time.
 decoded_so_far() {
     local log
     for log in "$out"/log/decode.*.log; do
@@ -63,7 +63,7 @@ decoded_so_far() {
 
 result() { echo "$out/log/output.$1/$2"; }
 
-# merge: the results of all parts; unfit lines, which have no text, with the reasons.
+# This function also joins the lists of unfit lines, which have no text, with the reasons.
 merge() {
     joined text
     cat "$out"/log/output.*/unfit | sort -k 1,1 >"$out/unfit"

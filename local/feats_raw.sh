@@ -1,14 +1,17 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154  # variables of asr.sh and decode.sh, both ways
-# Speech: what asr.sh and decode.sh do in a way of its own. feats_lines.sh is the same
-# for text lines.
+# shellcheck disable=SC2034,SC2154  # It shares variables with asr.sh and decode.sh.
+# These functions are what asr.sh and decode.sh do differently for speech. The file
+# feats_lines.sh has the same functions for text lines.
 
-task=asr           # whose programs run; what the names of experiments begin with
-data_scp=wav.scp   # where the input is, in data/train
-dump_list=wav.scp  # a file of dump/train that has a line for each utterance
+# The programs asr_train and asr_inference run; the names of experiments begin with asr.
+task=asr
+# This file of data/train says where the input is stored.
+data_scp=wav.scp
+# This file of dump/train has one line for each utterance.
+dump_list=wav.scp
 
-# use_feats: end if an option is wrong; sets `dump_scp`, where the input is in
-# dump/train, and `data_type`, which it is to ESPnet.
+# use_feats: end the script if an option is wrong; set `dump_scp`, the file of dump/train
+# that says where the input is stored, and `data_type`, ESPnet's type of this input.
 use_feats() {
     local factor
     dump_scp=wav.scp data_type=kaldi_ark
@@ -20,7 +23,7 @@ use_feats() {
         die "--ngram_file needs the Python package kenlm: pip install kenlm"
 }
 
-# formatting SET: sets `format`, the arguments of python.
+# formatting SET: set `format`, the arguments of python that format a set.
 formatting() {
     format=(-m espnet_distopt.bin.format_data "data/$1" "dump/$1" --nj "$nj")
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
@@ -28,19 +31,20 @@ formatting() {
         format+=(--speed_factors "$speed_perturb_factors")
 }
 
-# feats_options: sets `feats`, options of training alone.
+# feats_options: set `feats`, the options that only the training has.
 feats_options() {
     feats=(--normalize "$feats_normalize" --fold_length 80000 --fold_length 150)
     [ "$feats_normalize" != global_mvn ] ||
         feats+=(--normalize_conf "stats_file=$statsdir/train/feats_stats.npz")
 }
 
-# score SET DECODED PARTS...: score what is in the directory DECODED.
+# score SET DECODED PARTS...: score the results in the directory DECODED, as a whole and
+# by PARTS, which are options of the scorer.
 score() {
     local name=$1 decoded=$2
     shift 2
     if [ -f "data/$name/stm" ]; then
-        # It may be empty: scoring says so.
+        # The file may be empty; then the scorer says so.
         [ -f "$decoded/ctm" ] || require "$decoded/ctm" 12
         tool score_hub5 --stm "data/$name/stm" --glm "data/$name/glm" \
             --ctm "$decoded/ctm" --out "$decoded/score_wer" "$@"
@@ -50,10 +54,10 @@ score() {
     fi
 }
 
-# The rest is decode.sh's.
+# The functions below are those of decode.sh.
 
-# decode_part NUMBER: every nj-th utterance. This process becomes asr_inference, so
-# that it gets what signals there are.
+# decode_part NUMBER: decode every nj-th utterance. This process becomes asr_inference,
+# so that signals reach asr_inference itself.
 decode_part() {
     local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
     rm -rf "$output" "$out"/{text,token,ctm}
@@ -70,13 +74,14 @@ decode_part() {
         --output_dir "$output"
 }
 
-# decoded_so_far: utterances; asr_inference logs one such line for each.
+# decoded_so_far: print the number of decoded utterances; asr_inference logs a line with
+# 'speech length' for each of them.
 decoded_so_far() { cat "$out"/log/decode.*.log | grep -c 'speech length: ' || true; }
 
-# result NUMBER NAME: a file that a part has written.
+# result NUMBER NAME: print the path of a file that a part has written.
 result() { echo "$out/log/output.$1/1best_recog/$2"; }
 
-# merge: the results of all parts, with the times of words if asked for.
+# merge: join the results of all parts, and align the words if the data have an STM.
 merge() {
     joined token
     mv "$out/token"{.tmp,}

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Install what the tests need beside Python, from Debian's packages, where that asks for
-# no password: NIST's scorer, ffmpeg (an independent decoder) and Slurm.
+# This script installs what the tests need beside Python: NIST's scorer, ffmpeg (an
+# independent decoder) and Slurm. It takes Debian's packages, and only where apt-get works
+# without a password.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # shellcheck source=log.sh
 . ./log.sh
 
-# The scripts of the Python package named sctk are something else: ask it for sclite.
+# A Python package named sctk installs other scripts, so ask for the version of sclite.
 has_sctk() {
     local said
     said=$( (sclite || sctk sclite) 2>&1 </dev/null) || true
@@ -19,7 +20,8 @@ has_slurm() {
         command -v slurmctld >/dev/null && command -v munged >/dev/null
 }
 
-# install PACKAGES...: fails where there is no apt-get, or it asks for a password.
+# install PACKAGES...: install packages; fail if there is no apt-get or if it needs a
+# password.
 install() {
     local as_root=()
     command -v apt-get >/dev/null || return 1
@@ -32,7 +34,8 @@ install() {
         { "${as_root[@]}" apt-get update -qq && "${get[@]}" "$@"; } >/dev/null 2>&1
 }
 
-# need TOOL WITHOUT PACKAGES...: install it if it is not there; WITHOUT says what is lost.
+# need TOOL WITHOUT PACKAGES...: install a tool if it is missing. If that fails, log the
+# text WITHOUT, which says what does not work without the tool.
 need() {
     ! "has_$1" || return 0
     log "$1: installing ${*:3}"

@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# Children that never outlive their script. Source me.
-# Each is started as a process group of its own (set -m): Ctrl-C reaches this script
-# alone, which then ends the groups, with whatever they have started themselves.
+# These functions start child processes that never outlive their script. Scripts source
+# this file. Each child is a process group of its own (set -m), so Ctrl-C reaches only the
+# script. The script then ends the groups, and so all processes that the children have
+# started.
 
 job_pids=()
 
-# start COMMAND...: start it in the background, its pid in $!.
+# start COMMAND...: start a command in the background; its pid is in $!.
 start() {
     set -m
     "$@" </dev/null &
@@ -13,7 +14,7 @@ start() {
     job_pids+=("$!")
 }
 
-# run COMMAND...: start it, wait for it, return its status.
+# run COMMAND...: run a command to its end, and return its status.
 run() {
     start "$@"
     local status=0
@@ -22,8 +23,9 @@ run() {
     return "$status"
 }
 
-# logged LOG WHAT COMMAND...: run it with stderr in the log (earlier logs are kept as
-# LOG.1, ...); if it fails or was stopped, say why and end. Needs log.sh.
+# logged LOG WHAT COMMAND...: run a command with its stderr in the log; NAME.1.log and so
+# on keep earlier logs. If the command fails or was stopped, say why, and end the script.
+# The function needs log.sh.
 logged() {
     local log=$1 what=$2 status=0 old=1
     mkdir -p "$(dirname "$log")"
@@ -31,14 +33,14 @@ logged() {
     [ ! -e "$log" ] || mv "$log" "${log%.log}.$old.log"
     run "${@:3}" 2>"$log" || status=$?
     [ "$status" = 0 ] && return
-    # torchrun itself ends with 1, and names the first learner's status last.
+    # The status of torchrun is 1; the last status that it logs is the first learner's.
     [[ $(grep '^  exitcode *: ' "$log" | tail -n 1) != *": 75 "* ]] || status=75
     [ "$status" != 75 ] || stopped "$what"
     show_failure "$log" "$what" "$status"
     exit "$status"
 }
 
-# end_jobs: end what is still running, by force after thirty seconds.
+# end_jobs: end all children that still run, by force after thirty seconds.
 end_jobs() {
     local pid tries
     for pid in "${job_pids[@]}"; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Statistics (stage 6) and training (stage 7) of a language model over the recognizer's
-# tokens, with ESPnet's own lm_train. Makes OUT/config.yaml and OUT/valid.loss.ave.pth.
+# This script trains a language model over the recognizer's tokens, with ESPnet's own
+# lm_train. Stage 6 collects statistics and stage 7 trains. The results are
+# OUT/config.yaml and OUT/valid.loss.ave.pth.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -33,13 +34,13 @@ python=${python:-python3}
 for needed in train_text valid_text token_list stats out; do
     [ -n "${!needed}" ] || die "lm.sh: --$needed is needed"
 done
-# shellcheck disable=SC2086  # a list of files
+# shellcheck disable=SC2086  # The variable is a list of files.
 for needed in $train_text "$valid_text" "$token_list" "$config"; do
     [ "$dry_run" = true ] || [ -s "$needed" ] ||
         die "lm.sh: $needed: no such file, or empty"
 done
 
-# join_texts OUT FILES...: the utterances that have words, sorted.
+# join_texts OUT FILES...: write the utterances of FILES that have words, sorted.
 join_texts() {
     local twice
     awk 'NF > 1' "${@:2}" | sort -k 1,1 >"$1.tmp"
@@ -49,21 +50,23 @@ join_texts() {
     mv "$1"{.tmp,}
 }
 
-# prepare: the texts.
+# prepare: write the texts of the training and the validation set.
 prepare() {
     local sentences
     rm -rf "$stats"
     mkdir -p "$stats"
-    # shellcheck disable=SC2086  # a list of files
+    # shellcheck disable=SC2086  # The variable is a list of files.
     join_texts "$stats/train.txt" $train_text
     join_texts "$stats/valid.txt" "$valid_text"
     sentences=$(wc -l <"$stats/train.txt")
     log "language model: $((sentences)) sentences to train on"
 }
 
-# What collecting statistics and training have in common. All they say is in their logs.
+# On this machine the commands' stdout is dropped, as all that matters is in their logs.
+# With Slurm, stdout shows the jobs.
 exec 3>/dev/null
 [ "$cmd_backend" = local ] || exec 3>&1
+# The commands of both stages have these options in common.
 lm_train=(
     "$python" -m espnet2.bin.lm_train --config "$config"
     --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# Reads `--name value` from the command line into the variables of the script that
-# sources me. Its options are the assignments between its lines `# options` and
+# This file reads `--name value` from the command line into variables of the script that
+# sources it. The script's options are the assignments between its lines `# options` and
 # `# end of options`, and their comments are the text of --help:
 #     # options
 #     stage=1    # first stage to run
 #     # end of options
 #     . parse_options.sh
-# A value that is a whole number, true or false by default must stay one.
+# If a default is a whole number, the value must be one, too; if it is true or false, the
+# value must be true or false.
 
 options_of=${BASH_SOURCE[1]}
 option_lines=$(sed -n '/^# options$/,/^# end of options$/p' "$options_of")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The environment of every recipe. Source me with MAIN_ROOT set to the repository.
-# Which Python runs: $PYTHON if set, else the repository's .venv if `make setup` made
-# one, else python3 of the active environment.
+# This file sets the environment of every recipe. A recipe sources it with MAIN_ROOT set
+# to the repository. Python is $PYTHON if that is set, otherwise the repository's .venv if
+# `make setup` has made one, otherwise python3 of the active environment.
 
 if [ -n "${PYTHON:-}" ]; then
     python=$PYTHON
@@ -13,14 +13,14 @@ fi
 export python
 
 export PYTHONPATH="$MAIN_ROOT${PYTHONPATH:+:$PYTHONPATH}"
-# Learners share the cores: more threads a process would only fight.
+# Learners share the cores, so more threads per process would only compete for them.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-# torch warns whenever a wait for another learner takes a second: that is no news.
+# torch warns whenever a learner waits for another for a second, which is normal here.
 export TORCH_CPP_LOG_LEVEL="${TORCH_CPP_LOG_LEVEL:-ERROR}"
-# Sorting must agree between sort, Python and Kaldi's conventions.
+# The order of `sort` must be that of Python and of Kaldi.
 export LC_ALL=C
 export PYTHONIOENCODING=UTF-8
-# ESPnet 202511 reads an empty list of devices as a number and dies.
+# ESPnet 202511 reads the list of devices as a number, and fails if the list is empty.
 if [ -z "${CUDA_VISIBLE_DEVICES-unset}" ]; then
     unset CUDA_VISIBLE_DEVICES
 fi

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# What ESPnet's statistics leave to the recipe. Source me.
+# This file completes the statistics that ESPnet collects. Scripts source it.
 
-# with_vocabulary DIRECTORY TYPE TOKENS: DIRECTORY/{train,valid}/text_shape.TYPE from
-# text_shape, each length followed by the number of tokens, as batching by size needs.
+# with_vocabulary DIRECTORY TYPE TOKENS: write DIRECTORY/{train,valid}/text_shape.TYPE. It
+# is text_shape with each length followed by the number of tokens in the file TOKENS,
+# which batching by size needs.
 with_vocabulary() {
     local size part shape
     size=$(wc -l <"$3")

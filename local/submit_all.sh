@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# All chosen stages as jobs of Slurm that wait for each other. asr.sh sources me where
-# its stages would begin. A stage without learners is asr.sh itself in a job, with the
-# local backend.
-# shellcheck disable=SC2154  # the variables are asr.sh's
+# This file submits all chosen stages as jobs of Slurm that wait for each other. asr.sh
+# sources it where its stages would begin. A stage without learners is asr.sh itself in a
+# job, with the local backend.
+# shellcheck disable=SC2154  # The variables are those of asr.sh.
 
-# The jobs so far. In a dry run ids are numbers from 1.
+# These are the ids of the jobs so far. In a dry run they are numbers from 1.
 queued=()
 
 # queue STAGE NAME LOG AFTER [OPTIONS...] -- COMMAND...: submit a job that waits for the
-# jobs AFTER; sets `id`. If Slurm refuses it, none is left queued.
+# jobs AFTER, and set `id`. If Slurm refuses the job, cancel all earlier ones.
 queue() {
     local how=("$1" "$2" "$3" --nowait --after "$4" "${@:5}")
     if [ "$dry_run" = true ]; then
@@ -22,8 +22,8 @@ queue() {
     log "job $id: $(job_name "$2")${4:+, after $4}, log $3"
 }
 
-# queue_stage NUMBER NAME STAGE AFTER [OPTIONS...]: this stage of the recipe, if it is
-# chosen; sets `id`, to AFTER if it is not.
+# queue_stage NUMBER NAME STAGE AFTER [OPTIONS...]: submit a stage of the recipe if it is
+# chosen, and set `id`; if it is not chosen, `id` becomes AFTER.
 queue_stage() {
     id=$4
     chosen "$1" || return 0
@@ -32,7 +32,8 @@ queue_stage() {
         --submit_all false --dry_run false --stage "$1" --stop_stage "$1"
 }
 
-# queue_decoding SET AFTER: the parts and the merge of the experiment that is set.
+# queue_decoding SET AFTER: submit the decoding of a set by the current experiment: its
+# parts, and the job that merges their results.
 queue_decoding() {
     local name=$label.$1 out=$exp/$decode_name/$1
     decoding "$1"

@@ -1,4 +1,4 @@
-"""A recipe on toy data, whose `python` only records what it is asked to do."""
+"""The fixture is a recipe on toy data, whose `python` only records its calls."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from tests.recipes.toy_recipe import ROOT, Recipe
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
-    """A recipe three levels below a copy of local/, with two utterances a set."""
+    """Return a recipe three levels below a copy of local/; a set has two utterances."""
     directory = tmp_path / "egs" / "toy" / "asr1"
     (directory / "local").mkdir(parents=True)
     (directory / "conf").mkdir()

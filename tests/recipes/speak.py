@@ -1,4 +1,4 @@
-"""Writes three data directories of noise, in place of a recipe's local/data.sh."""
+"""The command writes data directories of noise, as a stub for local/data.sh."""
 
 import sys
 from pathlib import Path

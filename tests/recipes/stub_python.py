@@ -1,8 +1,9 @@
-"""Stands in for `python` in the recipes' tests: records each call, makes its files.
+"""The command stands in for `python` in the recipes' tests.
 
-STUB_CALLS names the record, a JSON list of arguments a line. STUB_FAIL names a module
-that is to fail, STUB_STOP one whose learners are told to stop, STUB_HANG one that is to
-hang with a child of its own, STUB_REAL those that are to run for real, besides scoring.
+It records each call and makes the files that the call would make. STUB_CALLS names the
+record, which has a JSON list of arguments on each line. STUB_FAIL names a module that
+fails, STUB_STOP a module whose learners are told to stop, STUB_HANG a module that hangs
+with a child of its own, and STUB_REAL the modules that really run, besides scoring.
 With STUB_NO_KENLM no import succeeds.
 """
 
@@ -26,7 +27,7 @@ Traceback (most recent call last):
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
-# What torchrun says when its learners have ended with status 75.
+# torchrun prints this text when its learners have ended with status 75.
 TOLD_TO_STOP = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 Failures:
@@ -100,7 +101,7 @@ def ocr_inference() -> None:
 
 
 def ctc_align() -> None:
-    """Two seconds for each utterance, one for each of its words, all in x A."""
+    """Write times: an utterance takes two seconds and a word one, all in file x, A."""
     decoded = Path(option("--tokens")).read_text().splitlines()
     Path(option("--out")).write_text(
         "".join(

@@ -1,4 +1,4 @@
-"""local/asr.sh on toy data: which programs it starts, and how it ends."""
+"""These tests run local/asr.sh on toy data: which programs it starts, how it ends."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""cmd_backend=slurm in a recipe, as far as it needs no Slurm; stopping on request."""
+"""These tests cover cmd_backend=slurm without Slurm, and stopping on request."""
 
 import re
 from pathlib import Path
@@ -30,14 +30,14 @@ SHOWN = re.compile(
 
 @pytest.fixture
 def slurm(recipe: Recipe) -> Recipe:
-    """A recipe with settings for Slurm, and a language model."""
+    """Return a recipe with settings for Slurm and a language model."""
     (recipe.directory / "conf" / "slurm.yaml").write_text(SETTINGS)
     (recipe.directory / "conf" / "lm.yaml").write_text("lm: seq_rnn\n")
     return recipe
 
 
 def outline(text: str, recipe: Recipe) -> str:
-    """Return what batch scripts ask for and run, without what is in all of them."""
+    """Return the resources and commands of batch scripts, without the common parts."""
     lines = [line for line in text.splitlines(keepends=True) if SHOWN.match(line)]
     shown = "".join(lines)
     places = {recipe.directory: "RECIPE", recipe.environment["PYTHON"]: "python"}
@@ -49,7 +49,7 @@ def outline(text: str, recipe: Recipe) -> str:
 
 @pytest.mark.parametrize("name", DRY_RUNS)
 def test_dry_run(name: str, slurm: Recipe, tmp_path: Path) -> None:
-    """To accept new scripts: copy the file that the failure names over the golden."""
+    """To accept new scripts, copy the file that the failure names over the old one."""
     done = slurm.asr("--dry_run", "true", *DRY_RUNS[name], job_variables="", **SLURM)
     assert (done.returncode, done.stderr) == (0, "")
     found, golden = tmp_path / name, GOLDEN / f"{name}.txt"
@@ -147,7 +147,7 @@ def test_stopped_on_request(recipe: Recipe, algorithm: str) -> None:
 
 
 def test_parts_of_a_decoding(recipe: Recipe) -> None:
-    """As the jobs of an array run them: by themselves, some with nothing to do."""
+    """The parts run as an array's jobs do: by themselves, some with nothing to do."""
     assert recipe.asr("--stop_stage", "11").returncode == 0
     script = str(ROOT / "local" / "decode.sh")
     options = ["--exp", "exp/asr_adpsgd_2", "--data", "dump/test", "--out", "out"]
@@ -164,7 +164,7 @@ def test_parts_of_a_decoding(recipe: Recipe) -> None:
     assert (recipe.directory / "out" / "text").read_text() == (
         "a-1 one two\nb-2 three\n"
     )
-    # A part that runs again takes away a result that is no longer whole.
+    # A part that runs again removes the result, which is no longer complete.
     assert recipe.run(script, *options, "1").returncode == 0
     assert not (recipe.directory / "out" / "text").exists()
     assert recipe.run(script, *options, "x").returncode == 2

@@ -1,4 +1,4 @@
-"""Every YAML file of the repository is read by the program that it is for."""
+"""These tests read every YAML file of the repository with the program it is for."""
 
 import argparse
 from pathlib import Path
@@ -33,7 +33,7 @@ LEARNERS = {
     "train_bmuf_adam_64": 64,
 }
 
-# Figures of the recipe and of the papers, from which the configurations follow.
+# The configurations follow from these figures of the recipe and of the papers.
 HOURS = 286 * (1 / 0.9 + 1 + 1 / 1.1)
 SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 
@@ -131,7 +131,7 @@ def test_arithmetic(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learning_rate(name: str) -> None:
-    """At the ends of epochs, from ESPnet's own scheduler."""
+    """Return the learning rates at the ends of epochs, from ESPnet's own scheduler."""
     args = parsed(TUNING / f"{name}.yaml")
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = optim_classes[args.optim]([weight], **args.optim_conf)
@@ -153,7 +153,7 @@ def test_learning_rate(name: str) -> None:
 
 
 def test_choices_are_marked() -> None:
-    """What the papers do not say is marked; what they say is not."""
+    """A setting is marked as our choice if and only if the papers do not give it."""
     for name in LEARNERS:
         lines = (TUNING / f"{name}.yaml").read_text().splitlines()
         ours = {line.split(":")[0].strip() for line in lines if "# our choice" in line}

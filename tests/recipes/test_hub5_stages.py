@@ -1,4 +1,4 @@
-"""Decoding with alignment and scoring by hub5, for test sets that have an STM."""
+"""These tests decode with alignment and score by Hub5, for test sets with an STM."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ x A x-A 2.00 4.00 <O,SWB> three
 
 @pytest.fixture
 def hub5(recipe: Recipe) -> Recipe:
-    """A recipe whose test set has a reference for hub5."""
+    """Return a recipe whose test set has a reference for Hub5."""
     script = recipe.directory / "local" / "data.sh"
     (recipe.directory / "stm").write_text(STM)
     (recipe.directory / "glm").write_text(glm_text())

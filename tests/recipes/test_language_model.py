@@ -1,4 +1,4 @@
-"""Stages 6 and 7, and decoding with a language model or an n-gram."""
+"""These tests run stages 6 and 7, and decode with a language model or an n-gram."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ STATS = "exp/lm_stats_word"
 
 @pytest.fixture
 def lm(recipe: Recipe) -> Recipe:
-    """A recipe with the configuration of a language model."""
+    """Return a recipe with the configuration of a language model."""
     (recipe.directory / "conf" / "lm.yaml").write_text("lm: seq_rnn\n")
     return recipe
 
@@ -38,7 +38,7 @@ def test_trained_and_used(lm: Recipe) -> None:
     for call in decodings:
         assert call[call.index("--lm_train_config") + 1] == f"{MODEL}/config.yaml"
         assert call[call.index("--lm_file") + 1] == f"{MODEL}/valid.loss.ave.pth"
-    # A result without the model is another result.
+    # Decoding without the language model writes another result.
     assert (lm.directory / "exp/asr_adpsgd_2/decode_lm/test/text").exists()
     assert "asr_adpsgd_2" in (lm.directory / "RESULTS.md").read_text()
 

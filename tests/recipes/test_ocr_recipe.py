@@ -1,4 +1,4 @@
-"""Text lines through asr.sh, and the data of the mini_ocr and iam recipes."""
+"""These tests run asr.sh on text lines, and stage 1 of the mini_ocr and iam recipes."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ OPTIONS = ["--feats_type", "lines", "--token_type", "char", "--distopt", "none"]
 
 @pytest.fixture
 def iam(recipe: Recipe) -> Recipe:
-    """The toy recipe with the data.sh and the model of iam; `archives` is its tree."""
+    """Return the toy recipe with the data.sh and the model of iam."""
     (recipe.directory / "conf" / "lm.yaml").write_text("seed: 0\n")
     root = recipe.directory / "archives"
     (root / "ascii").mkdir(parents=True)

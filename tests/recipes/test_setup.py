@@ -1,4 +1,4 @@
-"""local/setup.sh with a stub for Python: what it installs, and when."""
+"""These tests run local/setup.sh with a stub for Python: what it installs, and when."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from tests.recipes.toy_recipe import ROOT
 
-# Answers as Python does; `-m venv` copies it, and pip only records.
+# The stub answers as Python does; `-m venv` copies it, and pip only records its calls.
 STUB = """\
 #!/bin/bash
 case "$*" in
@@ -28,7 +28,7 @@ esac
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that setup.sh reads, and a PATH with the stub alone."""
+    """Return a copy of the files that setup.sh reads; PATH has only the stub."""
     (tmp_path / "local").mkdir()
     (tmp_path / "requirements").mkdir()
     for name in ("local/setup.sh", "local/log.sh", "setup.cfg", "pyproject.toml"):
@@ -149,7 +149,7 @@ def test_a_later_python_gets_a_later_espnet(checkout: Path, version: str) -> Non
 
 
 def hide_pythons(checkout: Path, *names: str) -> None:
-    """Make commands of these names do what a missing version of pyenv's does."""
+    """Make commands fail as pyenv's do whose version is not installed."""
     for name in names:
         script(checkout / "path" / name, "#!/bin/sh\nexit 127\n")
 

@@ -1,4 +1,4 @@
-"""The shell around the recipes: options, logs, set-up, and shellcheck over all."""
+"""These tests cover the shell scripts: options, logs, and shellcheck over all."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Stage 1 of the swbd recipe, and of mini_swbd, which is the same on its own discs."""
+"""These tests run stage 1 of the swbd recipe, and of mini_swbd on its own discs."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ OPTIONAL = {"SWBD_TEXT": "ms98", "CONV_TAB": "conv.tab", "RT03": "rt03"}
 
 @pytest.fixture
 def swbd(recipe: Recipe) -> Recipe:
-    """The toy recipe with db.sh of swbd, and a directory for each required disc."""
+    """Return the toy recipe with db.sh of swbd and a directory per required disc."""
     shutil.copy(SWBD / "db.sh", recipe.directory)
     for name in REQUIRED.values():
         (recipe.directory / name).mkdir()
@@ -24,7 +24,7 @@ def swbd(recipe: Recipe) -> Recipe:
 
 
 def prepared(recipe: Recipe, *options: str, **variables: str) -> dict[str, list[str]]:
-    """The options by which data.sh starts prepare_swbd."""
+    """Return the options with which data.sh starts prepare_swbd."""
     done = recipe.run(str(SWBD / "local" / "data.sh"), *options, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     [call] = recipe.calls()
@@ -84,7 +84,7 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
     for name in ("swb1", "hub5e_00", "2000_hub5_eng_eval_tr"):
         (recipe.directory / "corpus" / name).mkdir(parents=True)
     script = str(MINI / "local" / "data.sh")
-    # Discs that the user's environment names are no part of the synthetic corpus.
+    # The synthetic corpus must not contain discs that the user's environment names.
     done = recipe.run(script, "--seed", "3", SWBD="/real", FISHER_SPEECH="/real")
     assert (done.returncode, done.stderr) == (0, "")
     made, prepared = recipe.calls()

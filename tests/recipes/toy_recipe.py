@@ -1,4 +1,4 @@
-"""A recipe directory in a test, and how to start its scripts."""
+"""The module has a recipe directory for tests, and starts its scripts."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe directory, and how to start its scripts."""
+    """A recipe directory, whose methods start its scripts."""
 
     directory: Path
     environment: Mapping[str, str]
@@ -36,12 +36,12 @@ class Recipe:
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def asr(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run asr.sh for token type word."""
+        """Run asr.sh with the token type `word`."""
         script = str(ROOT / "local" / "asr.sh")
         return self.run(script, "--token_type", "word", *options, **variables)
 
     def call(self, module: str) -> list[str]:
-        """Return the arguments of the only call of a module, from behind its name."""
+        """Return the arguments behind a module's name, in the only call of it."""
         [found] = [call for call in self.calls() if f".{module}" in call[1]]
         return found[2:]
 

@@ -1,6 +1,7 @@
-"""One training on both drivers: what it is, and what is compared.
+"""The module defines a training that both drivers run, and what is compared of it.
 
-`conformance_real` trains in real processes, `conformance_simulated` after them.
+`conformance_real` trains in real processes, and `conformance_simulated` follows their
+records in a simulation.
 """
 
 import io
@@ -22,7 +23,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 
 
 class Net(nn.Module):
-    """A small recurrent model of 4 outputs a frame."""
+    """A small recurrent model with 4 outputs per frame."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained how.
+    """A training: its algorithm, its data and its schedule.
 
     Attributes:
         name: of the algorithm.
@@ -63,7 +64,7 @@ class Training:
 
 
 class Part(NamedTuple):
-    """What one session of a learner has done.
+    """The record of one session of a learner.
 
     Attributes:
         params: at its end.
@@ -85,7 +86,7 @@ class Part(NamedTuple):
 def gradient(
     model: nn.Module, rank: int, weigh: Callable[[float], None] | None
 ) -> Callable[[int], float]:
-    """Each learner and item has a batch of its own, of 7 frames of its utterances."""
+    """Return the batch of a learner and an item; its utterances have 7 frames."""
 
     def backward(item: int) -> float:
         data = torch.Generator().manual_seed(1000 * rank + item)
@@ -102,14 +103,14 @@ def gradient(
 
 
 def to_file(state: dict[str, Any]) -> bytes:
-    """Return what a file would hold."""
+    """Return the bytes of a file that holds the state."""
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
 def from_file(saved: bytes) -> dict[str, Any]:
-    """Return what a file that may hold tensors and plain values only gives back."""
+    """Return a state from a file that may hold only tensors and plain values."""
     state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True)
     return state
 

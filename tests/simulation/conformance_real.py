@@ -1,4 +1,4 @@
-"""The real side of conformance: sessions of a process, which may be stopped."""
+"""The module runs a training in real processes, whose sessions may be stopped."""
 
 import random
 import time
@@ -22,19 +22,20 @@ from tests.simulation.conformance import (
 )
 
 STOP_AFTER = 5
-"""Steps of learner 0, before it asks all to stop."""
+"""The number of steps after which learner 0 asks all learners to stop."""
 ENOUGH = 8
-"""Steps that learners which do not step with it make before they wait for that."""
+"""The number of steps after which learners that do not step with learner 0 wait until
+it has asked."""
 
 
 def real(training: Training) -> list[Part]:
-    """Train in this process; returns what each of its sessions has done."""
+    """Train in this process, and return the record of each of its sessions."""
     part = session(training, None)
     return [part, session(training, part)] if training.stops else [part]
 
 
 def session(training: Training, earlier: Part | None) -> Part:
-    """Train in one session, from where an earlier one was stopped."""
+    """Train in one session, which goes on where an earlier one was stopped."""
     model = Net()
     made = OPTIMIZERS[training.optimizer](model.parameters())
     driver = ProcessGroupDriver(recording=True)
@@ -81,7 +82,7 @@ class RealLoop:
         self._alone = 0 not in run.algorithm.lockstep(run.learner)
 
     def epoch(self, number: int) -> bool:
-        """Return whether it has come to its end."""
+        """Return whether the training has come to its end."""
         run, epoch, done, state = self._run, self._training.epochs[number], 0, None
         if self._earlier and number == 0:
             done, state = len(self._earlier.items[0]), self._earlier.queue
@@ -105,7 +106,7 @@ class RealLoop:
         return True
 
     def _stopped(self, items: Iterable[int], number: int) -> bool:
-        """Train on `items`; return whether this learner was told to stop."""
+        """Train on `items`, and return whether this learner was told to stop."""
         if self._told_to_stop():
             return True
         for item in items:
@@ -121,7 +122,7 @@ class RealLoop:
         return self._training.stops and self._run.agree_to_stop()
 
     def _see_to_the_stop(self, steps: int) -> None:
-        """Ask for it, or do not end the epoch before it is asked for."""
+        """Ask all learners to stop, or delay the epoch's end until that is asked."""
         run = self._run
         if run.learner.rank == 0 and steps == STOP_AFTER:
             run.request_stop()

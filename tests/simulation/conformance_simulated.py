@@ -1,4 +1,4 @@
-"""The simulated side of conformance: it does what real learners have done."""
+"""The module repeats in a simulation what real learners have recorded."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -20,7 +20,7 @@ from tests.simulation.conformance import (
 def simulated(
     training: Training, parts: Sequence[Sequence[Part]], follow: bool = True
 ) -> list[list[Part]]:
-    """Do in simulations what the learners have done in each of their sessions.
+    """Repeat in simulations what the learners have done in each of their sessions.
 
     Args:
         training: of all.
@@ -51,7 +51,7 @@ def _simulate(
     pausing: bool,
     follow: bool,
 ) -> list[Part]:
-    """Do what the learners have done in one session each."""
+    """Repeat what the learners have done in one session each."""
     learners = [_virtual(training, r, len(parts), p) for r, p in enumerate(parts)]
     replay = {rank: part.record for rank, part in enumerate(parts)} if follow else None
     simulation = Simulation(learners, replay=replay)

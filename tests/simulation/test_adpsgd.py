@@ -1,4 +1,4 @@
-"""AD-PSGD in the simulation; random schedules of it are in `test_schedules`."""
+"""These tests run AD-PSGD in the simulation; others draw schedules (`checks`)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -40,7 +40,7 @@ def test_adpsgd_spread_shrinks(size: int) -> None:
 
 @pytest.mark.parametrize("bound", [1, 2, 5])
 def test_adpsgd_staleness_is_bounded_and_reached(bound: int) -> None:
-    """Messages that take many steps: training must wait for them."""
+    """Messages take many steps, so the training must wait for them."""
     simulation = Simulation(
         points("adpsgd", 4, towards_rank, max_staleness=bound),
         Compute(seconds=1, spread=0.5),
@@ -75,7 +75,7 @@ def test_unequal_epochs_of_adpsgd_end() -> None:
 
 
 def test_a_slow_learner_answers_from_its_first_batch_on() -> None:
-    """Not only after its first step: until then the others would wait for it."""
+    """If a slow learner gossiped only after its step, others would wait for it."""
     simulation = Simulation(
         points("adpsgd", 2, towards_rank, max_staleness=1),
         Compute(seconds=1, slowdown={1: 50}),

@@ -1,4 +1,4 @@
-"""The clock and the models of time: closed forms, purity, bad values."""
+"""These tests check the clock and the models of time against closed forms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def test_steps_are_log_normal_about_their_median() -> None:
     compute = Compute(seconds=0.2, spread=0.5, slowdown={0: 3}, seed=1)
     times = sorted(compute.of(0, step) for step in range(999))
     assert times[499] == pytest.approx(0.6, rel=0.1)
-    # One standard deviation up and down, by quantiles.
+    # These quantiles lie one standard deviation below and above the median.
     assert times[839] / times[499] == pytest.approx(1.65, rel=0.1)
     assert times[499] / times[159] == pytest.approx(1.65, rel=0.1)
 
@@ -64,7 +64,7 @@ def test_a_loss_is_a_delay_of_whole_retries() -> None:
     times = [network.message(0, 1, number, 50) for number in range(2000)]
     retries = [(seconds - 1.0) / 3 for seconds in times]
     assert all(count == int(count) >= 0 for count in retries)
-    # Geometric: 1 in 4 is lost once, 1 in 16 twice.
+    # Losses are geometric: 1 message in 4 is lost once, and 1 in 16 twice.
     assert sum(count > 0 for count in retries) / 2000 == pytest.approx(1 / 4, abs=0.03)
     assert sum(count > 1 for count in retries) / 2000 == pytest.approx(1 / 16, abs=0.02)
     again = Network(between=link, loss=0.25, retry=3, seed=1)

@@ -1,4 +1,4 @@
-"""How long all-to-all and all-gather take in a simulation: sums done by hand."""
+"""These tests compare the times of all-to-all and all-gather with sums by hand."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Both drivers run the same algorithms: the same schedule gives the same parameters.
+"""These tests check that both drivers get the same parameters from the same schedule.
 
-Real processes with random pauses record the order of their sections; the simulation
-follows the recordings. Compared bit for bit.
+Real processes with random pauses record the order of their sections, and the simulation
+follows the recordings. The parameters are compared bit for bit.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ FOUR: list[Training] = [
         epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
         pause=0.004,
     ),
-    # one epoch: of more, the reference is a mean, which gloo sums in its own order
+    # There is one epoch. With more, the reference of bfloat16 is a mean, which gloo
+    # sums in an order of its own.
     Training(
         name="adpsgd",
         options={"max_staleness": 2, "exchange": "bfloat16"},
@@ -59,7 +60,8 @@ RANDOM: list[Training] = [
         pause=0.004,
     ),
 ]
-"""On ten learners, or five nodes: of four, a ring has all pairs."""
+"""These trainings have ten learners or five nodes: among four, a ring has all pairs of
+an active and a passive learner."""
 GOSSIP = {training.name for training in FOUR}
 
 
@@ -74,7 +76,7 @@ def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
 
 
 def together(size: int, optimizer: str) -> list[Training]:
-    """Return what learners do that step together; they may have unequal blocks."""
+    """Return the schedule of learners that step together; blocks may be unequal."""
     return [
         Training(
             name=name,
@@ -128,7 +130,7 @@ def check_exchanges(training: Training, parts: Sequence[Part]) -> None:
 
 
 def swaps(parts: Sequence[Part], rank: int) -> list[list[Part]]:
-    """Each time two neighbouring entries of one learner's recording are permuted."""
+    """Return recordings in which two neighbouring entries of a learner are swapped."""
     permuted = []
     entries = parts[rank].record
     for at in range(len(entries) - 1):
@@ -142,7 +144,7 @@ def swaps(parts: Sequence[Part], rank: int) -> list[list[Part]]:
 
 
 def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
-    """Some swap leaves a schedule that can be followed, to other parameters."""
+    """At least one swap gives a schedule that can run and leads to other parameters."""
     training = Training(
         name="adpsgd",
         options={"from_consensus": True},  # of two: gloo sums more in its own order
@@ -153,7 +155,7 @@ def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
     parts = [part for [part] in launch(2, all_real, [training])]
     expected = [part.params for part in parts]
     assert parameters(training, parts) == expected
-    # The passive learner first: more of its swaps can be followed.
+    # The passive learner comes first, because more of its swaps can run.
     for permuted in [*swaps(parts, 1), *swaps(parts, 0)]:
         try:
             found = parameters(training, permuted)
@@ -166,11 +168,11 @@ def test_a_permuted_recording_does_not_give_the_same_bits() -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_learners_that_step_together_need_no_recording(size: int) -> None:
-    """Two have one order of summing; of four, gloo chooses its own.
+    """Two learners have one order of sums; with four, gloo chooses an order of its own.
 
     Where nothing but neighbours' messages is summed, so does each learner itself.
     """
-    # Adam makes of the last bit of a small gradient a step of its own.
+    # Adam turns a difference in the last bit of a small gradient into a whole step.
     optimizers = OPTIMIZERS if size == 2 else ["momentum"]
     trainings = [t for optimizer in optimizers for t in together(size, optimizer)]
     results = launch(size, all_real, trainings)

@@ -1,7 +1,8 @@
-"""Both drivers agree on runs that stop, go on, and take their items from a queue.
+"""These tests check that both drivers agree on runs that stop and go on.
 
-Real processes are stopped within an epoch, save their states, and go on in sessions of
-their own. The simulation follows what both have recorded. Compared bit for bit.
+Real processes take items from a queue. They are stopped within an epoch, save their
+states, and go on in new sessions. The simulation follows the recordings of all
+sessions. The parameters are compared bit for bit.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from tests.simulation.conformance_real import real
 from tests.simulation.conformance_simulated import simulated
 
 QUEUE = 64
-"""Items of an epoch, more than all make before a stop."""
+"""The number of items of an epoch: more than all learners train on before a stop."""
 
 GOSSIP = [
     Training(

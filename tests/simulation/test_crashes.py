@@ -1,4 +1,7 @@
-"""Crashes: who waits for a learner that is gone says so, as in real processes."""
+"""These tests check that a learner that waits for a crashed one says so.
+
+Real processes do the same.
+"""
 
 from typing import Any
 
@@ -37,14 +40,14 @@ def test_a_crash_is_noticed_and_named(name: str, rank: int) -> None:
     waiting = words.split("waiting: ")[1]
     assert f"of learner {rank} " not in waiting  # but of one that lives
     assert simulation.seconds >= 40.5
-    # Whoever steps with it or exchanges with it waits from its last step on.
+    # A learner that steps or exchanges with it waits from its last step on.
     assert simulation.seconds < 40.5 + 31
     mine = [step.seconds for step in simulation.record if step.rank == rank]
     assert max(mine) < 10.5
 
 
 def test_a_wait_that_began_after_the_crash_lasts_as_long() -> None:
-    """Learner 0 comes to the end of its epoch, where all meet, at 100 s."""
+    """Learner 0 comes at 100 s to the end of its epoch, where all learners meet."""
     simulation = Simulation(
         points("adpsgd", 2, towards_rank),
         Compute(seconds=1, slowdown={0: 100}),

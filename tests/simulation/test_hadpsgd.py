@@ -1,4 +1,4 @@
-"""H-ADPSGD in the simulation: learners of a node that step unequally often."""
+"""These tests run H-ADPSGD with learners of a node that step unequally often."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replay: a recorded run, followed under another clock, gives the same bits."""
+"""These tests replay a recorded run under another clock, which gives the same bits."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def epochs(name: str) -> list[list[int]]:
 
 
 def recorded(name: str, seed: int = 0) -> tuple[Any, Simulation]:
-    """A run, and what its learners recorded, as it comes back from a file."""
+    """Return a run and the recordings of its learners, after a round trip by a file."""
     simulation = cluster(name, seed, recording=True)
     for steps in epochs(name):
         simulation.epoch(steps)
@@ -135,7 +135,7 @@ def test_what_is_left_over_is_found() -> None:
 
 
 def test_a_recording_counts_the_sections_of_programs() -> None:
-    """Two steps of allreduce: after_backward (2 sections), after_step; finish (2)."""
+    """A step of allreduce has 3 sections (2 in after_backward), and `finish` has 2."""
     simulation = cluster("allreduce", 0, recording=True)
     simulation.epoch(2)
     step = [("training", None)] * 3

@@ -1,4 +1,4 @@
-"""The simulation: a pure function, its events, and what it refuses."""
+"""These tests check that a simulation is a pure function, its events and its errors."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_the_record_is_in_the_order_of_time_and_complete() -> None:
 
 
 def test_dropout_is_drawn_for_a_step_not_for_a_schedule() -> None:
-    """A step's random numbers do not depend on who came before."""
+    """The random numbers of a step do not depend on the steps before it."""
     losses = []
     for seed in (0, 1):
         learners = points("adpsgd", 2, lambda m, _: drop(m))

@@ -1,4 +1,7 @@
-"""Saved, loaded into new objects, gone on with: the run that was not interrupted."""
+"""These tests save a run, load it into new objects, and go on.
+
+The result is that of the run that was not interrupted.
+"""
 
 import io
 from collections.abc import Callable
@@ -31,7 +34,7 @@ ROUNDED = [
     if hasattr(config, "exchange")
 ]
 ANEW = {"dpsgd", "d1d_model", "d1d_grad"}
-"""Begin again what was in flight: the same numbers, only later."""
+"""They begin again what was in flight, which gives the same numbers, but later."""
 
 
 def cluster(title: str, make: str, size: int = 4) -> Simulation:
@@ -49,7 +52,7 @@ def cluster(title: str, make: str, size: int = 4) -> Simulation:
 
 
 def through_a_file(state: Any) -> Any:
-    """What a file gives back that may hold tensors and plain values only."""
+    """Return a state from a file that may hold only tensors and plain values."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -89,7 +92,7 @@ def test_resumed_after_any_epoch(name: str, make: str) -> None:
 
 
 def train(simulation: Simulation, steps: int, finish: bool) -> None:
-    """Train for some steps, and only then finish, which an epoch always does."""
+    """Train for some steps, with the epoch's end or without it."""
     engine, compute = simulation.engine, simulation.compute
     if finish:
         programs = [v.epoch(steps, compute, 0) for v in simulation.learners]
@@ -101,7 +104,7 @@ def train(simulation: Simulation, steps: int, finish: bool) -> None:
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("name", [*SYNCHRONOUS, *LATE])
 def test_resumed_in_the_middle_of_an_epoch(name: str, make: str) -> None:
-    """Blocks of 3 steps; what is in flight is begun again."""
+    """Blocks have 3 steps, and an average that is in flight is begun again."""
     for k in range(STEPS + 1):
         plain = cluster(name, make)
         plain.start()

@@ -1,4 +1,7 @@
-"""The simulation beside oracles: parameters bit for bit, time in closed form."""
+"""These tests compare the simulation with oracles.
+
+Parameters are compared bit for bit, and times with closed forms.
+"""
 
 import random
 from collections.abc import Sequence
@@ -104,7 +107,7 @@ def test_start_copies_learner_0() -> None:
 
 
 def throughput(name: str, slowdown: float, steps: Sequence[int]) -> float:
-    """Steps per virtual second of all learners, beside those of equally fast ones."""
+    """Return the steps per virtual second, relative to equally fast learners."""
     size = len(steps)
     compute = Compute(seconds=1, slowdown={size - 1: slowdown})
     simulation = Simulation(points(name, size, towards_rank), compute)
@@ -114,7 +117,7 @@ def throughput(name: str, slowdown: float, steps: Sequence[int]) -> float:
 
 
 def test_a_straggler_slows_adpsgd_by_its_own_steps_only() -> None:
-    """One of 16 is 10 times slower; the bound is (n - 1 + 1/s) / n."""
+    """One learner of 16 is 10 times slower, so the bound is (n - 1 + 1/s) / n."""
     relative = throughput("adpsgd", 10, [100] * 15 + [10])
     assert relative == pytest.approx((16 - 1 + 1 / 10) / 16, rel=0.01)
 
@@ -124,7 +127,7 @@ def test_a_straggler_slows_allreduce_to_its_own_pace() -> None:
 
 
 def test_time_of_a_step_with_all_reduce() -> None:
-    """One message of 5 float64: the gradient (2) and what there is to agree on."""
+    """A message has 5 float64: the gradient (2) and what learners must agree on."""
     link = Link(latency=0.5, bandwidth=8)
     learners = points("allreduce", 4, towards_rank)
     simulation = Simulation(learners, Compute(seconds=1), Network(between=link))
@@ -149,7 +152,7 @@ def test_a_thousand_learners_on_a_quadratic(topology: str, size: int) -> None:
 
 
 def test_what_is_not_trained_begins_equal_and_statistics_are_averaged() -> None:
-    """As a `Session` does it: buffers, frozen parameters, BatchNorm's statistics."""
+    """Buffers, frozen parameters and BatchNorm's statistics follow a `Session`."""
 
     norms, weights = list[nn.BatchNorm1d](), list[torch.Tensor]()
 

@@ -1,1 +1,1 @@
-"""What users do with a model, an optimizer and a loop, and which algorithms take it."""
+"""These tests check what users may do in their training loop with each algorithm."""

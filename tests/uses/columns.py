@@ -1,4 +1,4 @@
-"""The columns of the table: the algorithms, each with what a session is given."""
+"""The module has the columns of the table: the algorithms with their options."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +11,13 @@ class Column:
     """An algorithm, as two learners run it in the test.
 
     Attributes:
-        algorithm: its name.
-        options: short blocks, so that a run has several.
-        momentum, block_lr, nesterov: of the block filter, for its oracle.
-        from_start: the consensus is where the next block starts.
-        steps_alone: one learner alone is not the plain loop.
+        algorithm: the name of the algorithm.
+        options: its options; blocks are short, so that a run has several of them.
+        momentum: the momentum of the block filter, for the oracle.
+        block_lr: the learning rate of the block filter, for the oracle.
+        nesterov: whether the block filter uses Nesterov momentum, for the oracle.
+        from_start: whether the consensus model is the start of the next block.
+        steps_alone: whether a single learner does something else than the plain loop.
     """
 
     algorithm: str
@@ -31,7 +33,7 @@ class Column:
         return self.algorithm in GRADIENTS
 
     def given(self, size: int) -> dict[str, Any]:
-        """Return the options for `size` learners: one alone fills no node of two."""
+        """Return the options for `size` learners; a single one has a node of one."""
         nodes = {"per_node": 1} if "per_node" in self.options and size == 1 else {}
         return self.options | nodes
 

@@ -1,4 +1,4 @@
-"""Rows about models, and what wraps them."""
+"""The module has the rows about models and about what wraps them."""
 
 import copy
 import io
@@ -164,7 +164,7 @@ class Copies(Use):
 
 
 def train(model: nn.Module) -> None:
-    """Make a step of a copy, which has no session: it must not wait for anybody."""
+    """Train a copy of a model for a step; it has no session, so it waits for nobody."""
     optimizer = Adam(model.parameters())
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()

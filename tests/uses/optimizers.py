@@ -1,4 +1,4 @@
-"""Rows about optimizers."""
+"""The module has the rows about optimizers."""
 
 import copy
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LOCAL = "`moments: local` (`bmuf`, `slowmo`) leaves its state alone."
 
 
 def unknown(name: str) -> dict[str, str]:
-    """Moments of `name` are neither averaged nor reset."""
+    """Return the refusals of algorithms that would average or reset the moments."""
     return refused(f"moments of {name} are not known", MOMENTS)
 
 
@@ -151,7 +151,7 @@ class Closure(Use):
 
 
 class SamOptimizer(Optimizer):
-    """SAM as it is often written: two steps of its own, and no `step`."""
+    """SAM as it is often written: it has two methods for its steps, and no `step`."""
 
     def __init__(self, parameters: Any, base: Callable[..., Optimizer]) -> None:
         super().__init__(parameters, {"lr": 0.01})
@@ -160,7 +160,7 @@ class SamOptimizer(Optimizer):
 
     @torch.no_grad()
     def first_step(self) -> None:
-        """Climb."""
+        """Move the parameters up the gradient."""
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p]["old"] = p.detach().clone()
@@ -169,7 +169,7 @@ class SamOptimizer(Optimizer):
 
     @torch.no_grad()
     def second_step(self) -> None:
-        """Come back, and step from there."""
+        """Move the parameters back, and make the base optimizer's step from there."""
         for group in self.param_groups:
             for p in group["params"]:
                 p.copy_(self.state[p]["old"])

@@ -1,4 +1,4 @@
-"""Judges what the learners of a run have recorded, in float64, by the equations."""
+"""The module checks records of a run against the algorithm's equations, in float64."""
 
 import itertools
 
@@ -10,7 +10,13 @@ from tests.uses.use import Use
 
 
 def faults(column: Column, kind: type[Use], learners: list[Record]) -> list[str]:
-    """Return what is wrong with one model of a run that has come to its end."""
+    """Return the faults of one model in a run that has ended.
+
+    Args:
+        column: the algorithm.
+        kind: the row.
+        learners: the record of each learner.
+    """
     check = _Check(kind.rounding)
     first = learners[0]
     for other in learners[1:]:
@@ -49,7 +55,7 @@ class _Check:
 
 
 def _moved(check: _Check, kind: type[Use], record: Record) -> None:
-    """A run that trains nothing would agree with every equation."""
+    """Check that the run trains; if nothing moves, it agrees with every equation."""
     start = 0
     for name, size in zip(record.names, record.sizes, strict=True):
         part = slice(start, start := start + size)
@@ -65,7 +71,10 @@ def _statistics(check: _Check, learners: list[Record]) -> None:
 
 
 def _gradients(check: _Check, column: Column, learners: list[Record]) -> None:
-    """Replicas stay equal; gradients are the samples' mean (one step late)."""
+    """Check that replicas stay equal and that gradients are the mean over all samples.
+
+    With `d1d_grad` they are that of the step before.
+    """
     first = learners[0]
     for other in learners[1:]:
         for k, pair in enumerate(zip(first.after, other.after, strict=True)):
@@ -85,7 +94,7 @@ def _gradients(check: _Check, column: Column, learners: list[Record]) -> None:
 
 
 def _conserved(learners: list[Record]) -> Vector:
-    """The start, and the mean of what each learner's own updates add to it."""
+    """Return the start plus the mean of the learners' own updates."""
     ends = []
     for record in learners:
         begins = [record.start, *record.after[:-1]]
@@ -96,7 +105,7 @@ def _conserved(learners: list[Record]) -> Vector:
 
 
 def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
-    """Replay the block filter on what the learners had at the end of each block."""
+    """Replay the block filter on the learners' parameters at the end of each block."""
     first = learners[0]
     begin = theta = first.start
     delta = np.zeros_like(theta)

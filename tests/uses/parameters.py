@@ -1,4 +1,4 @@
-"""Rows about parameters and buffers."""
+"""The module has the rows about parameters and buffers."""
 
 import torch
 from torch import Tensor, nn
@@ -194,7 +194,8 @@ class Branch(Use):
 class OddShapes(Use):
     title = "scalar, empty, transposed and channels-last parameters"
     still = ("empty",)
-    exact_alone = False  # layouts become dense, and so the order of sums another
+    # A session makes layouts dense, which changes the order of sums.
+    exact_alone = False
 
     def net(self) -> nn.Module:
         return Odd()

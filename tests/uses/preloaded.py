@@ -1,4 +1,4 @@
-"""What the fork server imports for the rows; the first compilation takes seconds."""
+"""The fork server imports this module, because the first compilation takes seconds."""
 
 import torch
 

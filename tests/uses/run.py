@@ -1,4 +1,4 @@
-"""Runs a row in one learner's process, and records what the oracles are to judge."""
+"""The module runs a row in one learner's process, and records what oracles check."""
 
 import itertools
 import traceback
@@ -20,12 +20,19 @@ from tests.uses.columns import Column
 from tests.uses.use import STEPS, Turn, Use
 
 Vector = NDArray[np.float64]
-"""Tensors one after another; a pipe takes it as it is, and float32 fits into it."""
+"""Tensors in one float64 array; a pipe can carry it, and it holds float32 exactly."""
 
 
 @dataclass
 class Pass:
-    """A backward pass: gradients before it, of this batch alone, and after it."""
+    """A backward pass on one learner.
+
+    Attributes:
+        samples: the number of samples of the batch.
+        before: the gradients before the pass.
+        local: the gradients of this batch alone.
+        after: the gradients after the pass.
+    """
 
     samples: int
     before: Vector
@@ -35,20 +42,22 @@ class Pass:
 
 @dataclass
 class Record:
-    """What one learner has seen of one model since its session began (anew).
+    """One learner's record of one model, since its session began or began anew.
 
     Attributes:
-        names: of the parameters that the optimizer has.
-        sizes: elements of each.
-        start: the parameters when the session had begun.
-        buffers: all buffers then.
-        before, after: the parameters around each step of the session.
-        rates: each parameter's learning rate at each step, and at the end.
-        moments: the optimizer's, after each step.
-        passes: where gradients are averaged.
-        consensus: the parameters in the consensus; own: after it.
-        updates: that the session has counted since.
-        statistics: BatchNorm's before the consensus, and in it.
+        names: the names of the optimizer's parameters.
+        sizes: the number of elements of each parameter.
+        start: the parameters after the session had begun.
+        buffers: all buffers after the session had begun.
+        before: the parameters before each step of the session.
+        after: the parameters after each step of the session.
+        rates: each parameter's learning rate at each step and at the end.
+        moments: the optimizer's moments after each step.
+        passes: the backward passes, for algorithms that average gradients.
+        consensus: the parameters of the consensus model.
+        own: the parameters after the consensus.
+        updates: the number of updates that the session has counted.
+        statistics: BatchNorm's statistics before the consensus and in it.
     """
 
     names: list[str]
@@ -68,12 +77,13 @@ class Record:
 
 @dataclass
 class Outcome:
-    """How a row went on one learner.
+    """The result of a row on one learner.
 
     Attributes:
-        end: right, refused (an InputError), lost (a PeerLostError) or broken.
-        text: of the error.
-        records: of each model.
+        end: `right`, `refused` (an InputError), `lost` (a PeerLostError) or `broken`
+            (any other error).
+        text: the text of the error.
+        records: the record of each model.
     """
 
     end: str
@@ -82,7 +92,7 @@ class Outcome:
 
 
 class Run:
-    """One learner's run of a row, with a session or without (the plain loop)."""
+    """One learner's run of a row, with a session, or without one (the plain loop)."""
 
     def __init__(self, use: Use, column: Column | None, rank: int, size: int) -> None:
         self.use = use
@@ -99,7 +109,7 @@ class Run:
         return self.sessions[0] if self.sessions else None
 
     def go(self) -> None:
-        """Make all steps and look at the consensus."""
+        """Make all steps, and record the consensus."""
         self._open()
         turn: Turn = self
         for self.k in range(STEPS):
@@ -132,7 +142,7 @@ class Run:
             self.records.append(_begin(model, optimizer))
 
     def close(self, error: BaseException | None) -> None:
-        """End the sessions, also those that could not begin."""
+        """End the sessions, and the drivers of sessions that could not begin."""
         kind = type(error) if error else None
         sessions, self.sessions = self.sessions, []
         drivers, self._drivers = self._drivers, []
@@ -194,7 +204,7 @@ class Run:
 
 
 def attempt(kind: type[Use], column: Column, rank: int, size: int) -> Outcome:
-    """Run a row with a session, and tell how it went."""
+    """Run a row with a session, and return its result."""
     run: Run | None = None
     try:
         run = Run(kind(rank), column, rank, size)
@@ -212,10 +222,11 @@ def attempt(kind: type[Use], column: Column, rank: int, size: int) -> Outcome:
 def attempt_all(
     kinds: list[type[Use]], column: Column, rank: int, size: int
 ) -> list[Outcome]:
-    """Run one row after another, whatever becomes of each."""
+    """Run one row after another, even if some of them fail."""
     outcomes = []
     for number, kind in enumerate(kinds):
-        # A learner that is refused early has made fewer drivers than another.
+        # A learner that is refused early has made fewer drivers than the other, but
+        # both must number their drivers alike.
         process_group._serial = itertools.count(100 * (number + 1))
         outcomes.append(attempt(kind, column, rank, size))
     return outcomes

@@ -1,4 +1,4 @@
-"""Rows about schedulers of the learning rate."""
+"""The module has the rows about schedulers of the learning rate."""
 
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
@@ -61,7 +61,7 @@ class Plateau(Use):
     def step(self, turn: Turn) -> None:
         super().step(turn)
         if turn.k % 4 == 3:
-            loss = float(turn.k)  # it never falls
+            loss = float(turn.k)  # The loss never falls.
             self.scheduler.step(turn.session.mean(loss) if turn.session else loss)
 
 

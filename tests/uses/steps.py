@@ -1,4 +1,4 @@
-"""Rows about what happens in a step."""
+"""The module has the rows about what happens in a step."""
 
 import torch
 from torch import Tensor, nn
@@ -155,7 +155,7 @@ class ByData(Use):
         p.data -= 0.05 * p.grad
 
     def skipped(self, column: str) -> int:
-        """`d1d_grad` has no gradient at first: an update that leaves no trace."""
+        """`d1d_grad` has no gradient in its first step, so the update does nothing."""
         return int(column == "d1d_grad")
 
 

@@ -1,4 +1,4 @@
-"""The table: which rows are right and which are refused; prints the page of it.
+"""The command prints the page with the table of what works and what is refused.
 
 python -m tests.uses.table > docs/what_works.md
 """

@@ -1,4 +1,4 @@
-"""Every cell of the table is what it says, with real processes."""
+"""These tests run every cell of the table in real processes."""
 
 import re
 import warnings
@@ -23,7 +23,7 @@ PRELOAD.append("tests.uses.preloaded")
 
 
 def run_column(column: Column) -> tuple[list[Outcome], list[str]]:
-    """In a learner's process: its outcomes, and what is wrong with one alone."""
+    """Run a column as one learner; return its outcomes, and its faults when alone."""
     warnings.simplefilter("ignore")
     rank, size = dist.get_rank(), dist.get_world_size()
     outcomes = attempt_all(ROWS, column, rank, size)

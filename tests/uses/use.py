@@ -1,4 +1,4 @@
-"""What a row of the table is: a user's training loop, which learners run."""
+"""The module defines a row of the table: a user's training loop, which learners run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -10,7 +10,7 @@ from torch.optim import Adam, Optimizer
 from espnet_distopt.session import Session
 
 STEPS = 11
-"""Of a run: three blocks of three steps, and a shorter one."""
+"""The number of steps of a run: three blocks of three steps, and a shorter block."""
 
 GRADIENTS = ("allreduce", "hadpsgd", "d1d_grad")
 MOMENTS = ("bmuf", "bmuf_adam", "slowmo")
@@ -27,12 +27,12 @@ COLUMNS = (
 
 
 class Turn(Protocol):
-    """What a user's step sees of the run that it is part of.
+    """The part of a run that a user's step sees.
 
     Attributes:
-        k: number of the step.
-        rank: of this learner.
-        session: of the first model; None where there is none, in the plain loop.
+        k: the number of the step.
+        rank: the learner.
+        session: the session of the first model; None in the plain loop.
     """
 
     k: int
@@ -43,20 +43,20 @@ class Turn(Protocol):
         """Return inputs (n, 3) and targets (n, 2) of this learner and this step."""
 
     def backward(self, loss: Tensor, like: Tensor | None = None) -> None:
-        """Call `loss.backward()`; `like`, or else `loss`, gives what is expected."""
+        """Call `loss.backward()`; the expected gradient is that of `like` or `loss`."""
 
     def stepped(self, pair: int = 0) -> None:
         """Call the step of a session."""
 
     def began_anew(self) -> None:
-        """Forget what has been so far: the session has begun anew."""
+        """Drop the record so far, because the session has begun anew."""
 
     def reopen(self) -> None:
         """End the session, and begin another one."""
 
 
 def refused(text: str, columns: Iterable[str] = COLUMNS) -> dict[str, str]:
-    """Return, for each of `columns`, the pattern of the error's text."""
+    """Return column -> the pattern of the error's text, for each of `columns`."""
     return dict.fromkeys(columns, text)
 
 
@@ -78,15 +78,17 @@ class Use:
     The models of the learners start from different parameters.
 
     Attributes:
-        title: of the row.
-        note: what the reader of the page should know.
-        refused: column -> pattern of the error's text. Other columns are right.
-        still: parameters of these names stay where they are.
-        everybody: where it is refused, each learner is told so, and none only hears
-            that another has ended.
-        exact_alone: one learner alone gives the bits of the plain loop.
-        rounding: of parameters of size 1, and over a run; an update is 0.01 or more.
-        pairs: the models, each with its optimizer; each has a session.
+        title: the title of the row.
+        note: the sentence that the page shows beside the row.
+        refused: column -> the pattern of the error's text, for algorithms that refuse
+            the row; with all others the row works.
+        still: the names of parameters that do not change.
+        everybody: whether every learner gets the error itself, instead of the news that
+            another learner has ended.
+        exact_alone: whether a single learner gives the bits of the plain loop.
+        rounding: the tolerance of a run, for parameters of size 1; an update is 0.01 or
+            more.
+        pairs: the models with their optimizers; each pair has a session.
     """
 
     title: ClassVar[str] = ""
@@ -128,5 +130,5 @@ class Use:
         turn.stepped()
 
     def skipped(self, column: str) -> int:
-        """Return the updates that a learner's optimizer skips."""
+        """Return the number of updates that a learner's optimizer skips."""
         return 0

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034  # asr.sh reads them
-# Where jobs run: `local`, this machine, or `slurm`, with what conf/slurm.yaml asks for.
-# The environment goes before: cmd_backend=slurm ./run.sh
+# shellcheck disable=SC2034  # asr.sh reads the variables.
+# The variable cmd_backend says where jobs run: `local` is this machine, and `slurm` asks
+# for the resources of conf/slurm.yaml. The environment may set it:
+#     cmd_backend=slurm ./run.sh
 cmd_backend=${cmd_backend:-local}
-# What the jobs of --submit_all are told of this environment.
+# The jobs of --submit_all get these variables of the environment.
 job_variables="FSDD"

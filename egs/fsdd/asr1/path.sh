@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by every script of this recipe.
+# Every script of this recipe sources this file.
 MAIN_ROOT=$(cd ../../.. && pwd)
 # shellcheck source=../../../local/path.sh
 . "$MAIN_ROOT/local/path.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Strings of digits, spoken by people: the Free Spoken Digit Dataset, at 8 kHz. Minutes
-# on two cores. FSDD=/path names a copy; without one, stage 1 clones it.
-# `./run.sh --help` lists the options.
+# This recipe recognizes strings of digits that people have spoken: the Free Spoken Digit
+# Dataset, at 8 kHz. It takes minutes on two cores. FSDD=/path names a copy of the data;
+# without one, stage 1 clones it. `./run.sh --help` lists the options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Lines of English handwriting: the IAM database. IAM=/path names where its archives are
-# unpacked; docs/ocr.md says more. `./run.sh --help` lists the options.
+# This recipe recognizes lines of English handwriting: the IAM database. IAM=/path is the
+# directory of its unpacked archives; docs/ocr.md says more. `./run.sh --help` lists the
+# options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
-# Where jobs run: `local`, this machine, or `slurm`, with what conf/slurm.yaml asks for.
-# The environment goes before: cmd_backend=slurm ./run.sh
+# The variable cmd_backend says where jobs run: `local` is this machine, and `slurm` asks
+# for the resources of conf/slurm.yaml. The environment may set it:
+#     cmd_backend=slurm ./run.sh
 cmd_backend=${cmd_backend:-local}

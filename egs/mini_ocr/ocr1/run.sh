@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Text lines: printed ones, rendered on the spot, and strings of real handwritten digits.
-# No download, minutes on two cores. `./run.sh --help` lists the options.
+# This recipe recognizes text lines: printed ones, which it renders itself, and strings of
+# real handwritten digits. It downloads nothing and takes minutes on two cores.
+# `./run.sh --help` lists the options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

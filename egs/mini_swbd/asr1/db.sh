@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# The discs that local/data.sh makes; see ../../swbd/asr1/db.sh for what they stand for.
-# shellcheck disable=SC2034  # data.sh reads them
+# These are the paths of the discs that local/data.sh makes. The file
+# ../../swbd/asr1/db.sh says which corpora they stand for.
+# shellcheck disable=SC2034  # data.sh reads the variables.
 SWBD=corpus/swb1
 SWBD_TEXT=
 CONV_TAB=corpus/swb1/tables/conv.tab

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Telephone conversations in the layout of Switchboard, made on the spot by a speech
-# synthesizer: no download, minutes on two cores. `./run.sh --help` lists the options.
+# This recipe recognizes telephone conversations in the layout of Switchboard, which it
+# makes with a speech synthesizer. It downloads nothing and takes minutes on two cores.
+# `./run.sh --help` lists the options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Switchboard-300 and the Hub5 2000 evaluation, from the LDC's discs, which db.sh names;
-# Fisher and RT-03 if you have them. docs/switchboard.md says more; `./run.sh --help`
-# lists the options.
+# This recipe trains on Switchboard-300 and evaluates on Hub5 2000, from the LDC's discs
+# that db.sh names. It uses Fisher and RT-03, too, if you have them. docs/switchboard.md
+# says more; `./run.sh --help` lists the options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-# 500 subwords, as ESPnet's last BLSTM on this corpus: CTC has no memory of what it has
-# said, and of larger units most are too rare in 286 hours.
+# There are 500 subwords, as in ESPnet's last BLSTM on this corpus. CTC has no memory of
+# its previous output, and most larger units are too rare in 286 hours.
 exec ../../../local/asr.sh \
     --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
     --halves "swbd=^sw_ callhome=^en_" \

@@ -1,16 +1,20 @@
-"""What must hold after every event of a simulation, whatever the schedule.
+"""The module checks, after every event of a simulation, what no schedule may break.
 
-- The mean of the learners is conserved: live parameters, pending corrections, and those
-  that an exchange still brings, add up to the start plus the optimizers' updates. So a
-  gradient that is lost, or applied twice, shows here, too.
-- Every step has made one update.
-- No exchange is older than the bound.
-- The newest published copy is the live parameters plus the pending corrections, so that
-  a learner that is asked twice in a step does not give one answer twice.
-- After a step, the replicas of one node (H-ADPSGD) are equal, bit for bit.
+These are the invariants:
 
-That learners have one exchange in flight is the engine's own rule. A cycle of waits
-ends in `DeadlockError`; learners that never end run into `max_events`.
+1. Gossip conserves the sum over the learners. The live parameters, the pending
+   corrections, and the corrections that an exchange has not yet delivered add up to the
+   starting parameters plus all updates of the optimizers. This also finds a gradient
+   that is lost or applied twice.
+2. Each step of a learner makes exactly one update.
+3. No correction is older than `max_staleness` steps.
+4. The newest snapshot equals the live parameters plus the pending corrections. So a
+   learner that takes part in two exchanges during one step sends different parameters
+   in each.
+5. After a step, the replicas of one node (H-ADPSGD) are equal, bit for bit.
+
+Two more faults show elsewhere: the engine itself raises `DeadlockError` when learners
+wait for each other in a circle, and a run that never ends exceeds `max_events`.
 """
 
 from typing import Any
@@ -25,22 +29,24 @@ from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.virtual_learner import Stepped, VirtualLearner
 
 TOLERANCE = 1e-11
-"""Of sums and copies, in float64."""
+"""The largest difference, relative to 1 + |expected|, of a sum or a copy in float64."""
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold; the message says which, where and when."""
+    """An invariant does not hold; the message says which one, for whom, and when."""
 
 
 class Invariants:
-    """Becomes the `check` of a simulation that has started.
+    """The invariants of one simulation, as the function that it calls after each event.
 
-    It knows algorithms by what they have: those with `neighbours` gossip by means of a
-    `published` copy; those with a `node` have replicas that must be equal.
+    The constructor sets the `check` of the simulation, which must have started.
+    Attributes of an algorithm tell which invariants concern it: one with `neighbours`
+    gossips by means of a `snapshot`, and one with a `node` has replicas that must be
+    equal.
 
     Args:
-        simulation: what to look at.
-        max_events: after so many more, the simulation counts as endless.
+        simulation: the simulation to check.
+        max_events: the number of events after which the simulation counts as endless.
     """
 
     def __init__(self, simulation: Simulation, max_events: int = 100_000) -> None:
@@ -66,7 +72,7 @@ class Invariants:
         simulation.check = self
 
     def _follow(self, virtual: VirtualLearner) -> None:
-        """Let the expected sum follow the updates of one optimizer."""
+        """Add each update of a learner's optimizer to the expected sum."""
         params = virtual.learner.params
         before = torch.empty_like(params)
 
@@ -80,7 +86,7 @@ class Invariants:
         virtual.optimizer.register_step_post_hook(follow)
 
     def __call__(self, simulation: Simulation) -> None:
-        """Look at whatever the last event may have changed.
+        """Check all that the last event may have changed.
 
         Raises:
             InvariantError: an invariant does not hold.
@@ -132,29 +138,41 @@ class Invariants:
             self._check_close(rank, self._sum(), self._expected, what)
 
     def _published(self, rank: int) -> tuple[Any, int]:
-        """Return the published copy of `rank`, and the bound on its age."""
+        """Return the snapshot of `rank`, and the bound on its age in steps."""
         algorithm: Any = self._gossiping[rank].algorithm
         return algorithm.snapshot, algorithm.config.max_staleness
 
     def _passes_on(self, rank: int) -> bool:
-        """Return whether a leader is passing a correction on: it is nowhere, then."""
+        """Return whether the leader `rank` is broadcasting a correction to its node.
+
+        Meanwhile neither the snapshot nor the live parameters contain the correction.
+        """
         training = self._simulation.sides[rank].training
         return training.waiting and isinstance(training.effect, Broadcast)
 
     def _sum(self) -> Tensor:
-        """Return the sum of parameters and corrections, (P,)."""
+        """Return the sum of all parameters and corrections, shape (P,)."""
         terms = list(self._params)
         for rank in self._gossiping:
             terms += self._published(rank)[0].unapplied()
         differences = len(terms) - len(self._params)
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
-            size = len(self._like)  # a rounded message has more behind it
+            # A rounded message is longer: its parameters come first.
+            size = len(self._like)
             terms += [part[:size].to(self._like) for part in (received, sent)]
         return self._signs(differences, len(in_flight)) @ torch.stack(terms)
 
     def _signs(self, differences: int, in_flight: int) -> Tensor:
-        """Return the factors of all terms: corrections are half of a difference."""
+        """Return the factor of each term of the sum.
+
+        Parameters count in full, and a correction is half of a difference.
+
+        Args:
+            differences: the number of differences that the snapshots hold.
+            in_flight: the number of exchanges that have not delivered yet; each adds
+                half of what the learner will receive minus half of what it has sent.
+        """
         key = differences, in_flight
         if key not in self._known_signs:
             signs = [1.0] * len(self._params) + [HALF] * differences
@@ -163,7 +181,7 @@ class Invariants:
         return self._known_signs[key]
 
     def _check_close(self, rank: int, got: Tensor, expected: Tensor, what: str) -> None:
-        # Of small models the numbers themselves are much faster than tensors.
+        # The models are small, and plain numbers are much faster than small tensors.
         for x, y in zip(got.tolist(), expected.tolist(), strict=True):
             if not abs(x - y) <= TOLERANCE * (1 + abs(y)):
                 raise self._error(rank, f"{what}: {x!r}, not {y!r}")

@@ -1,4 +1,4 @@
-"""AD-PSGD under thousands of random schedules; and mistakes that schedules find."""
+"""These tests run random schedules, and check that schedules find mistakes."""
 
 import re
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def test_lines_that_are_none(
 
 
 class AveragesLiveWeights(Adpsgd):
-    """x = (x_now + received) / 2: half of what was learnt meanwhile is lost."""
+    """It sets x = (x_now + received) / 2, so half of the meanwhile steps is lost."""
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
@@ -123,7 +123,7 @@ class AveragesLiveWeights(Adpsgd):
 
 
 class OneAnswerTwice(Snapshot):
-    """The copy does not get the correction."""
+    """It does not correct the published copy."""
 
     def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
         before = self._copy.clone()
@@ -132,7 +132,7 @@ class OneAnswerTwice(Snapshot):
 
 
 class AnswersTwice(Adpsgd):
-    """Gives two askers in one step the same copy."""
+    """It sends the same copy in two exchanges during one step."""
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
@@ -140,7 +140,7 @@ class AnswersTwice(Adpsgd):
 
 
 class PullsOnly(Adpsgd):
-    """Only the active learner goes towards the other."""
+    """Only the active learner moves towards the other."""
 
     def _average_with(self, peer: int) -> Program:
         sent = self.snapshot.begin_exchange()
@@ -149,7 +149,7 @@ class PullsOnly(Adpsgd):
 
 
 class CorrectsTwice(Adpsgd):
-    """Applies what the gossip brought and leaves it pending, now and then."""
+    """It sometimes applies a correction and leaves it pending."""
 
     def _correct(self, learner: Learner) -> Program:
         if learner.steps % 3 == 0:
@@ -159,14 +159,14 @@ class CorrectsTwice(Adpsgd):
 
 
 class Unbounded(Adpsgd):
-    """Never waits for an exchange."""
+    """It never waits for an exchange."""
 
     def after_step(self, learner: Learner) -> Program:
         yield from self._correct(learner)
 
 
 class TwoActives(Adpsgd):
-    """Everybody invites first: on a ring of waits, nobody answers."""
+    """All learners invite first, so they wait in a circle and nobody answers."""
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
@@ -174,7 +174,7 @@ class TwoActives(Adpsgd):
 
 
 class LosesTheLast(Adpsgd):
-    """Forgets what comes after the last step."""
+    """It forgets a correction that comes after the last step."""
 
     def finish(self, learner: Learner) -> Program:
         yield from ()
@@ -183,7 +183,7 @@ class LosesTheLast(Adpsgd):
 
 
 class LosesAGradient(Adpsgd):
-    """Publishes, then goes on from the published copy of the step before."""
+    """It publishes, and then goes on from the copy of the step before."""
 
     def after_step(self, learner: Learner) -> Program:
         if learner.steps == 3:
@@ -192,7 +192,7 @@ class LosesAGradient(Adpsgd):
 
 
 class NeverEnds(Adpsgd):
-    """A passive learner that waits to be asked by those who have gone."""
+    """A passive learner waits for invitations from learners that have retired."""
 
     def finish(self, learner: Learner) -> Program:
         while learner.size > 1:

@@ -1,4 +1,4 @@
-"""The parts of a trial: its problem, its queue, its look at the consensus model."""
+"""These tests cover the parts of a trial: problem, queue, and evaluation."""
 
 import pytest
 import torch
@@ -77,7 +77,7 @@ def test_shares(
 
 
 def test_shares_follow_the_steps_that_come() -> None:
-    """Earlier epochs count: a step's seconds depend on its number."""
+    """Steps of earlier epochs count, because a step's seconds depend on its number."""
     compute = Compute(spread=1)
     taken = shares(compute, [0, 0], 40)
     again = shares(compute, taken, 40)

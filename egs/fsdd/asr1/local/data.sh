@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Stage 1: data/{train,dev,test}. The test set joins test_known and test_unseen, whose
-# names stand in the utterance ids, so that one decoding serves both halves.
-# Arguments are passed to prepare_fsdd.
+# Stage 1 makes data/{train,dev,test}. The test set joins test_known and test_unseen; the
+# utterance ids contain these names, so one decoding is enough for both halves. Arguments
+# are passed on to prepare_fsdd.
 set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh

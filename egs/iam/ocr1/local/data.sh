@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Stage 1: data/{train,dev,test} from IAM's archives, unpacked where IAM=/path says.
-# Arguments are passed to prepare_iam: lists of ids, if the split is not to be IAM's own.
+# Stage 1 makes data/{train,dev,test} from IAM's archives, which are unpacked in IAM=/path.
+# Arguments are passed on to prepare_iam; they may be lists of ids for another split than
+# IAM's own.
 set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh

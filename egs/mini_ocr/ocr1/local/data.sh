@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stage 1: make the lines, then data/{train,dev,test}.
-# Arguments are passed to make_mini_ocr: its seed, sizes and more fonts.
+# Stage 1 makes the lines, and then data/{train,dev,test} from them. Arguments are passed
+# on to make_mini_ocr: its seed, its sizes and further fonts.
 set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh

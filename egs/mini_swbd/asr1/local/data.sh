@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stage 1: make the discs, then data/ from them as the swbd recipe does.
-# Arguments are passed to make_mini_swbd: its seed and sizes.
+# Stage 1 makes the discs, and then data/ from them as the swbd recipe does. Arguments are
+# passed on to make_mini_swbd: its seed and its sizes.
 set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stage 1: data/ from the discs that db.sh names. Runs in a recipe's directory, whose
-# own db.sh and path.sh it reads.
+# Stage 1 makes data/ from the discs that db.sh names. The script runs in a recipe's
+# directory, and reads that recipe's db.sh and path.sh.
 set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh
@@ -23,7 +23,7 @@ dev_segments=                     # utterances of train_dev (4000)
 # shellcheck source=../../../../local/parse_options.sh
 . "$MAIN_ROOT/local/parse_options.sh"
 
-# required OPTION NUMBER: end if it names no directory.
+# required OPTION NUMBER: end the script if the option does not name a directory.
 required() {
     [ -n "${!1}" ] || die "${1^^} is empty: write into db.sh where $2 lies (or pass --$1)"
     [ -d "${!1}" ] || die "${1^^}=${!1}: no such directory, expected $2"
@@ -38,7 +38,7 @@ options+=(--eval2000_text "$eval2000_text" --out data)
 [ -z "$conv_tab" ] || options+=(--conv_tab "$conv_tab")
 [ -z "$rt03" ] || options+=(--rt03 "$rt03")
 [ -z "$dev_segments" ] || options+=(--dev_segments "$dev_segments")
-# shellcheck disable=SC2206  # lists of paths
+# shellcheck disable=SC2206  # The variables are lists of paths.
 [ -z "$fisher_speech" ] || options+=(--fisher_speech $fisher_speech)
 # shellcheck disable=SC2206
 [ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
