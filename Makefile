@@ -1,7 +1,7 @@
 # What can be done here: `make demo`, `make test`, `make lint`, `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-SCRIPTS = $(shell find local egs -name '*.sh') .ci/run
+SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
 .PHONY: demo test lint setup dev
 
@@ -11,7 +11,7 @@ demo: setup
 
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
-	local/install_tools.sh
+	tools/install_tools.sh
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 lint: dev
@@ -22,7 +22,7 @@ lint: dev
 
 # The environment .venv: for the recipes, and for development.
 setup:
-	local/setup.sh
+	tools/setup.sh
 
 dev:
-	local/setup.sh --dev
+	tools/setup.sh --dev

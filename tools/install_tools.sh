@@ -2,9 +2,9 @@
 # Install what the tests need beside Python, from Debian's packages, where that asks for
 # no password: NIST's scorer, ffmpeg (an independent decoder) and Slurm.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-# shellcheck source=log.sh
-. ./log.sh
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=../local/log.sh
+. local/log.sh
 
 # The scripts of the Python package named sctk are something else: ask it for sclite.
 has_sctk() {
