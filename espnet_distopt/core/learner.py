@@ -27,7 +27,9 @@ class Learner:
         params: (P,) all trainable parameters, P elements.
         grads: (P,) their gradients after a backward pass; None unless `watch_backward`
             was called.
-        gradient_message: `grads` with room behind, see `algorithms.gradient_mean`.
+        gradient_buffer: (P + R,) `grads` is its first P elements. The R elements behind
+            belong to the algorithm, which asks for them by `reserve` and sends them
+            with the gradients in one message. Empty until `watch_backward`.
         used: for each parameter, whether the last backward pass reached it.
         samples: samples in the current batch, for weighting; set by the training loop.
         steps: attempted steps. A step skipped because of a non-finite gradient is still
@@ -66,7 +68,8 @@ class Learner:
         self.params = self._pack()
         self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
-        self.gradient_message = self.params.new_empty(0)
+        self.gradient_buffer = self.params.new_empty(0)
+        self._reserved = 0
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -138,15 +141,23 @@ class Learner:
                     "session and begin a new one after it"
                 )
 
+    def reserve(self, elements: int) -> None:
+        """Ask for `elements` elements behind `grads`, before `watch_backward`.
+
+        An algorithm that is built once more asks for the same number again.
+        """
+        assert self.grads is None or elements == self._reserved
+        self._reserved = elements
+
     def watch_backward(self, done: Callable[[], None]) -> None:
         """Gather gradients into `grads` and call `done` when a backward pass ends.
 
         A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
         reaches clipping and the optimizer by `use_gradients`.
         """
-        tail = 2 + len(self.parameters)
-        self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
-        self.grads = self.gradient_message[: self.params.numel()]
+        size = self.params.numel()
+        self.gradient_buffer = self.params.new_zeros(size + self._reserved)
+        self.grads = self.gradient_buffer[:size]
         self._watch = BackwardWatch(self, done)
 
     def use_gradients(self, used: list[bool]) -> None:

@@ -125,9 +125,9 @@ class AveragesLiveWeights(Adpsgd):
 class OneAnswerTwice(Snapshot):
     """The copy does not get the correction."""
 
-    def correct(self, received: Tensor, sent: Tensor | None = None) -> Program:
+    def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
         before = self._copy.clone()
-        yield from super().correct(received, sent)
+        yield from super().end_exchange(received, sent)
         self._copy.copy_(before)
 
 
