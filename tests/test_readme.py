@@ -51,9 +51,9 @@ def test_the_option_table_is_the_truth() -> None:
     ]
     options = [re.match(r"\| `(\w+)` \| ([\w, ]+) \|", line) for line in lines]
     known = {(o[1], name) for o in options if o for name in o[2].split(", ")}
-    for name, (_, config) in ALGORITHMS.items():
+    for name, entry in ALGORITHMS.items():
         assert any(name in row for row in rows), name
-        for field in dataclasses.fields(config):
+        for field in dataclasses.fields(entry.config):
             assert (field.name, name) in known
             known.remove((field.name, name))
     assert not {(o, name) for o, name in known if name in ALGORITHMS}

@@ -146,4 +146,4 @@ def _block_options(name: str) -> list[dict[str, Any]]:
 
 def _knows(algorithm: str, option: str) -> bool:
     """Return whether the algorithm has that option."""
-    return option in {field.name for field in fields(ALGORITHMS[algorithm][1])}
+    return option in {field.name for field in fields(ALGORITHMS[algorithm].config)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.algorithms import ALGORITHMS, Registration
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
@@ -216,7 +216,7 @@ MISTAKES = {
 def test_a_mistake_is_found_and_its_line_repeats_it(
     mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "mistaken", (mistake, AdpsgdConfig))
+    monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, AdpsgdConfig))
     for schedule in islice(family("mistaken", [4, 5], []), 40):
         try:
             schedule.run()
