@@ -1,9 +1,10 @@
-"""Adasum beside the sum and the mean of the learners' updates, and one learner.
+"""The benchmark compares Adasum with the mean and the sum of the learners' updates.
 
-At 8, 16 and 32 virtual learners, by SGD with momentum, from the same learning rates,
-those of one learner. The mean is `allreduce`; the sum is `allreduce` with an N-fold
-rate, in which the update is the sum of what the learners would add. Adasum lies in
-between: the sum of orthogonal updates, the mean of parallel ones.
+It trains 8, 16 and 32 virtual learners, and one learner alone, by SGD with momentum.
+All methods choose from the same learning rates, which are those of one learner. The
+mean is `allreduce`. The sum is `allreduce` with N times the rate: its update is the sum
+of the updates that the learners would make alone. Adasum lies in between: it adds
+orthogonal updates and averages parallel ones.
 
     FSDD=/path python benchmarks/adasum.py --workers 2      # 5 minutes
 """
@@ -24,7 +25,12 @@ QUICK = StudySize(learners=(2, 4), samples=512, rates=(0.01, 0.03), seeds=(0, 1)
 
 
 def methods(samples: int, learners: int) -> dict[str, Training]:
-    """Return the trainings to compare."""
+    """Return the training of each method to compare.
+
+    Args:
+        samples: the number of samples of a training.
+        learners: the number of learners.
+    """
     mean = Training(
         algorithm="allreduce",
         learners=learners,
@@ -42,8 +48,8 @@ def methods(samples: int, learners: int) -> dict[str, Training]:
 
 
 NOTE = (
-    "SGD with momentum 0.9. Mean: allreduce; sum: allreduce with N times the rate; "
-    "adasum: of updates, in every step."
+    "The optimizer is SGD with momentum 0.9. The mean is allreduce; the sum is "
+    "allreduce with N times the rate; adasum combines the updates of every step."
 )
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Adasum's exchange beside gloo's sum of the same vectors, and the plain tree.
+"""The benchmark times Adasum's exchange, gloo's sum, and the plain Adasum tree.
 
-Real processes over gloo and the loopback: 35 million float32 parameters in the 60
-tensors of a BLSTM. The tree is Adasum as it is written down: at each of log2 N levels
-whole vectors are swapped with a partner and combined, tensor by tensor. Its result
-checks that of the exchange. All take turns in every repeat, after a barrier.
+Real processes exchange 35 million float32 parameters, in the 60 tensors of a BLSTM,
+over gloo and the loopback. The plain tree is Adasum as the paper defines it: at each of
+log2 N levels a learner swaps its whole vector with a partner, and both combine the
+vectors tensor by tensor. The exchange must give the tree's result. In every repeat the
+methods take turns, each after a barrier.
 
     python benchmarks/adasum_exchange.py          # two minutes
 """
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from emulated.learners import Namespace, launch
-from report import write_report
+from report import how_often, spread, write_report
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
@@ -40,7 +41,13 @@ PHASES = {
 
 
 def shapes(units: int) -> list[tuple[int, ...]]:
-    """Return those of 6 bidirectional layers of LSTM, norms, bottleneck and output."""
+    """Return the shapes of a BLSTM's tensors.
+
+    It has 6 bidirectional layers, norms, a bottleneck and an output layer.
+
+    Args:
+        units: the number of cells of a layer in each direction.
+    """
     found: list[tuple[int, ...]] = []
     for inputs in (260, *[2 * units] * 5):
         weights = (4 * units, inputs), (4 * units, units)
@@ -50,7 +57,7 @@ def shapes(units: int) -> list[tuple[int, ...]]:
 
 
 class Model(nn.Module):
-    """Parameters of the given shapes, zero."""
+    """A model that has a BLSTM's parameters, all zero, and computes nothing."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -59,14 +66,19 @@ class Model(nn.Module):
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds on the clock and of the processor, of learner 0."""
+    """The time that one call takes on one learner.
+
+    Attributes:
+        clock: the seconds until all learners have finished.
+        processor: the processor seconds of this learner.
+    """
 
     clock: float
     processor: float
 
 
 class Bench:
-    """One learner's part: what is measured, on a vector that is the same each time."""
+    """One learner's part of the benchmark; each call starts from the same vector."""
 
     def __init__(self, rank: int, units: int) -> None:
         model = Model(units)
@@ -88,21 +100,24 @@ class Bench:
         self.phases: dict[str, float] = {}
 
     def sum(self) -> None:
-        """Leave the sum in `vector`: gloo's ring."""
+        """Replace `vector` with the sum over the learners, by gloo's ring."""
         group = dist.distributed_c10d._get_default_group()
         group.allreduce([self.vector]).wait()
 
     def adasum(self) -> None:
-        """Leave Adasum in `vector`."""
+        """Replace `vector` with Adasum's result, by the exchange."""
         self.driver.run(self.exchange(self.vector))
 
     def period(self) -> None:
-        """Do all that ends a period, with the vector as the parameters."""
+        """Do all that Adasum does at the end of a period, on the parameters."""
         self.learner.updates += 1
         self.driver.run(self.algorithm.after_step(self.learner))
 
     def tree(self) -> None:
-        """Leave Adasum in `vector`, by swapping whole vectors; N is a power of two."""
+        """Replace `vector` with Adasum's result, by the plain tree.
+
+        The number of learners must be a power of two.
+        """
         rank, distance = self.learner.rank, 1
         while distance < self.learner.size:
             partner = rank ^ distance
@@ -115,7 +130,7 @@ class Bench:
             distance *= 2
 
     def by_phases(self) -> None:
-        """As `adasum`; notes the seconds of each phase."""
+        """Do the same as `adasum`, and note the seconds of each phase."""
         program, result = self.exchange(self.vector), None
         while True:
             try:
@@ -148,7 +163,7 @@ class Bench:
         return effect
 
     def measure(self, work: Callable[[], None]) -> Spent:
-        """Let all begin together, and wait for the last."""
+        """Time a call that all learners begin together, until the last has ended."""
         self.vector.copy_(self.source)
         self.learner.params.copy_(self.source)
         self.algorithm.shared.zero_()
@@ -160,7 +175,11 @@ class Bench:
         return Spent(time.perf_counter() - start, processor)
 
     def check(self) -> None:
-        """Raise RuntimeError unless exchange and tree agree, and all learners do."""
+        """Check the exchange against the tree, and the learners against each other.
+
+        Raises:
+            RuntimeError: the results differ.
+        """
         self.measure(self.tree)
         expected = self.vector.clone()
         self.measure(self.adasum)
@@ -172,7 +191,7 @@ class Bench:
 
 
 def _combine(a: Tensor, b: Tensor) -> None:
-    """Leave Adasum of one tensor in both; products are summed in float64."""
+    """Replace two tensors with their Adasum; the inner products are in float64."""
     x, y = a.double().flatten(), b.double().flatten()
     dot, squares = x @ y, (x @ x, y @ y)
     result = x.mul_(1 - dot / (2 * squares[0])).add_(y.mul_(1 - dot / (2 * squares[1])))
@@ -190,7 +209,16 @@ def _processor() -> float:
 
 
 def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
-    """Return, on each learner, the seconds of all repeats."""
+    """Run the benchmark on one learner.
+
+    Args:
+        rank: the learner.
+        units: the number of cells of a layer in each direction.
+        repeats: the number of repeats that count.
+
+    Returns:
+        The seconds of all repeats, by method and by phase, and the size of the model.
+    """
     bench = Bench(rank, units)
     methods = {
         SUM: bench.sum,
@@ -206,7 +234,8 @@ def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
             spent[name].append(bench.measure(method))
         bench.phases = {}
         bench.measure(bench.by_phases)
-        if repeat == 0:  # first touch of memory
+        # The first repeat touches memory for the first time, so it does not count.
+        if repeat == 0:
             spent = {name: [] for name in methods}
             continue
         for phase, seconds in bench.phases.items():
@@ -222,13 +251,13 @@ def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
 
 
 def ratios(seconds: dict[str, list[float]], name: str) -> str:
-    """Return the median of the ratios to the sum, and their range."""
+    """Return the ratios to the sum of the same repeat, for the table."""
     each = [a / b for a, b in zip(seconds[name], seconds[SUM], strict=True)]
-    return f"{median(each):.2f} ({min(each):.2f} - {max(each):.2f})"
+    return spread(each, ".2f")
 
 
 def table(size: int, found: dict[str, Any]) -> list[str]:
-    """Return the rows of `size` learners."""
+    """Return the rows of `size` learners; `found` is what `work` has returned."""
     clock, processor = found["clock"], found["processor"]
     rows = [
         f"| {size} | {name} | {median(clock[name]) * 1000:.0f} ms "
@@ -245,7 +274,7 @@ def table(size: int, found: dict[str, Any]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small, to try it")
+    parser.add_argument("--quick", action="store_true", help="use a small model")
     parser.add_argument("--out", type=Path, help="folder of the results")
     options = parser.parse_args(arguments)
     units, repeats = (64, 3) if options.quick else (512, 15)
@@ -259,13 +288,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines += table(size, found)
         data[size] = found
     caption = (
-        f"Medians of {repeats} interleaved repeats (least - most), of learner 0. "
-        f"{found['parameters']:,} float32 parameters in {found['tensors']} tensors; "
-        "gloo over the loopback of a machine with two cores. Sum: gloo's all-reduce. "
-        "Period: what adasum does at the end of a period, with the subtraction and the "
-        f"addition of the parameters. Seed {SEED}."
+        f"A time is a median and a ratio is {how_often(repeats)}, on learner 0. "
+        f"There are {found['parameters']:,} float32 parameters in {found['tensors']} "
+        "tensors; the learners use gloo over the loopback of one machine. The sum is "
+        "gloo's all-reduce. The period is all that adasum does at the end of a period, "
+        "with the subtraction and the addition of the parameters."
     )
-    write_report("adasum_exchange", options.quick, options.out, lines, caption, data)
+    write_report(
+        "adasum_exchange",
+        options.quick,
+        options.out,
+        lines,
+        caption,
+        data,
+        seeds=[f"{SEED} for what learners share", f"{SEED + 1} + rank for their own"],
+        repeats=repeats,
+        arguments=arguments,
+    )
 
 
 if __name__ == "__main__":

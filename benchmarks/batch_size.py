@@ -1,11 +1,11 @@
-"""Held-out loss against batch size: all-reduce beside AD-PSGD, 16 virtual learners.
+"""The benchmark compares all-reduce and AD-PSGD at growing batch sizes.
 
-IBM's observation in miniature: how large can the batch become before a model that has
-seen the same number of samples is worse? Both methods get the same learning rates to
-choose from, by the held-out loss of seed 0. At the smallest batch, those are three
-given ones. At a batch r times larger, they are the best one of all-reduce there times
-r^0.25, r^0.5 and r^0.75. The best of each method and batch is then run with the other
-seeds.
+It asks, with 16 virtual learners, what IBM asked on Switchboard: how large can the
+batch become before a model that has seen the same number of samples is worse? Both
+methods choose from the same learning rates, by the held-out loss of seed 0. At the
+smallest batch there are three given rates. At a batch r times larger, the rates are
+all-reduce's best rate at the smallest batch times r^0.25, r^0.5 and r^0.75. The best
+rate of each method and batch is then run with the other seeds.
 
     FSDD=/path python benchmarks/batch_size.py --workers 2      # 23 minutes
 """
@@ -13,7 +13,14 @@ seeds.
 from dataclasses import dataclass, replace
 
 from convergence import digits
-from convergence.experiment import Best, best_rates, get_parser, plot, start
+from convergence.experiment import (
+    ENVIRONMENT,
+    Best,
+    best_rates,
+    get_parser,
+    plot,
+    start,
+)
 from convergence.sweep import Sweep
 from convergence.training import ABOUT, Training, train
 from report import write_report
@@ -24,7 +31,15 @@ POWERS = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """How large the experiment is; batches are total ones."""
+    """The size of the experiment.
+
+    Attributes:
+        learners: the number of virtual learners.
+        samples: the number of samples of a training.
+        batches: the numbers of samples of a step of all learners together.
+        base_rates: the learning rates at the smallest batch.
+        seeds: the seeds; the first one chooses the rates.
+    """
 
     learners: int
     samples: int
@@ -46,7 +61,7 @@ QUICK = BatchSize(
 
 
 def measure(size: BatchSize, sweep: Sweep) -> dict[tuple[str, int], Best]:
-    """Return what each method comes to at each batch."""
+    """Return each method's best training at each batch."""
     smallest = size.batches[0]
 
     def cells(method: str, batch: int, rates: tuple[float, ...]) -> list[Training]:
@@ -69,7 +84,7 @@ def measure(size: BatchSize, sweep: Sweep) -> dict[tuple[str, int], Best]:
 
 
 def main() -> None:
-    """Run what is left to run; print the table; write it and a plot."""
+    """Run the trainings that have no result yet, and write the report and a plot."""
     args = get_parser(__doc__).parse_args()
     size = QUICK if args.quick else FULL
     best = measure(size, start("batch_size", args, digits.prepare, train))
@@ -85,12 +100,22 @@ def main() -> None:
         )
     caption = (
         f"Simulated: {size.learners} virtual learners, {size.samples:,} samples in "
-        f"every training, {len(size.seeds)} seeds, SGD with momentum 0.9. {ABOUT}. "
-        "Every learner computes its own gradients, under allreduce too. The rate is "
-        f"the best of three by seed 0. Problem: {digits.ABOUT}."
+        f"every training, SGD with momentum 0.9. {ABOUT}. Every learner computes its "
+        "own gradients, under allreduce too. The rate is the best of three by seed 0. "
+        f"Problem: {digits.ABOUT}."
     )
     data = [{"algorithm": m, "batch": b, **row.data()} for (m, b), row in best.items()]
-    path = write_report("batch_size", args.quick, args.out, lines, caption, data)
+    path = write_report(
+        "batch_size",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=size.seeds,
+        repeats=1,
+        environment=ENVIRONMENT,
+    )
     curves = {
         method: {batch: best[method, batch].losses for batch in size.batches}
         for method in METHODS

@@ -1,23 +1,23 @@
-"""A training step of the padded BLSTM encoder, beside ESPnet's and bare GEMMs.
+"""The benchmark times a training step of the padded BLSTM encoder and of ESPnet's.
 
-The same weights and input for both encoders: 32 utterances of 150 to 250 frames of 40
-features, a bottleneck of 256 (`conf/blstm.yaml`). Their outputs must agree to 1e-5. The
-limit is the time of the matrix products alone, over the padded batch: those with the
-input in one piece for all frames, the recurrent ones frame by frame, and for the
-backward pass those that give the gradients of states, inputs and weights.
+Both encoders have the same weights and the same input: 32 utterances of 150 to 250
+frames of 40 features, and a bottleneck of 256 (`conf/blstm.yaml`). Their outputs must
+agree to 1e-5. The limit of both is the time of the matrix products alone, over the
+padded batch. In the forward pass, one product per layer covers the input of all frames,
+and the recurrent products follow frame by frame. The backward pass has the products for
+the gradients of states, inputs and weights.
 
     python benchmarks/blstm.py          # minutes on two idle cores
 """
 
 import argparse
-import statistics
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from espnet2.asr.encoder.rnn_encoder import RNNEncoder
-from report import write_report
+from report import spread, write_report
 from torch import Tensor
 
 from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
@@ -27,7 +27,15 @@ TOLERANCE = 1e-5
 
 
 class BlstmCase(NamedTuple):
-    """A size of the model and how it is measured."""
+    """A size of the model, and how it is measured.
+
+    Attributes:
+        layers: the number of bidirectional layers.
+        cells: the number of cells of a layer in each direction.
+        threads: the number of threads that compute.
+        repeats: the number of steps that are timed.
+        frames: the length of the longest utterance.
+    """
 
     layers: int
     cells: int
@@ -37,7 +45,13 @@ class BlstmCase(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a step, of its forward pass, and of the processor in it."""
+    """The times of a step.
+
+    Attributes:
+        step: the seconds of the step.
+        forward: the seconds of its forward pass.
+        cpu: the processor seconds of the step, over all threads.
+    """
 
     step: float
     forward: float
@@ -49,7 +63,7 @@ QUICK = (BlstmCase(2, 32, 1, 2, frames=20), BlstmCase(2, 32, 2, 2, frames=20))
 
 
 def encoders(case: BlstmCase) -> dict[str, RNNEncoder]:
-    """Return the two with the same weights."""
+    """Return both encoders, with the same weights."""
     torch.manual_seed(0)
     shape = {
         "use_projection": False,
@@ -64,7 +78,7 @@ def encoders(case: BlstmCase) -> dict[str, RNNEncoder]:
 
 
 def step(encoder: RNNEncoder, x: Tensor, lengths: Tensor) -> tuple[Times, Tensor]:
-    """Time a forward and a backward pass; returns the output, too."""
+    """Return the times of a forward and a backward pass, and the output."""
     encoder.zero_grad()
     began, cpu = time.perf_counter(), time.process_time()
     y = encoder(x, lengths)[0]
@@ -75,7 +89,7 @@ def step(encoder: RNNEncoder, x: Tensor, lengths: Tensor) -> tuple[Times, Tensor
 
 
 def forward_only(encoder: RNNEncoder, x: Tensor, lengths: Tensor) -> float:
-    """Time a forward pass without gradients."""
+    """Return the seconds of a forward pass without gradients."""
     with torch.no_grad():
         began = time.perf_counter()
         encoder(x, lengths)
@@ -84,10 +98,10 @@ def forward_only(encoder: RNNEncoder, x: Tensor, lengths: Tensor) -> float:
 
 @torch.no_grad()
 def products(case: BlstmCase) -> Times:
-    """Time the matrix products of a step; equal layers are measured once."""
+    """Return the times of a step's matrix products; equal layers are measured once."""
     first = _layer_products(case, FEATURES)
     other = _layer_products(case, 2 * case.cells)
-    counts = (2, 2 * (case.layers - 1))  # both directions
+    counts = (2, 2 * (case.layers - 1))  # Each layer has two directions.
     return Times(
         *(
             sum(n * times[i] for n, times in zip(counts, (first, other), strict=True))
@@ -97,7 +111,7 @@ def products(case: BlstmCase) -> Times:
 
 
 def _layer_products(case: BlstmCase, inputs: int) -> Times:
-    """Time those of one layer in one direction."""
+    """Return the times of the matrix products of one layer in one direction."""
     cells, rows = case.cells, BATCH * case.frames
     x, h = torch.randn(rows, inputs), torch.randn(rows, cells)
     gates = torch.randn(rows, 4 * cells)
@@ -119,7 +133,12 @@ def _layer_products(case: BlstmCase, inputs: int) -> Times:
 def measure(
     case: BlstmCase,
 ) -> tuple[dict[str, list[Times]], dict[str, list[float]], float]:
-    """Time all in turns; returns steps, forward passes and the largest difference."""
+    """Time the encoders and the matrix products in turns.
+
+    Returns:
+        The times of the steps, the seconds of forward passes without gradients, and the
+        largest difference between the outputs of the encoders.
+    """
     torch.set_num_threads(case.threads)
     both = encoders(case)
     shortest = case.frames * 3 // 5
@@ -128,7 +147,8 @@ def measure(
     steps: dict[str, list[Times]] = {name: [] for name in [*both, "limit: GEMMs"]}
     alone: dict[str, list[float]] = {name: [] for name in both}
     difference = 0.0
-    for encoder in both.values():  # a tenth of a step, to load what is loaded once
+    # A short step loads what is loaded only once.
+    for encoder in both.values():
         step(encoder, x[:, : case.frames // 10], lengths // 10)
     for _ in range(case.repeats):
         outputs = []
@@ -144,16 +164,10 @@ def measure(
     return steps, alone, difference
 
 
-def spread(values: list[float], form: str = ".2f") -> str:
-    """Median and range."""
-    low, high = min(values), max(values)
-    return f"{statistics.median(values):{form}} ({low:{form}}-{high:{form}})"
-
-
 def rows_of(
     case: BlstmCase, steps: dict[str, list[Times]], alone: dict[str, list[float]]
 ) -> list[str]:
-    """Return the rows of the table; ratios are those of neighbours in time."""
+    """Return the rows of the table; a ratio is that of one repeat."""
     stock = steps["ESPnet, packed"]
     rows = []
     for name, times in steps.items():
@@ -163,9 +177,9 @@ def rows_of(
             str(case.frames),
             str(case.threads),
             name,
-            spread([t.step for t in times]),
-            spread(alone.get(name) or [t.forward for t in times]),
-            spread([t.cpu for t in times]),
+            spread([t.step for t in times], ".2f"),
+            spread(alone.get(name) or [t.forward for t in times], ".2f"),
+            spread([t.cpu for t in times], ".2f"),
             spread([a.step / b.step for a, b in pairs], ".1f"),
             spread([a.cpu / b.cpu for a, b in pairs], ".1f"),
         ]
@@ -176,8 +190,8 @@ def rows_of(
 def main() -> None:
     """Measure, print the table and write it to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny model")
-    parser.add_argument("--out", type=Path, help="instead of benchmarks/results")
+    parser.add_argument("--quick", action="store_true", help="use a tiny model")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     table = [
         "| layers x cells | frames | threads | encoder | step, s | forward alone, s "
@@ -185,7 +199,8 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     data = []
-    for case in QUICK if args.quick else FULL:
+    cases = QUICK if args.quick else FULL
+    for case in cases:
         steps, alone, difference = measure(case)
         table += rows_of(case, steps, alone)
         print("\n".join(table[-3:]), flush=True)
@@ -198,16 +213,27 @@ def main() -> None:
             }
         )
     worst = max(entry["difference"] for entry in data)
+    repeats = {f"{c.layers} x {c.cells}": c.repeats for c in cases}
     caption = (
-        f"Batches of {BATCH}, lengths evenly from the longest to 3/5 of it, "
-        f"{FEATURES} features, bottleneck of {BOTTLENECK}; medians (min-max) of "
-        "interleaved repeats. A step is forward and backward. Outputs differ by "
-        f"{worst:.0e} at most. GEMMs over the padded batch: a fifth of it is padding, "
-        "which the packed encoder leaves out. CPU counts all threads; unlike the "
-        "clock, it does not see what else the machine did. Seed 0."
+        f"A batch has {BATCH} utterances, whose lengths go evenly from the longest to "
+        f"3/5 of it, and {FEATURES} features; the bottleneck has {BOTTLENECK} units. A "
+        "cell is the median (min - max) of interleaved repeats: "
+        f"{', '.join(f'{n} of {shape}' for shape, n in repeats.items())}. A step is a "
+        f"forward and a backward pass. Outputs differ by {worst:.0e} at most. The "
+        "GEMMs compute the padded batch: a fifth of it is padding, which the packed "
+        "encoder leaves out. CPU counts all threads; unlike the clock, it does not "
+        "count what else the machine did."
     )
     write_report(
-        "blstm", args.quick, args.out, table, caption, data, "threads as in the table"
+        "blstm",
+        args.quick,
+        args.out,
+        table,
+        caption,
+        data,
+        seeds=[0],
+        repeats=max(case.repeats for case in cases),
+        threads="threads as in the table",
     )
 
 

@@ -1,7 +1,7 @@
-"""How every algorithm grows from 2 to 64 learners: simulated, on a quadratic.
+"""The benchmark simulates every algorithm with 2 to 64 learners, on a quadratic.
 
-The time of a step of each learner, and the bytes that it sends in it, under one model
-of links and computing.
+It reports the time of a learner's step and the bytes that the learner sends in it. All
+algorithms have the same links, and steps take equally long to compute.
 
     python benchmarks/growth.py          # five minutes; one core
 """
@@ -32,26 +32,38 @@ STEP_SECONDS = 0.3
 SPREAD = 0.1
 NODE = 4
 DIMENSION = 32_768
-"""Large: a few numbers that an algorithm sends beside its parameters are made as much
-larger as these are, and must hardly count."""
+"""The number of parameters that are really trained. Messages count as those of a model
+of MODEL_BYTES, so the few numbers that an algorithm sends beside its parameters are
+scaled up with them. The dimension is so large that these numbers hardly count."""
 MODEL_BYTES = 140e6
-"""What messages cost: those of 35 million parameters in float32."""
+"""The size of the model by which messages cost time: 35 million float32 parameters."""
 INSIDE = Link(latency=1e-5, bandwidth=2e10)
 BETWEEN = Link(latency=1e-4, bandwidth=1.25e9)
 OPTIONS: dict[str, dict[str, Any]] = {"diloco": {"period": 32}}
-"""Where the default makes no sense here: a block longer than the run."""
+"""Options whose default makes no sense here: diloco's blocks are longer than a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """Of a step, the means over the learners: virtual seconds, and bytes sent."""
+    """The figures of a step, averaged over the learners.
+
+    Attributes:
+        seconds: the virtual seconds of a step.
+        bytes: the bytes that a learner sends in a step.
+    """
 
     seconds: float
     bytes: float
 
 
 def measure(name: str, size: int, steps: int) -> Growth:
-    """Simulate an epoch of `size` learners; its start counts nowhere."""
+    """Simulate an epoch, without counting what the learners send at the start.
+
+    Args:
+        name: the name of the algorithm.
+        size: the number of learners.
+        steps: the number of steps of each learner.
+    """
     problem = Quadratic(dimension=DIMENSION)
     options = dict(OPTIONS.get(name, {}))
     if name == "hadpsgd":
@@ -83,7 +95,7 @@ def measure(name: str, size: int, steps: int) -> Growth:
 
 
 def _for_larger_messages(link: Link, factor: float) -> Link:
-    """Return a link on which messages take as long as ones `factor` times larger."""
+    """Return a link on which a message takes as long as one `factor` times larger."""
     return Link(latency=link.latency, bandwidth=link.bandwidth / factor)
 
 
@@ -109,19 +121,28 @@ def main() -> None:
         }
         print(lines[-1], flush=True)
     caption = (
-        "Simulated: virtual seconds a step and bytes sent a step by each learner, "
-        f"means over learners and an epoch of {steps} steps (bytes: and its end). A "
-        f"step computes for {STEP_SECONDS} s (log-normal, sigma {SPREAD}). Messages "
-        "cost as "
-        f"those of a model of {MODEL_BYTES / 1e6:.0f} MB. Nodes of {NODE} learners; "
-        f"links inside of {INSIDE.bandwidth / 1e9:g} GB/s, between of "
-        f"{BETWEEN.bandwidth / 1e9:g} GB/s and {BETWEEN.latency * 1e6:g} us, each as "
-        "if nobody else used it; collectives are rings, but adasum's all-to-all and "
-        "all-gather messages between all pairs. Defaults, but hadpsgd with "
-        f"per_node {NODE} (at most half of the learners), diloco with period "
-        f"{OPTIONS['diloco']['period']}."
+        "Simulated: a cell has the virtual seconds per step and the bytes that a "
+        f"learner sends per step, averaged over the learners and an epoch of {steps} "
+        "steps (the bytes include those at the epoch's end). A step computes for "
+        f"{STEP_SECONDS} s (log-normal, sigma {SPREAD}). Messages cost as much as "
+        f"those of a model of {MODEL_BYTES / 1e6:.0f} MB. A node has {NODE} learners; "
+        f"links have {INSIDE.bandwidth / 1e9:g} GB/s inside a node, and "
+        f"{BETWEEN.bandwidth / 1e9:g} GB/s and {BETWEEN.latency * 1e6:g} us between "
+        "nodes; no link is shared. Collectives are rings, but adasum's all-to-all and "
+        "all-gather are messages between all pairs. Options have their defaults, but "
+        f"hadpsgd has per_node {NODE} (at most half of the learners) and diloco has "
+        f"period {OPTIONS['diloco']['period']}."
     )
-    write_report("growth", args.quick, args.out, lines, caption, data)
+    write_report(
+        "growth",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=[0],
+        repeats=1,
+    )
 
 
 if __name__ == "__main__":

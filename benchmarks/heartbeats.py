@@ -1,9 +1,9 @@
-"""What the heartbeats of many learners ask of the rendezvous store.
+"""The benchmark measures the load of many learners' heartbeats on the rendezvous store.
 
-Real heartbeats of N learners, spread over a few processes, beat in one store, whose
-process has nothing else to do. Reported are the operations a second, the share of one
-core that the store's process takes, and how long an operation of somebody else takes
-beside them; before them, alone.
+N learners, spread over a few processes, send real heartbeats to one store, whose
+process does nothing else. The benchmark reports the operations per second, the share of
+one core that the store's process takes, and how long an operation of another client
+takes, both before the heartbeats begin and during them.
 
     python benchmarks/heartbeats.py          # two minutes
 """
@@ -29,7 +29,7 @@ SIZES = (16, 64, 256)
 
 
 def connect(port: int) -> Any:
-    """Return a connection to the store at `port`."""
+    """Return a connection to the store on port `port` of this machine."""
     return dist.TCPStore(
         "127.0.0.1",
         port,
@@ -40,7 +40,7 @@ def connect(port: int) -> Any:
 
 
 def keep_store(pipe: Connection) -> None:
-    """Keep a store; at each message return the processor time taken so far."""
+    """Keep a store, and answer each message with the processor seconds so far."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     pipe.send(store.port)
     while pipe.recv():
@@ -49,7 +49,15 @@ def keep_store(pipe: Connection) -> None:
 
 
 def beat(port: int, ranks: range, size: int, pipe: Connection) -> None:
-    """Be learners who only live, until a message comes."""
+    """Send the heartbeats of some learners until a message comes.
+
+    Args:
+        port: the port of the store.
+        ranks: the learners of this process.
+        size: the number of all learners.
+        pipe: the pipe of the messages; the process sends the number of its learners
+            when they have begun, and the reason if one of them has lost another.
+    """
     store = connect(port)
     learners = [Liveness(store, rank, size) for rank in ranks]
     pipe.send(len(learners))
@@ -59,7 +67,12 @@ def beat(port: int, ranks: range, size: int, pipe: Connection) -> None:
 
 
 def latency(store: Any, seconds: float) -> float:
-    """Return the median seconds of an addition, asked for a hundred times a second."""
+    """Return the median seconds of an addition to the store.
+
+    Args:
+        store: the store.
+        seconds: for how many seconds to add, a hundred times per second.
+    """
     took, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         start = time.perf_counter()
@@ -70,7 +83,7 @@ def latency(store: Any, seconds: float) -> float:
 
 
 def measure(size: int, seconds: float) -> dict[str, Any]:
-    """Return the figures of `size` learners."""
+    """Return the figures of `size` learners, measured over `seconds` seconds."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     keeper = context.Process(target=keep_store, args=(there,), daemon=True)
@@ -108,7 +121,7 @@ def measure(size: int, seconds: float) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the table."""
+    """Return the lines of the table."""
     lines = [
         "| learners | operations a second | if each asked for each | share of a core "
         "| an addition alone | beside them |",
@@ -126,18 +139,28 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="measure for a second")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     sizes, seconds = (SIZES[:1], 1.0) if args.quick else (SIZES, SECONDS)
     rows = [measure(size, seconds) for size in sizes]
     assert not any(row["lost"] for row in rows), rows
     caption = (
-        f"Heartbeats of N learners in {PROCESSES} processes, each once in {BEAT:g} s, "
-        f"on the machine of the store, for {seconds:g} s; the share of a core is the "
-        "store's; an addition by somebody else is a median."
+        f"N learners in {PROCESSES} processes send a heartbeat every {BEAT:g} s, on "
+        f"the machine of the store, for {seconds:g} s. The share of a core is that of "
+        "the store's process. The time of another client's addition is the median of "
+        "all additions in this time."
     )
-    write_report("heartbeats", args.quick, args.out, table(rows), caption, rows)
+    write_report(
+        "heartbeats",
+        args.quick,
+        args.out,
+        table(rows),
+        caption,
+        rows,
+        seeds=(),
+        repeats=1,
+    )
 
 
 if __name__ == "__main__":

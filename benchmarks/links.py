@@ -1,10 +1,11 @@
-"""What slow links cost: four machines in miniature, every kind of method, peers.
+"""The benchmark measures what slow links cost each kind of method, and the peers.
 
-Each learner has a network namespace of its own and a link with a rate. Forward and
-backward are emulated by sleep, since two cores cannot compute for four learners; the
-optimizer's step, and all that a method does with the parameters, is real. A method's
-seconds a step are divided by those of the same loop without any communication, with the
-same optimizer, on as many processes: the median of its repeats, between the others.
+Each of four learners has a network namespace of its own, whose link has a limited rate.
+The forward and backward passes are emulated by sleep, because two cores cannot compute
+for four learners. The optimizer's step is real, and so is all that a method does with
+the parameters. The baseline is the same loop without communication, with the same
+optimizer and as many processes; it is measured in turn with the methods. The benchmark
+reports a method's seconds per step relative to the median of the baseline.
 
     python benchmarks/links.py --rate 1000      # as root; 15 minutes
     python benchmarks/links.py --rate 100       # 40 minutes
@@ -25,14 +26,21 @@ from emulated.learners import LearnersFailedError, Namespace, launch
 from emulated.link_cases import FULL, LEARNERS, QUICK, Case, Size
 from emulated.methods import MeasuredMethod, begin
 from emulated.namespaces import network
-from report import write_report
+from report import how_often, spread, write_report
 
 from espnet_distopt.errors import one_line_errors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one learner does: so many steps, after some that do not count."""
+    """The task of one learner.
+
+    Attributes:
+        method: the method.
+        size: the size of the measurement.
+        warm_up: the number of steps that do not count.
+        steps: the number of steps that count.
+    """
 
     method: MeasuredMethod
     size: Size
@@ -42,7 +50,13 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFigures:
-    """Per step, the means over the learners: seconds, of the CPU, and exchanges."""
+    """The figures of a step, averaged over the learners.
+
+    Attributes:
+        seconds: the seconds of a step.
+        cpu: the processor seconds of a step, over all threads of the learner.
+        exchanges: how often a learner averages with others in a step.
+    """
 
     seconds: float
     cpu: float
@@ -51,7 +65,13 @@ class LinkFigures:
 
 @dataclass(kw_only=True)
 class LinkRow:
-    """A case and its measurements, or why there are none."""
+    """A case and its measurements.
+
+    Attributes:
+        case: the case.
+        found: the figures of each repeat.
+        failure: the reason why there are no figures, or None.
+    """
 
     case: Case
     found: list[LinkFigures] = field(default_factory=list)
@@ -59,7 +79,7 @@ class LinkRow:
 
 
 def measure(rank: int, what: Measurement) -> LinkFigures:
-    """Train as learner `rank`."""
+    """Train as learner `rank`, and return this learner's figures."""
     model = Emulated(what.size.parameters, what.size.seconds, rank)
     training = begin(what.method, model)
     dist.barrier()
@@ -71,7 +91,9 @@ def measure(rank: int, what: Measurement) -> LinkFigures:
         training.step()
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     exchanges = training.exchanges() - before
-    dist.barrier()  # nobody hangs up on others; what is under way is left undone
+    # The learner waits for the others before it closes its connections. Communication
+    # that is still under way is given up.
+    dist.barrier()
     return LinkFigures(
         seconds=seconds / what.steps,
         cpu=cpu / what.steps,
@@ -80,7 +102,10 @@ def measure(rank: int, what: Measurement) -> LinkFigures:
 
 
 def reached(rank: int) -> float:
-    """Return the Mbit/s at which learner 0 gets 20 MB to learner 1, as that sees it."""
+    """Return the Mbit/s at which 20 MB travel from learner 0 to learner 1.
+
+    Only the figure of learner 1 is meaningful, as it waits until it has all of them.
+    """
     tensor = torch.zeros(5_000_000)
     dist.barrier()
     began = time.perf_counter()
@@ -92,15 +117,15 @@ def reached(rank: int) -> float:
 
 
 def planned(case: Case, size: Size, rate: int) -> Measurement:
-    """Return how long to measure: whole periods, or some exchanges."""
+    """Return the task of a learner: it measures whole periods, or some exchanges."""
     sending = size.link_seconds(case.models, rate)
     if case.gossips:
         steps = round((size.least + 2 * sending) / size.seconds)
         return Measurement(method=case.method, size=size, warm_up=3, steps=steps)
     period = case.period * size.seconds + sending
     periods = max(2 if case.period == 1 else 1, round(size.least / period))
-    # The first block's end gets memory from the system, and so does, of what is
-    # delayed, the second's, when the first average has come.
+    # The system gives memory at the end of the first block. With a delay it gives more
+    # at the end of the second block, after the first average has come.
     warm_up = 2 if "delay" in case.method.options else 1
     return Measurement(
         method=case.method,
@@ -113,7 +138,13 @@ def planned(case: Case, size: Size, rate: int) -> Measurement:
 def figures(
     places: Sequence[Namespace], case: Case, size: Size, rate: int
 ) -> LinkFigures:
-    """Return the means over the learners.
+    """Measure a case once, and return the means over the learners.
+
+    Args:
+        places: the place of each learner.
+        case: the case.
+        size: the size of the measurement.
+        rate: the rate of the links, in Mbit/s.
 
     Raises:
         LearnersFailedError: the method has failed.
@@ -130,7 +161,7 @@ def figures(
 
 
 def measure_all(places: Sequence[Namespace], size: Size, rate: int) -> list[LinkRow]:
-    """Measure every case; repeats are interleaved."""
+    """Measure every case, with interleaved repeats."""
     rows = [LinkRow(case=c, failure=c.method.missing()) for c in size.cases()]
     for repeat in range(size.repeats):
         for row in rows:
@@ -147,9 +178,9 @@ def measure_all(places: Sequence[Namespace], size: Size, rate: int) -> list[Link
 
 
 def table(rows: Sequence[LinkRow], size: Size, rate: int) -> list[str]:
-    """Return the lines of the table of one rate."""
+    """Return the lines of the table; `rate` is that of the links, in Mbit/s."""
     lines = [
-        f"| {rate} Mbit/s | s a step | over no communication, median (min - max) | "
+        f"| {rate} Mbit/s | s a step | over no communication | "
         "by its bytes | exchanges a step | CPU s a step |",
         "| :-- | --: | --: | --: | --: | --: |",
     ]
@@ -178,7 +209,7 @@ def _line(row: LinkRow, alone: list[float], size: Size, rate: int) -> str:
     cells = [
         case.method.label,
         f"{median(f.seconds for f in found):.3f}",
-        f"{median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})",
+        spread(ratios, ".3f"),
         f"{least / bare:.2f}",
         f"{exchanges:.3f}" if exchanges else "",
         f"{median(f.cpu for f in found):.3f}",
@@ -188,20 +219,21 @@ def _line(row: LinkRow, alone: list[float], size: Size, rate: int) -> str:
 
 def _caption(size: Size, rate: int, found: float) -> str:
     return (
-        f"{LEARNERS} processes on {os.cpu_count()} cores, each in a network namespace "
-        f"of its own, gloo; links shaped by tbf in both directions ({found:.0f} of "
-        f"{rate} Mbit/s reached by one send). A model of "
-        f"{size.parameters / 1e6:.3g} million parameters in float32. Forward and "
-        f"backward are emulated: they sleep {size.seconds} s and find their "
-        "gradients. The optimizer's step is real, SGD but where Adam is "
-        "named, as is all that a method does with parameters and gradients: that is "
-        "work of the memory, on cores that all learners share, and the loop without "
-        "communication has none but the optimizer's. By its bytes: the ratio if "
-        "nothing but the link took time, from the bytes that each learner sends (of "
-        "what sends beside the computation, the longer of both; gossip waits for no "
-        "link). An exchange a step is one of each learner, of those that average when "
-        "they can. CPU: of the learner's process, all its threads, without the "
-        "kernel's part of the network."
+        f"{LEARNERS} processes on {os.cpu_count()} cores use gloo, each in a network "
+        "namespace of its own; tbf limits the links in both directions (one send "
+        f"reached {found:.0f} of {rate} Mbit/s). The model has "
+        f"{size.parameters / 1e6:.3g} million parameters in float32. The forward and "
+        f"backward passes are emulated: they sleep {size.seconds} s, and the gradients "
+        "are there. The optimizer's step is real (SGD, or Adam where it is named), and "
+        "so is all that a method does with parameters and gradients. This is work for "
+        "the memory, on cores that all learners share; the loop without communication "
+        "has only the optimizer's. `Over no communication` is the ratio to that loop: "
+        f"{how_often(size.repeats)}, or one run where there is no range. `By its "
+        "bytes` is the ratio if only the link took time, from the bytes that a learner "
+        "sends; for a method that sends while it computes, the longer of both counts, "
+        "and gossip waits for no link. `Exchanges a step` is how often a learner "
+        "averages, for methods that average when they can. `CPU` counts all threads "
+        "of a learner's process, without the kernel's part of the network."
     )
 
 
@@ -209,8 +241,10 @@ def _caption(size: Size, rate: int, found: float) -> str:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Measure, print the tables and write them to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=1000, help="of the links, Mbit/s")
-    parser.add_argument("--quick", action="store_true", help="a small model")
+    parser.add_argument(
+        "--rate", type=int, default=1000, help="rate of the links in Mbit/s"
+    )
+    parser.add_argument("--quick", action="store_true", help="use a small model")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args(cmd)
     if args.rate < 1:
@@ -229,7 +263,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
             row.case.method.label: row.failure or [asdict(f) for f in row.found]
             for row in rows
         },
-        options={"rate": rate},
+        seeds=["each learner's rank, for its gradients"],
+        repeats=size.repeats,
+        variant=str(rate),
+        arguments=cmd,
     )
 
 

@@ -1,10 +1,11 @@
-"""Memory of a learner, by algorithm: what it keeps beside parameters and optimizer.
+"""The benchmark measures the memory that each algorithm needs on a learner.
 
-Learners train a model of a million parameters with Adam. After each backward pass,
-each optimizer's step and each session's step the storages of all tensors that are alive
-are added up; the largest sum counts. What an operation needs inside itself does not.
-Two and four real processes over gloo, with what the driver keeps; and growing numbers
-of virtual learners, whose messages in flight count, too.
+Learners train a model of a million parameters with Adam. The benchmark adds up the
+storages of all living tensors after each backward pass, each optimizer's step and each
+session's step; the largest sum counts. Memory that an operation uses only while it runs
+does not count. There are two and four real processes over gloo, where the buffers of
+the driver count, and growing numbers of virtual learners, where messages in flight
+count.
 
     python benchmarks/memory.py          # ten minutes
 """
@@ -48,19 +49,19 @@ METHODS |= {
 
 
 class Flat(nn.Module):
-    """`size` parameters in eight tensors."""
+    """A model with `size` parameters in eight tensors."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.parts = nn.ParameterList(torch.zeros(size // 8) for _ in range(8))
 
     def loss(self) -> Tensor:
-        """Return a loss whose backward pass makes the same gradients."""
+        """Return a loss whose gradients are always the same."""
         return torch.stack([part.sum() for part in self.parts]).sum()
 
 
 def alive() -> int:
-    """Return the bytes of all tensors that Python knows of, each storage once."""
+    """Return the bytes of all tensors that Python knows; each storage counts once."""
     storages = {}
     for one in gc.get_objects():
         if type(one) in (Tensor, nn.Parameter):
@@ -73,18 +74,32 @@ def alive() -> int:
 
 
 class Peak:
-    """The most bytes that were alive whenever it looked."""
+    """The largest number of living bytes among all looks."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     def look(self) -> None:
-        """Look, from the thread that trains: another's view of `.grad` would race."""
+        """Count the living bytes now.
+
+        Only the training thread may call this method: a look from another thread would
+        race with changes of `.grad`.
+        """
         self.bytes = max(self.bytes, alive())
 
 
 def process(rank: int, size: int, name: str, options: Options) -> float:
-    """Train in this process; return the most bytes over those of the parameters."""
+    """Train one learner in this process.
+
+    Args:
+        rank: the learner.
+        size: the number of the model's parameters.
+        name: the name of the algorithm.
+        options: its options.
+
+    Returns:
+        The largest number of bytes, relative to the bytes of the parameters.
+    """
     torch.manual_seed(SEED)
     model = Flat(size)
     optimizer = Adam(model.parameters())
@@ -95,7 +110,7 @@ def process(rank: int, size: int, name: str, options: Options) -> float:
             session.begin_batch(1)
             optimizer.zero_grad()
             model.loss().backward()  # type: ignore[no-untyped-call]
-            time.sleep(0.02)  # in which gossip goes on
+            time.sleep(0.02)  # Meanwhile the gossip goes on.
             peak.look()
             optimizer.step()
             peak.look()
@@ -107,7 +122,18 @@ def process(rank: int, size: int, name: str, options: Options) -> float:
 
 
 def simulated(size: int, learners: int, name: str, options: Options) -> float:
-    """Train virtual learners; return the most bytes of one over its parameters'."""
+    """Train virtual learners.
+
+    Args:
+        size: the number of the model's parameters.
+        learners: the number of learners.
+        name: the name of the algorithm.
+        options: its options.
+
+    Returns:
+        The largest number of bytes of all learners, relative to the bytes of all
+        their parameters.
+    """
 
     def virtual(rank: int) -> VirtualLearner:
         model = Flat(size)
@@ -115,7 +141,8 @@ def simulated(size: int, learners: int, name: str, options: Options) -> float:
         def gradient(_: int) -> float:
             loss = model.loss()
             loss.backward()  # type: ignore[no-untyped-call]
-            if rank == 0:  # a look takes long, and all learners are seen in it
+            # A look takes long, and it sees the tensors of all learners.
+            if rank == 0:
                 peak.look()
             return float(loss.detach())
 
@@ -134,9 +161,9 @@ def simulated(size: int, learners: int, name: str, options: Options) -> float:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="try the command")
+    parser.add_argument("--quick", action="store_true", help="use a small model")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -164,13 +191,23 @@ def main() -> None:
         lines.append(f"| {title} | {cells} | {more:.1f} |")
         print(lines[-1], flush=True)
     caption = (
-        f"In copies of the parameters ({4 * size:,} bytes), parameters, gradients and "
-        "Adam's two moments among them: these are 4; the last column has what real "
-        "processes keep beside them, the driver's buffers included. hadpsgd: 2 "
-        "learners a node, the most of any learner. Simulated: the mean over the "
-        f"learners, with the messages in flight. {STEPS} steps, blocks of 4."
+        f"The unit is one copy of the parameters ({4 * size:,} bytes). Parameters, "
+        "gradients and Adam's two moments are 4 of the copies; the last column has "
+        "what real processes keep beside these, with the driver's buffers. The figure "
+        "of processes is the largest of any learner; that of simulated learners is "
+        "their mean, with the messages in flight. hadpsgd has 2 learners per node. "
+        f"Each training has {STEPS} steps, and blocks have 4."
     )
-    write_report("memory", args.quick, args.out, lines, caption, data)
+    write_report(
+        "memory",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=[SEED],
+        repeats=1,
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What becomes of Adam's moments under BMUF: extrapolated, averaged; and no BMUF.
+"""The benchmark compares what BMUF can do with Adam's moments at the end of a block.
 
-BMUF with Adam at 8, 16 and 32 virtual learners: its moments extrapolated to the start
-of the next block (BMUF-Adam), or averaged over the learners; beside synchronous Adam
-and one learner. All see as many samples. In the first fifth of the steps, blocks are
-plain averages: block momentum amplifies the wild first steps of a random model.
+It trains 8, 16 and 32 virtual learners by BMUF with Adam. The moments are either
+extrapolated to the start of the next block (BMUF-Adam) or averaged over the learners.
+Synchronous Adam and one learner alone are the baselines. All trainings see equally many
+samples. In the first fifth of the steps, blocks end in a plain average, because block
+momentum would amplify the large first steps of a random model.
 
     FSDD=/path python benchmarks/moments.py --workers 2      # 5 minutes
 """
@@ -25,7 +26,12 @@ QUICK = StudySize(learners=(2, 4), samples=512, rates=(0.003, 0.01), seeds=(0, 1
 
 
 def methods(samples: int, learners: int) -> dict[str, Training]:
-    """Return the trainings to compare."""
+    """Return the training of each method to compare.
+
+    Args:
+        samples: the number of samples of a training.
+        learners: the number of learners.
+    """
     adam = Training(
         algorithm="allreduce",
         learners=learners,
@@ -49,8 +55,8 @@ def methods(samples: int, learners: int) -> dict[str, Training]:
 
 
 NOTE = (
-    f"Adam; blocks of {PERIOD} steps, block momentum 1 - 1/N after the first fifth of "
-    "the steps."
+    f"The optimizer is Adam; blocks have {PERIOD} steps, and block momentum is 1 - 1/N "
+    "after the first fifth of the steps."
 )
 
 if __name__ == "__main__":

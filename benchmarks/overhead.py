@@ -1,8 +1,9 @@
-"""What a session costs where there is nobody to talk to: one learner, every algorithm.
+"""The benchmark measures the overhead of a session with a single learner.
 
-A step of training with a session, over one of the bare loop (forward, backward, Adam):
-each with a model of its own, all in turn in every repeat, which has an order of its
-own. A BLSTM on padded batches, as in `conf/blstm.yaml`, and a model so small that
+It compares the time of a training step with a session, for every algorithm, with that
+of the bare loop (forward pass, backward pass, Adam). Each method has a model of its
+own. In every repeat all methods take turns, in an order that is drawn anew. One model
+is a BLSTM on padded batches, as in `conf/blstm.yaml`; the other is so small that the
 overhead shows.
 
     python benchmarks/overhead.py          # four minutes
@@ -33,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"slowmo": {"momentum": 0.0}}
 
 
 class Blstm(nn.Module):
-    """Three bidirectional layers of 160 cells, a bottleneck, and an output layer."""
+    """A BLSTM of three layers of 160 cells, a bottleneck, and an output layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Blstm(nn.Module):
 
 
 class Small(nn.Module):
-    """One hidden layer."""
+    """A network with one hidden layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +70,14 @@ class Small(nn.Module):
 
 
 class OverheadCase(NamedTuple):
-    """A model, its input, and how many steps a turn has."""
+    """A model and its input.
+
+    Attributes:
+        name: the name of the model in the table.
+        model: a function that makes the model.
+        shape: the shape of its input.
+        steps: the number of steps of a turn.
+    """
 
     name: str
     model: Callable[[], nn.Module]
@@ -84,7 +92,12 @@ CASES = (
 
 
 def turn(case: OverheadCase, algorithm: str | None) -> Callable[[], float]:
-    """Return what trains for a turn with `algorithm` and returns seconds a step."""
+    """Return a function that trains for a turn and returns the seconds per step.
+
+    Args:
+        case: the model and its input.
+        algorithm: the name of the algorithm; None trains without a session.
+    """
     torch.manual_seed(SEED)
     model, x = case.model(), torch.randn(case.shape)
     optimizer = Adam(model.parameters())
@@ -109,7 +122,7 @@ def turn(case: OverheadCase, algorithm: str | None) -> Callable[[], float]:
 
 
 def measure(case: OverheadCase, repeats: int) -> dict[str, list[float]]:
-    """Return each method's seconds a step, of every repeat."""
+    """Return the seconds per step of each method in every repeat."""
     turns = {name: turn(case, name) for name in ALGORITHMS}
     turns[BARE] = turn(case, None)
     seconds: dict[str, list[float]] = {name: [] for name in turns}
@@ -117,13 +130,19 @@ def measure(case: OverheadCase, repeats: int) -> dict[str, list[float]]:
     for repeat in range(repeats + 1):
         for name in source.sample(list(turns), len(turns)):
             once = turns[name]()
-            if repeat:  # the first is to warm up
+            if repeat:  # The first turn warms up.
                 seconds[name].append(once)
     return seconds
 
 
 def row(name: str, seconds: list[float], bare: list[float]) -> dict[str, Any]:
-    """Return a method's figures: ratios are those of the same repeat."""
+    """Return a method's figures.
+
+    Args:
+        name: the name of the algorithm.
+        seconds: its seconds per step in each repeat.
+        bare: those of the bare loop; a ratio is that of one repeat.
+    """
     ratios = sorted(a / b for a, b in zip(seconds, bare, strict=True))
     milliseconds = 1e3 * median(seconds)
     difference = 1e6 * (median(seconds) - median(bare))
@@ -137,9 +156,9 @@ def row(name: str, seconds: list[float], bare: list[float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="try the command")
+    parser.add_argument("--quick", action="store_true", help="make few repeats")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -163,12 +182,22 @@ def main() -> None:
                 f"{one['microseconds_more']:.0f} |"
             )
     caption = (
-        f"Adam; batches of {BATCH}, of 60 frames for the BLSTM. Medians of {repeats} "
-        f"turns, in an order drawn for each repeat (seed {SEED}); a ratio is that of "
-        f"one repeat. The goal is {GOAL:g} for the BLSTM. Blocks have 8 steps (diloco: "
-        "500); slowmo without its momentum, which would be another training."
+        f"The optimizer is Adam; batches have {BATCH} samples, for the BLSTM of 60 "
+        f"frames. Figures are medians of {repeats} repeats, whose order of turns is "
+        "drawn anew; a ratio is that of one repeat. The goal for the BLSTM is "
+        f"{GOAL:g}. Blocks have 8 steps (diloco: 500). slowmo has no momentum here, "
+        "because with momentum it would be another training."
     )
-    write_report("overhead", args.quick, args.out, lines, caption, data)
+    write_report(
+        "overhead",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=[SEED],
+        repeats=repeats,
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What hiding and halving the communication cost in quality: delays, bfloat16.
+"""The benchmark measures what hiding and halving the communication cost in quality.
 
-Eight virtual learners: averages at the end of blocks that come at once, or half a block
-late (`delay`); AD-PSGD that exchanges float32 or bfloat16 (`exchange`). All see as many
-samples, and each chooses its rate.
+Eight virtual learners train. Methods with blocks use the average at the end of a block
+either at once or half a block later (`delay`); AD-PSGD exchanges either float32 or
+bfloat16 (`exchange`). All trainings see equally many samples, and each chooses its
+learning rate.
 
     FSDD=/path python benchmarks/overlap_quality.py --workers 2      # 3 minutes
 """
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from convergence import single_digits
-from convergence.experiment import Best, best_rates, get_parser, start
+from convergence.experiment import ENVIRONMENT, Best, best_rates, get_parser, start
 from convergence.training import ABOUT, SINGLES, Training, train
 from report import write_report
 
@@ -20,7 +21,14 @@ LEARNERS, BATCH, PERIOD = 8, 4, 8
 
 @dataclass(frozen=True)
 class OverlapSize:
-    """How large the experiment is; rates are Adam's and SGD's."""
+    """The size of the experiment.
+
+    Attributes:
+        samples: the number of samples of a training.
+        adam: the learning rates of methods that use Adam.
+        sgd: the learning rates of methods that use SGD.
+        seeds: the seeds; the first one chooses the rates.
+    """
 
     samples: int
     adam: tuple[float, ...]
@@ -32,11 +40,11 @@ FULL = OverlapSize(8_192, (0.003, 0.01), (0.1, 0.3), (0, 1, 2))
 QUICK = OverlapSize(512, (0.003,), (0.1,), (0, 1))
 
 OPTIMIZERS = {"local_sgd": "sgd", "bmuf": "sgd", "slowmo": "sgd"}
-"""Of the others: Adam."""
+"""The optimizers of methods that do not use Adam."""
 
 
 def methods(samples: int) -> dict[tuple[str, str], Training]:
-    """Return the trainings: (method, variant) -> with a rate of 1."""
+    """Return (method, variant) -> its training, with a learning rate of 1."""
 
     def training(name: str, **options: Any) -> Training:
         return Training(
@@ -65,7 +73,7 @@ def methods(samples: int) -> dict[tuple[str, str], Training]:
 
 
 def main() -> None:
-    """Run what is left to run; print the table; write it."""
+    """Run the trainings that have no result yet, and write the report."""
     args = get_parser(__doc__).parse_args()
     size = QUICK if args.quick else FULL
     sweep = start("overlap_quality", args, single_digits.prepare, train)
@@ -94,12 +102,22 @@ def main() -> None:
         )
     caption = (
         f"Simulated: {LEARNERS} learners, {size.samples:,} samples in every training, "
-        f"{BATCH} in a learner's step, {len(size.seeds)} seeds; blocks of {PERIOD} "
-        f"steps, block momentum after the first 100. {ABOUT}. The rate is the best of "
-        f"{len(size.adam)} by seed 0. Problem: {single_digits.ABOUT}."
+        f"{BATCH} in a learner's step; blocks of {PERIOD} steps, block momentum after "
+        f"the first 100. {ABOUT}. The rate is the best of {len(size.adam)} by seed 0. "
+        f"Problem: {single_digits.ABOUT}."
     )
     data = [{"method": m, "variant": v, **b.data()} for (m, v), b in best.items()]
-    write_report("overlap_quality", args.quick, args.out, lines, caption, data)
+    write_report(
+        "overlap_quality",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=size.seeds,
+        repeats=1,
+        environment=ENVIRONMENT,
+    )
 
 
 if __name__ == "__main__":

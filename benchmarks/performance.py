@@ -1,7 +1,7 @@
-"""Puts the tables of benchmarks/results/ into docs/performance.md.
+"""The command copies the tables of benchmarks/results/ into docs/performance.md.
 
-A table stands between `<!-- NAME -->` and `<!-- end -->`: the text around it is written
-by hand, the table never is.
+A table stands between `<!-- NAME -->` and `<!-- end -->`. The text around the tables is
+written by hand, but the tables never are.
 
     python benchmarks/performance.py
 """
@@ -17,10 +17,14 @@ _PLACE = re.compile(r"<!-- (?P<name>\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def filled(page: str, results: Path) -> str:
-    """Return `page` with the tables as they are in `results`.
+    """Return a page with the tables of a folder.
+
+    Args:
+        page: the text of the page.
+        results: the folder of the tables.
 
     Raises:
-        FileNotFoundError: there is no such table.
+        FileNotFoundError: the folder has no table with a name on the page.
     """
 
     def table(place: re.Match[str]) -> str:

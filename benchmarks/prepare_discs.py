@@ -1,9 +1,10 @@
-"""Time prepare_swbd on discs of Switchboard's size, with empty audio.
+"""The benchmark times prepare_swbd on discs of Switchboard's size, with empty audio.
 
-2,438 conversations of five minutes and 40 of the evaluation: SPHERE headers before
-holes (sparse files), MS98 transcripts of 54 utterances a side with silence between
-them (263,304 in all, as Switchboard's), dictionary, conv.tab, PEM, STM and GLM. The
-discs lie in a temporary directory.
+The discs have 2,438 conversations of five minutes for training and 40 for evaluation.
+An audio file is a SPHERE header followed by a hole (a sparse file). The MS98
+transcripts have 54 utterances per side with silence between them, 263,304 utterances in
+all, as many as Switchboard has. There are also a dictionary, conv.tab, PEM, STM and
+GLM. The discs lie in a temporary directory.
 
     python benchmarks/prepare_discs.py                      # a minute
 """
@@ -35,12 +36,12 @@ TEXT = (
 
 
 def main() -> None:
-    """Make the discs, prepare them, and report the time."""
+    """Make the discs, run prepare_swbd on them, and report the time."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="to try the command")
-    parser.add_argument("--out", type=Path, help="directory for the report")
+    parser.add_argument("--quick", action="store_true", help="make small discs")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     conversations, evaluated = (40, 4) if args.quick else (2438, 40)
     with tempfile.TemporaryDirectory(prefix="discs.") as name:
@@ -57,19 +58,28 @@ def main() -> None:
         f"| {each} | {utterances} | {seconds:.1f} | {each / seconds:.0f} |",
     ]
     caption = (
-        "prepare_swbd, one process, from discs of empty audio to the data directories "
-        f"(train_nodup, train_dev, eval2000); {os.cpu_count()} cores."
+        "One process of prepare_swbd reads discs of empty audio and writes the data "
+        "directories train_nodup, train_dev and eval2000."
     )
     data = {
         "conversations": each,
         "utterances": utterances,
         "seconds": seconds,
     }
-    write_report("prepare_discs", args.quick, args.out, rows, caption, data)
+    write_report(
+        "prepare_discs",
+        args.quick,
+        args.out,
+        rows,
+        caption,
+        data,
+        seeds=["each side's name, for its words"],
+        repeats=1,
+    )
 
 
 def prepare(root: Path) -> tuple[float, int]:
-    """Run the command; return its seconds, and how many utterances it wrote."""
+    """Run prepare_swbd; return its seconds and the number of utterances it wrote."""
     command = [sys.executable, "-m", "espnet_distopt.bin.prepare_swbd"]
     command += ["--swb1", str(root / "swb1" / "discs")]
     command += ["--swb1_text", str(root / "swb1" / "swb_ms98_transcriptions")]
@@ -88,7 +98,7 @@ def prepare(root: Path) -> tuple[float, int]:
 
 
 def make_training(root: Path, conversations: int) -> None:
-    """Write recordings on four discs, transcripts, dictionary and conv.tab."""
+    """Write the training set: four discs, transcripts, dictionary and conv.tab."""
     transcripts = root / "swb_ms98_transcriptions"
     speakers = {}
     for number in range(2001, 2001 + conversations):
@@ -104,7 +114,10 @@ def make_training(root: Path, conversations: int) -> None:
 
 
 def make_evaluation(root: Path, conversations: int) -> None:
-    """Write recordings, half of each kind, with PEM, STM and GLM."""
+    """Write the evaluation set: recordings, PEM, STM and GLM.
+
+    Half of the recordings are Switchboard's and half CallHome's.
+    """
     speech, text = root / "hub5e_00" / "english", root / "reference"
     text.mkdir(parents=True)
     references = []
@@ -125,7 +138,7 @@ def make_evaluation(root: Path, conversations: int) -> None:
 
 
 def segment_side(draw: random.Random) -> list[Ms98Segment]:
-    """Utterances of three seconds, about; between them silence."""
+    """Return the segments of a side: utterances of about three seconds and silence."""
     length = SECONDS / SEGMENTS
     return [
         Ms98Segment(
@@ -138,7 +151,7 @@ def segment_side(draw: random.Random) -> list[Ms98Segment]:
 
 
 def write_empty_sphere(path: Path) -> None:
-    """Write a header and a hole: five minutes of two channels of mu-law."""
+    """Write a SPHERE file of five minutes and two mu-law channels: header and hole."""
     lines = [
         "NIST_1A",
         "   1024",
@@ -155,7 +168,10 @@ def write_empty_sphere(path: Path) -> None:
 
 
 def dictionary() -> str:
-    """Return some entries, an acronym among them; the phones of the others are none."""
+    """Return some entries of a dictionary.
+
+    One entry is an acronym with its phones; the others have letters in place of phones.
+    """
     words = sorted(word for word in set(TEXT.split()) if word.isalpha())
     lines = ["IBM ay b iy eh m", *(f"{word} {' '.join(word)}" for word in words)]
     return "".join(f"{line}\n" for line in lines)

@@ -1,23 +1,38 @@
-"""What an experiment leaves: a table on the screen, files in benchmarks/results/."""
+"""The module writes the report of a benchmark: a table with its caption, and the data.
+
+The caption of every report ends with what a reader needs to judge and to repeat the
+figures: the seeds, the number of repeats, the machine, the commit and the command.
+"""
 
 import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 ROOT = Path(__file__).parent.parent
 
+_LOCAL = ("--out", "--fsdd")
+"""Options that name a folder of this machine; the reported command leaves them out."""
+
 
 def folder(quick: bool, out: Path | None) -> Path:
-    """Return where results go: those of a quick run are no results."""
+    """Return the folder of a report.
+
+    Args:
+        quick: whether the run only tries the command; its figures are no results, so
+            they do not go into `benchmarks/results`.
+        out: the folder that the user has given, or None.
+    """
     return out or ROOT / ("build/benchmarks/quick" if quick else "benchmarks/results")
 
 
@@ -28,39 +43,106 @@ def write_report(
     table: Sequence[str],
     caption: str,
     data: Any,
-    threads: str = "one thread a process",
-    options: Mapping[str, object] | None = None,
+    *,
+    seeds: Sequence[int | str],
+    repeats: int,
+    threads: str = "one thread per process",
+    variant: str = "",
+    environment: str = "",
+    arguments: Sequence[str] | None = None,
 ) -> Path:
-    """Print the table and write it, and the data; return the path without suffix.
+    """Print a report, write it with its data, and return the path without suffix.
 
-    With `options` of the command, their values belong to the name of the files.
+    Args:
+        name: the name of the command, without `.py`.
+        quick: whether the run only tries the command.
+        out: the folder that the user has given, or None.
+        table: the lines of the table.
+        caption: the text below the table, as whole sentences.
+        data: all figures, for the JSON file.
+        seeds: the seeds of all random numbers, or phrases that say what they are; none
+            if there are no random numbers.
+        repeats: the largest number of times that a figure is measured, with each seed.
+        threads: how many threads compute.
+        variant: what the names of the files add to `name`, if one command has several
+            results.
+        environment: the variables that the command needs, as `NAME=value`.
+        arguments: the command's arguments; None takes those of this process.
     """
-    options = options or {}
-    path = folder(quick, out) / "_".join([name, *map(str, options.values())])
+    given = sys.argv[1:] if arguments is None else arguments
+    command = command_line(name, given, environment)
+    path = folder(quick, out) / "_".join(filter(None, [name, variant]))
     path.parent.mkdir(parents=True, exist_ok=True)
-    given = [f"--{option} {value}" for option, value in options.items()]
-    quickly = ["--quick"] if quick else []
-    command = " ".join([f"python benchmarks/{name}.py", *given, *quickly])
     where = machine()
     about = (
-        f"{where['processor']}, {where['cores']} cores, torch {where['torch']}, "
-        f"commit {where['commit']}"
+        f"Machine: {where['processor']}, {where['cores']} cores, {threads}, torch "
+        f"{where['torch']}. Commit: {where['commit']}."
     )
     if quick:
-        caption += " A quick run, to try the command: these figures say nothing."
-    machine_line = f"{about}, {threads}."
-    lines = [*table, "", caption, machine_line, "", f"Command: `{command}`", ""]
+        caption += " This quick run only tries the command: its figures say nothing."
+    how = _seeds_and_repeats(seeds, repeats)
+    lines = [*table, "", caption, how, about, "", f"Command: `{command}`", ""]
     text = "\n".join(lines)
     print(f"\n{text}")
     replace_file(path.with_suffix(".md"), text)
-    record = {"machine": where, "command": command, "results": data}
+    record = {
+        "machine": where,
+        "command": command,
+        "seeds": list(seeds),
+        "repeats": repeats,
+        "results": data,
+    }
     replace_file(path.with_suffix(".json"), json.dumps(record, indent=1) + "\n")
     print(f"written: {path}.md", file=sys.stderr)
     return path
 
 
+def command_line(name: str, arguments: Sequence[str], environment: str = "") -> str:
+    """Return the command that repeats a report.
+
+    It has all arguments that were given, except those that name a folder of this
+    machine, as `--out` does.
+    """
+    kept = []
+    left = iter(arguments)
+    for argument in left:
+        option, _, value = argument.partition("=")
+        if option not in _LOCAL:
+            kept.append(argument)
+        elif not value:
+            next(left, None)
+    command = shlex.join(["python", f"benchmarks/{name}.py", *kept])
+    return f"{environment} {command}".strip()
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the median and the range of some repeats, or the value of a single run.
+
+    Args:
+        values: the figure of each repeat.
+        form: the format of a number, as `.2f`.
+    """
+    middle = format(median(values), form)
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):{form}} - {max(values):{form}})"
+
+
+def how_often(repeats: int) -> str:
+    """Return what a cell of `spread` shows, as a phrase for a heading or a caption."""
+    if repeats == 1:
+        return "one run"
+    return f"the median (min - max) of {repeats} interleaved repeats"
+
+
+def _seeds_and_repeats(seeds: Sequence[int | str], repeats: int) -> str:
+    named = ", ".join(map(str, seeds)) or "none, as there are no random numbers"
+    often = "one run" if repeats == 1 else str(repeats)
+    return f"Seeds: {named}. Repeats: {often}{' with each seed' * (len(seeds) > 1)}."
+
+
 def machine() -> dict[str, str | int | None]:
-    """Return what the figures depend on beside the code."""
+    """Return all but the code on which the figures depend."""
     return {
         "commit": _commit(),
         "processor": _processor(),
@@ -73,14 +155,14 @@ def machine() -> dict[str, str | int | None]:
 
 
 def _commit() -> str:
-    """Return the commit that is measured, and whether files differ from it."""
+    """Return the measured commit, marked as dirty if files differ from it."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
     done = subprocess.run(git, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
 def _processor() -> str:
-    """Return its model as Linux names it, else its kind."""
+    """Return the processor's model as Linux names it, or else its architecture."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -90,7 +172,7 @@ def _processor() -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file; if the write fails, the old file stays as it was."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)

@@ -1,9 +1,10 @@
-"""How fast shorten streams are decoded, against real time and beside numba's compiling.
+"""The benchmark measures how fast shorten streams are decoded.
 
-A telephone conversation of 10 minutes, two channels of 8 kHz, is made of noise in the
-rhythm of speech; each side is silent half of the time. It is compressed in the forms
-that are found in SPHERE files: mu-law and 16-bit samples, predicted by differences, and
-16-bit samples with linear prediction, the slowest.
+It makes a telephone conversation of 10 minutes, with two channels of 8 kHz, from noise
+in the rhythm of speech; each side is silent half of the time. The conversation is
+compressed in the forms that SPHERE files use: mu-law and 16-bit samples that are
+predicted by differences, and 16-bit samples with linear prediction, which is the
+slowest. The benchmark also reports how long numba takes to compile the decoder.
 
     python benchmarks/shorten.py          # one minute
 """
@@ -20,12 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from report import ROOT, write_report
-
-from espnet_distopt.corpora.audio.g711 import encode_ulaw
-from espnet_distopt.corpora.audio.shorten import decode
-
-sys.path.insert(0, str(ROOT))
-from tests.corpora.audio.shorten_encoder import (
+from shorten_encoder import (
     DIFF1,
     DIFF2,
     LINEAR_LITTLE,
@@ -36,9 +32,13 @@ from tests.corpora.audio.shorten_encoder import (
     Encoder,
 )
 
+from espnet_distopt.corpora.audio.g711 import encode_ulaw
+from espnet_distopt.corpora.audio.shorten import decode
+
 RATE = 8000
+REPEATS = 5
 PIECE = 256 * 313
-"""Samples, about 10 s, that are compressed once and repeated."""
+"""The number of samples, about 10 s, that are compressed once and then repeated."""
 
 FORMS = {
     "mu-law, differences": Encoder(kind=ULAW_2, means=0, commands=[DIFF1]),
@@ -57,7 +57,10 @@ print(time.perf_counter() - began)
 
 
 def conversation() -> NDArray[np.int16]:
-    """Two sides that take turns, shape (2, time); the end is silent, to be repeated."""
+    """Return two sides that take turns, shape (2, time).
+
+    The end is silent, so that the conversation can be repeated.
+    """
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 300, (2, PIECE))
     smooth = np.stack([np.convolve(side, np.hanning(8), "same") for side in noise])
@@ -68,7 +71,16 @@ def conversation() -> NDArray[np.int16]:
 
 
 def compress(encoder: Encoder, samples: NDArray[np.int16], repeats: int) -> bytes:
-    """Compress the samples, repeated; every block then knows only silence before."""
+    """Compress samples that are repeated several times.
+
+    The samples end in silence, so each repetition starts from the same state of the
+    encoder and has the same bits.
+
+    Args:
+        encoder: the form of the stream.
+        samples: the samples, shape (2, time).
+        repeats: how often they are repeated.
+    """
     codes = encode_ulaw(samples) if encoder.kind == ULAW_2 else samples
     body = encoder.commands_of(codes).text
     bits = Bits(encoder.head(2).text + body * repeats)
@@ -77,7 +89,13 @@ def compress(encoder: Encoder, samples: NDArray[np.int16], repeats: int) -> byte
 
 
 def seconds_of_first_call(path: Path, samples: int, cache: Path) -> float:
-    """Decode in a new process, which imports and, unless cached, compiles."""
+    """Return the seconds that a new process takes to import, compile and decode.
+
+    Args:
+        path: the path of the stream.
+        samples: its number of samples per channel.
+        cache: the folder of numba's cache; if it has the decoder, nothing is compiled.
+    """
     command = [sys.executable, "-c", FIRST, str(path), str(samples)]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     run = subprocess.run(
@@ -89,11 +107,17 @@ def seconds_of_first_call(path: Path, samples: int, cache: Path) -> float:
 def measure(
     encoder: Encoder, piece: NDArray[np.int16], repeats: int
 ) -> tuple[int, list[float]]:
-    """Decode five times; returns the compressed bytes and the seconds of each time."""
+    """Return the number of compressed bytes, and the seconds of each decoding.
+
+    Args:
+        encoder: the form of the stream.
+        piece: the samples that are repeated, shape (2, PIECE).
+        repeats: how often they are repeated.
+    """
     coding = "ulaw" if encoder.kind == ULAW_2 else "pcm"
     content = compress(encoder, piece, repeats)
     times = []
-    for _ in range(6):  # the first one compiles and is not counted
+    for _ in range(1 + REPEATS):  # The first one compiles, so it does not count.
         began = time.perf_counter()
         decoded = decode(
             content, "x", coding=coding, channels=2, samples=repeats * PIECE
@@ -107,8 +131,8 @@ def measure(
 def main() -> None:
     """Measure, print the table and write it to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one minute of speech")
-    parser.add_argument("--out", type=Path, help="instead of benchmarks/results")
+    parser.add_argument("--quick", action="store_true", help="decode one minute")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     repeats = 6 if args.quick else 60
     piece = conversation()
@@ -134,12 +158,22 @@ def main() -> None:
             seconds_of_first_call(path, 256, Path(folder) / "cache") for _ in range(2)
         )
     caption = (
-        f"{duration:.0f} s of conversation, two channels of {RATE} Hz; medians of 5. "
-        "A new process needs, imports included, and for next to no samples, "
-        f"{cold:.1f} s if numba has to compile and {warm:.1f} s if its code is on disk."
+        f"The conversation takes {duration:.0f} s and has two channels of {RATE} Hz. "
+        f"The seconds are medians of {REPEATS} repeats. A new process that decodes "
+        f"next to nothing takes {cold:.1f} s, with its imports, if numba must compile "
+        f"the decoder, and {warm:.1f} s if the compiled code is on disk (one run each)."
     )
     data = {"seconds": duration, "forms": rows, "compiling": cold, "cached": warm}
-    write_report("shorten", args.quick, args.out, table, caption, data)
+    write_report(
+        "shorten",
+        args.quick,
+        args.out,
+        table,
+        caption,
+        data,
+        seeds=[0],
+        repeats=REPEATS,
+    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""How much one slow learner slows all of them: real processes, every algorithm, peers.
+"""The benchmark measures how much one slow learner slows the others, by method.
 
-Four processes train over gloo; one is ten times slower. Computing is emulated by sleep,
-so that two cores are enough. Two figures, each over that of as many equal learners
-without any communication:
+Four real processes train over gloo; one of them is ten times slower. Computing is
+emulated by sleep, so two cores are enough. Every algorithm and the peers are measured.
+Learners either have equal shares of an epoch's batches, or take each batch from a
+queue. There are two figures, both relative to equal learners without communication:
 
-- in the middle of an epoch: the steps of all learners a second, from the slowest one's
-  first step to the fastest one's last;
-- the whole epoch: its steps over its seconds, until the last learner is through. What
-  steps together has equal shares of the data; `queue` takes each batch from a counter
-  that all share.
+- The middle of an epoch: the steps per second of all learners, from the slowest one's
+  first step to the fastest one's last.
+- The whole epoch: its steps per second, until the last learner has finished.
 
-Nobody can be faster than (n - 1 + 1/s) / n: only the slow learner's steps are lost.
+The bound is (n - 1 + 1/s) / n, where only the steps of the slow learner are lost.
 
     python benchmarks/straggler.py          # ten minutes; the cores are mostly idle
 """
@@ -27,17 +26,23 @@ from emulated.emulated import Emulated
 from emulated.learners import LearnersFailedError, Namespace, launch
 from emulated.methods import MeasuredTraining, begin
 from emulated.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
-from report import write_report
+from report import how_often, spread, write_report
 
 from espnet_distopt import WorkQueue
 
 
 def batches(run: Run, rank: int, training: MeasuredTraining) -> Iterator[int]:
-    """Yield this learner's batches."""
+    """Yield the batches of one learner.
+
+    Args:
+        run: the run.
+        rank: the learner.
+        training: its training.
+    """
     if not run.queue:
         yield from range(rank, run.steps, LEARNERS)
     elif training.session is not None:
-        # Those who step together train on an item together.
+        # Learners that step together train on one item of the queue together.
         items = run.steps // run.slow
         yield from WorkQueue(training.session, items).read(lambda numbers: numbers)
     else:
@@ -48,9 +53,13 @@ def batches(run: Run, rank: int, training: MeasuredTraining) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """What a learner has to tell: when it began, its steps' ends, and its end.
+    """One learner's record of an epoch; times are those of the machine's clock.
 
-    Times are the machine's. exchanges: how often it has averaged with others.
+    Attributes:
+        began: the time at which the epoch began, in seconds.
+        steps: the time at which each step ended, in seconds.
+        ended: the time at which the epoch ended, in seconds.
+        exchanges: how often the learner has averaged with others.
     """
 
     began: float
@@ -60,7 +69,7 @@ class Epoch:
 
 
 def train(rank: int, run: Run) -> Epoch:
-    """Train for an epoch."""
+    """Train for an epoch as learner `rank`."""
     slow = run.slowdown if rank == LEARNERS - 1 else 1.0
     model = Emulated(PARAMETERS, STEP_SECONDS * slow, rank)
     training = begin(run.method, model)
@@ -78,7 +87,13 @@ def train(rank: int, run: Run) -> Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Steps a second of all learners, and how often one has averaged, on average."""
+    """The figures of a run.
+
+    Attributes:
+        middle: the steps per second of all learners in the middle of the epoch.
+        whole: the steps per second of all learners in the whole epoch.
+        exchanges: how often a learner has averaged, averaged over the learners.
+    """
 
     middle: float
     whole: float
@@ -86,7 +101,7 @@ class Figures:
 
 
 def figures(run: Run) -> Figures:
-    """Return what came of a run.
+    """Make a run, and return its figures.
 
     Raises:
         LearnersFailedError: the method has failed.
@@ -106,7 +121,13 @@ def figures(run: Run) -> Figures:
 
 @dataclass(kw_only=True)
 class Row:
-    """A run's figures, of each repeat; or why there are none."""
+    """A run and its figures.
+
+    Attributes:
+        run: the run.
+        found: the figures of each repeat.
+        failure: the reason why there are no figures, or None.
+    """
 
     run: Run
     found: list[Figures] = field(default_factory=list)
@@ -114,7 +135,13 @@ class Row:
 
 
 def measure_all(slowdown: float, repeats: int, quick: bool) -> list[Row]:
-    """Measure every run; repeats of those with a queue are interleaved."""
+    """Make every run; runs with a queue have interleaved repeats, the others one run.
+
+    Args:
+        slowdown: how many times slower the last learner is than the others.
+        repeats: the number of repeats.
+        quick: whether the epochs are short.
+    """
     rows = [Row(run=r, failure=r.method.missing()) for r in runs(slowdown, quick)]
     for repeat in range(repeats):
         for row in rows:
@@ -131,7 +158,10 @@ def measure_all(slowdown: float, repeats: int, quick: bool) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the table: ratios to the first row, and how much that is of the bound."""
+    """Return the lines of the table.
+
+    The figures are relative to those of the first row, which has equal learners.
+    """
     lines = [
         "| method | middle of an epoch | of the bound | whole epoch | of the bound | "
         "exchanges |",
@@ -145,7 +175,7 @@ def table(rows: Sequence[Row]) -> list[str]:
         cells = [row.run.label]
         for values in ([f.middle for f in row.found], [f.whole for f in row.found]):
             ratios = [v / e for v, e in zip(values, equal, strict=False)]
-            cells += [_spread(ratios), f"{median(ratios) / row.run.bound:.2f}"]
+            cells += [spread(ratios, ".3f"), f"{median(ratios) / row.run.bound:.2f}"]
         if not row.run.queue:
             cells[1:3] = "", ""
         exchanges = median(f.exchanges for f in row.found)
@@ -154,35 +184,36 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _spread(values: Sequence[float]) -> str:
-    text = f"{median(values):.3f}"
-    if len(values) > 1:
-        text += f" ({min(values):.3f} - {max(values):.3f})"
-    return text
-
-
 def main() -> None:
     """Measure, print the table and write it to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--slowdown", type=float, default=10.0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="short epochs, once")
+    parser.add_argument(
+        "--slowdown", type=float, default=10.0, help="factor of the slow learner"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="repeats of runs with a queue"
+    )
+    parser.add_argument("--quick", action="store_true", help="make one short run each")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"--repeats: expected a positive number, not {args.repeats}")
     repeats = 1 if args.quick else args.repeats
     rows = measure_all(args.slowdown, repeats, args.quick)
     caption = (
-        f"{LEARNERS} processes, gloo, one of them {args.slowdown:g} times slower; "
-        f"steps a second of all, over those of {LEARNERS} equal ones without "
-        f"communication. Computing is emulated: {STEP_SECONDS} s a step asleep; the "
-        f"optimizer's step and communication are real, {PARAMETERS:,} parameters. "
-        "Middle: from the slow learner's first step to the first learner's last. "
-        "Whole: until all learners are through with the epoch's end. With a queue "
-        f"an epoch has {rows[1].run.steps} steps, {repeats} interleaved runs, median "
-        f"(min - max); else equal shares, {rows[-1].run.steps} steps, one run. Bound: "
-        "(n - m + m/s) / n, where m learners step with the slow one: 1, with a queue "
-        f"{NODE} of hadpsgd, else all. Exchanges: averagings of one learner, of those "
-        "that average when they can."
+        f"{LEARNERS} processes train over gloo; one of them is {args.slowdown:g} times "
+        "slower. The figures are steps per second of all learners, relative to "
+        f"{LEARNERS} equal learners without communication. Computing is emulated: a "
+        f"step sleeps {STEP_SECONDS} s; the optimizer's step and the communication of "
+        f"{PARAMETERS:,} parameters are real. The middle of an epoch goes from the "
+        "slow learner's first step to the first learner's last; the whole epoch goes "
+        "until all learners have finished. With a queue an epoch has "
+        f"{rows[1].run.steps} steps, and a figure is "
+        f"{how_often(repeats)}; otherwise learners have equal shares of "
+        f"{rows[-1].run.steps} steps, and a figure is one run. The bound is (n - m + "
+        "m/s) / n, where m learners are as slow as the slow one: 1 with a queue "
+        f"({NODE} for hadpsgd), otherwise all. Exchanges are those of one learner, for "
+        "methods that average when they can."
     )
     data = [
         {
@@ -192,7 +223,16 @@ def main() -> None:
         }
         for r in rows
     ]
-    write_report("straggler", args.quick, args.out, table(rows), caption, data)
+    write_report(
+        "straggler",
+        args.quick,
+        args.out,
+        table(rows),
+        caption,
+        data,
+        seeds=["each learner's rank, for its gradients"],
+        repeats=repeats,
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How much one slow learner of 16 slows every algorithm: simulated, on a quadratic.
+"""The benchmark simulates how much one slow learner of 16 slows every algorithm.
 
-All learners have equally many steps to make; one of them is 1, 2, 10 or 100 times
-slower. Throughput is the steps of all learners per virtual second between the slowest
-one's first step and the fastest one's last: so it is the pace at which batches are
-taken from a work queue, and neither the start nor how an epoch ends plays a part. It is
-divided by that without a straggler. The bound is (n - 1 + 1/s) / n: only the slow
-learner's steps are lost. Under hadpsgd the slow learner's node is slow, m learners: its
-bound is (n - m + m/s) / n.
+All learners make equally many steps on a quadratic; one of them is 1, 2, 10 or 100
+times slower. The throughput is the steps per virtual second of all learners, between
+the slowest one's first step and the fastest one's last. So it is the pace at which
+learners would take batches from a work queue; the start and the end of an epoch do not
+count. It is divided by the throughput without a straggler. The bound is
+(n - 1 + 1/s) / n, where only the slow learner's steps are lost. With hadpsgd the whole
+node of the slow learner is slow, m learners, so the bound is (n - m + m/s) / n.
 
     python benchmarks/straggler_sweep.py          # two minutes; one core
 """
@@ -33,11 +33,20 @@ SLOWDOWNS = (1, 2, 10, 100)
 STEPS = 300
 STEP_SECONDS = 0.3
 OPTIONS = {"hadpsgd": {"per_node": 4}, "diloco": {"period": 20}}
-"""Where the default makes no sense here: nodes, and a block longer than the run."""
+"""Options whose default makes no sense here: hadpsgd needs nodes, and diloco's blocks
+are longer than the run."""
 
 
 def throughput(name: str, slowdown: float, steps: int) -> float:
-    """Return steps of all learners a second, from everybody's first to one's last."""
+    """Return the steps per virtual second of all learners.
+
+    They count from the slowest learner's first step to the fastest one's last.
+
+    Args:
+        name: the name of the algorithm.
+        slowdown: how many times slower the last learner is than the others.
+        steps: the number of steps of each learner.
+    """
     problem = Quadratic(dimension=64)
     learners = []
     for rank in range(LEARNERS):
@@ -62,7 +71,7 @@ def throughput(name: str, slowdown: float, steps: int) -> float:
 def main() -> None:
     """Measure, print the table and write it to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer steps")
+    parser.add_argument("--quick", action="store_true", help="make few steps")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     slowdowns, steps = (SLOWDOWNS[:3], 50) if args.quick else (SLOWDOWNS, STEPS)
@@ -85,14 +94,24 @@ def main() -> None:
         for key, value in conf.items()
     )
     caption = (
-        f"Simulated: {LEARNERS} virtual learners, one of them slower, {steps} steps "
-        "each; steps of all learners per virtual second between the slowest one's "
-        "first and the fastest one's last, relative to no straggler. Bound: (n - 1 + "
-        "1/s) / n; of hadpsgd, whose slow node has 4 learners, (n - 4 + 4/s) / n. A "
-        f"step takes {STEP_SECONDS} s, a message none. Defaults, but {options}."
+        f"Simulated: {LEARNERS} virtual learners make {steps} steps each; one of them "
+        "is slower. The figures are steps per virtual second of all learners, between "
+        "the slowest one's first step and the fastest one's last, relative to no "
+        "straggler. The bound is (n - 1 + 1/s) / n; for hadpsgd, whose slow node has 4 "
+        f"learners, it is (n - 4 + 4/s) / n. A step takes {STEP_SECONDS} s and a "
+        f"message takes no time. Options have their defaults, but {options}."
     )
     data = {"slowdowns": slowdowns, "relative": rows, "bound": bound, "steps": steps}
-    write_report("straggler_sweep", args.quick, args.out, lines, caption, data)
+    write_report(
+        "straggler_sweep",
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=[0],
+        repeats=1,
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What taking a batch from the work queue costs: real processes, over gloo's store.
+"""The benchmark measures what it costs to take a batch from the work queue.
 
-Learners take item after item, and sleep for as long as a step may last. In turn with
-takes, bare operations of the store are timed, as a measure of the machine. Some runs
-have a learner that is ten times slower, whose items the others take.
+Learners are real processes that share the rendezvous store. They take item after item
+and sleep as long as a step may last. In turn with takes, the benchmark times bare
+operations of the store, as a measure of the machine. Some runs have a learner that is
+ten times slower; the others take more items in its place.
 
     python benchmarks/work_queue.py          # four minutes; mostly idle
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 from emulated.learners import Namespace, launch
-from report import write_report
+from report import how_often, spread, write_report
 
 from espnet_distopt import Session, WorkQueue
 
@@ -28,9 +29,18 @@ RUNS = (("adpsgd", 2), ("adpsgd", 4), ("adpsgd", 8), ("hadpsgd", 4), ("hadpsgd",
 
 
 def take(rank: int, algorithm: str, size: int, steps: int, slowdown: int) -> Any:
-    """Take an epoch's items; return what takes and bare operations cost, in seconds.
+    """Take the items of an epoch as one learner.
 
-    Also how many items were taken, and when the last step ended.
+    Args:
+        rank: the learner.
+        algorithm: the name of the algorithm.
+        size: the number of learners.
+        steps: the number of steps of each learner if all are equally fast.
+        slowdown: how many times slower the last learner (or node) is.
+
+    Returns:
+        The seconds of each take, the seconds of each bare operation of the store, the
+        number of items that this learner has taken, and the seconds of its epoch.
     """
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -45,7 +55,8 @@ def take(rank: int, algorithm: str, size: int, steps: int, slowdown: int) -> Any
         assert watch is not None
         began, taken = time.perf_counter(), 0
         for step in itertools.count():
-            # What comes first after the sleep costs more: each of them does in turn.
+            # The first operation after a sleep takes longer, so takes and bare
+            # operations alternate in being the first.
             if step % 2:
                 adds.append(seconds_of(lambda: watch.store.add("bare", 1)))
             start = time.perf_counter()
@@ -60,7 +71,7 @@ def take(rank: int, algorithm: str, size: int, steps: int, slowdown: int) -> Any
 
 
 def seconds_of(operation: Callable[[], object]) -> float:
-    """Return how long `operation` takes."""
+    """Return the seconds that `operation` takes."""
     start = time.perf_counter()
     operation()
     return time.perf_counter() - start
@@ -69,7 +80,7 @@ def seconds_of(operation: Callable[[], object]) -> float:
 def measure(
     algorithm: str, size: int, steps: int, slowdown: int
 ) -> dict[str, float | str]:
-    """Return the figures of one run; times in microseconds."""
+    """Make one run, and return its figures, with times in microseconds."""
     args = (algorithm, size, steps, slowdown)
     results = launch([Namespace()] * size, take, *args, timeout=300)
     takes = [t for own, *_ in results for t in own]
@@ -87,7 +98,7 @@ def measure(
 
 
 def rows(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the table: medians of the repeats, with the least and the largest."""
+    """Return the lines of the table."""
     lines = [
         "| algorithm | learners | slowest | a take, us | an operation, us | take / "
         "operation | items of the slowest | ends apart, steps |",
@@ -112,16 +123,11 @@ def rows(results: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Return the median, and the least and the largest."""
-    return f"{median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
-
-
 def main() -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="make one short run each")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     repeats, steps = (1, 20) if args.quick else (5, 100)
     results = [
@@ -131,16 +137,25 @@ def main() -> None:
         for slowdown in (1, SLOWDOWN)
     ]
     caption = (
-        f"Real processes on one machine; a step is a sleep of {STEP_SECONDS} s, "
-        f"{steps} steps a learner if all are equal; {repeats} interleaved repeats: "
-        "median (least-largest). A take is two operations of the store; in hadpsgd "
-        f"(nodes of {PER_NODE}), half of the learners wait for the other half's, and "
-        "are told by a broadcast. The slowest is the last learner, or the last node. "
-        "Ends apart: from the first learner that found the queue empty to the last, "
-        "in steps of a fast one; no seed is used."
+        f"Real processes run on one machine. A step sleeps {STEP_SECONDS} s, and a "
+        f"learner makes {steps} steps if all are equally fast. A cell is "
+        f"{how_often(repeats)}. A take is two operations of the "
+        f"store; with hadpsgd (nodes of {PER_NODE}) one learner of a node takes and "
+        "tells the others by a broadcast. The slowest is the last learner or the last "
+        "node. `Ends apart` goes from the first learner that found the queue empty to "
+        "the last, in steps of a fast learner."
     )
     data = {"step_seconds": STEP_SECONDS, "steps": steps, "results": results}
-    write_report("work_queue", args.quick, args.out, rows(results), caption, data)
+    write_report(
+        "work_queue",
+        args.quick,
+        args.out,
+        rows(results),
+        caption,
+        data,
+        seeds=(),
+        repeats=repeats,
+    )
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Virtual learners on small problems of real speech: what the experiments share."""
+"""The package trains virtual learners on small problems of real speech."""

@@ -1,4 +1,4 @@
-"""An experiment that compares methods at growing numbers of virtual learners."""
+"""The module compares methods at growing numbers of virtual learners."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 from report import write_report
 
 from convergence import single_digits
-from convergence.experiment import best_rates, get_parser, plot, start
+from convergence.experiment import ENVIRONMENT, best_rates, get_parser, plot, start
 from convergence.training import ABOUT, Training, train
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySize:
-    """How large the experiment is.
+    """The size of the experiment.
 
     Attributes:
-        learners: numbers of learners to compare at.
-        rates: learning rates that every method chooses from, by the first seed.
+        learners: the numbers of learners at which methods are compared.
+        samples: the number of samples of a training.
+        rates: the learning rates from which every method chooses, by the first seed.
+        seeds: the seeds.
     """
 
     learners: tuple[int, ...]
@@ -26,7 +28,8 @@ class StudySize:
 
 
 Methods = Callable[[int, int], dict[str, Training]]
-"""From samples and learners: each method's training; its `lr` multiplies the rate."""
+"""A function of the samples of a training and the number of learners. It returns each
+method's training, whose `lr` is a factor on the rate that is chosen."""
 
 
 def compare(
@@ -37,15 +40,15 @@ def compare(
     methods: Methods,
     note: str,
 ) -> None:
-    """Run what is left to run; print the table; write it and a plot.
+    """Run the trainings that have no result yet, and write the report and a plot.
 
     Args:
-        name: of the results.
-        doc: of the command.
-        full: the size.
-        quick: the size with `--quick`.
-        methods: what to compare, beside one learner alone.
-        note: about the methods, for the caption.
+        name: the name of the command and of its results.
+        doc: the docstring of the command.
+        full: the size of the experiment.
+        quick: the size of the experiment with `--quick`.
+        methods: the methods to compare; one learner alone is compared, too.
+        note: sentences about the methods, for the caption.
     """
     args = get_parser(doc).parse_args()
     size = quick if args.quick else full
@@ -74,12 +77,22 @@ def compare(
         )
     caption = (
         f"Simulated: {size.samples:,} samples in every training, {alone.batch} in a "
-        f"learner's step, {len(size.seeds)} seeds. {note} Every learner computes its "
-        f"own gradients. {ABOUT}. The rate is the best of {len(size.rates)} by seed 0. "
+        f"learner's step. {note} Every learner computes its own gradients. {ABOUT}. "
+        f"The rate is the best of {len(size.rates)} by seed 0. "
         f"Problem: {single_digits.ABOUT}."
     )
     data = [{"method": m, "learners": n, **b.data()} for (m, n), b in best.items()]
-    path = write_report(name, args.quick, args.out, lines, caption, data)
+    path = write_report(
+        name,
+        args.quick,
+        args.out,
+        lines,
+        caption,
+        data,
+        seeds=size.seeds,
+        repeats=1,
+        environment=ENVIRONMENT,
+    )
     curves = {
         method: {n: b.losses for (m, n), b in best.items() if m == method}
         for method in dict.fromkeys(m for m, _ in best)

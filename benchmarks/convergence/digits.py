@@ -1,4 +1,4 @@
-"""A small problem of real speech for the experiments: pairs of digits from FSDD."""
+"""The module has a small problem of real speech: pairs of spoken digits from FSDD."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,13 @@ from espnet_distopt.files.whole_directory import whole_directory
 ROOT = Path(__file__).parents[2]
 DIGITS = 2
 SETS = {"train": (6000, range(10, 50)), "valid": (600, range(10))}
-"""Strings, and which of the 50 recordings of each digit and speaker they are of."""
+"""Set -> the number of its digit strings, and the numbers of the recordings that they
+use, out of 50 of each digit and speaker."""
 LONGEST = 0.6
-"""Seconds of a recording that is used; nine in ten are no longer."""
+"""The seconds of the longest recording that is used; nine in ten are no longer."""
 KIND = f"{DIGITS} of {LONGEST:g} s"
 DATA = ROOT / "build" / "benchmarks" / KIND.replace(" ", "_")
-"""Another choice of the above has another place, except for SETS."""
+"""The folder of the data. Its name depends on DIGITS and LONGEST, but not on SETS."""
 MODEL = ("num_layers=1", "hidden_size=48", "output_size=48")
 ABOUT = (
     "pairs of digits from FSDD by six speakers, 6,000 for training and 600 of other "
@@ -39,7 +40,11 @@ ABOUT = (
 
 
 def prepare(fsdd: Path) -> None:
-    """Write the data to build/benchmarks/, unless they are there."""
+    """Write the data to `DATA`, unless they are there.
+
+    Args:
+        fsdd: the folder of a copy of the Free Spoken Digit Dataset.
+    """
     if DATA.exists():
         return
     DATA.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +93,10 @@ def _write(
 
 @functools.lru_cache(maxsize=3)
 def problem(seed: int) -> EspnetProblem:
-    """Return the problem; set its `batch_size`. One of each seed is kept in memory."""
+    """Return the problem with a seed; the caller sets its `batch_size`.
+
+    A few problems stay in memory, so that a worker reads the data once per seed.
+    """
     torch.set_num_threads(1)
     arguments = ["--config", str(ROOT / "conf" / "blstm_small.yaml")]
     arguments += ["--token_type", "word", "--token_list", str(DATA / "tokens.txt")]

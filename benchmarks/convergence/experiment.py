@@ -1,4 +1,4 @@
-"""What the experiments share: options, choice of rates, the plot."""
+"""The module has what the experiments share: options, the choice of rates, the plot."""
 
 import argparse
 import os
@@ -14,9 +14,12 @@ from convergence.training import Training
 
 Row = TypeVar("Row", bound=Hashable)
 
+ENVIRONMENT = "FSDD=/path/to/free-spoken-digit-dataset"
+"""The variable that each experiment needs, as reports write it."""
+
 
 def get_parser(doc: str | None) -> argparse.ArgumentParser:
-    """Return the parser of an experiment."""
+    """Return the parser of an experiment's command, whose docstring is `doc`."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -27,7 +30,9 @@ def get_parser(doc: str | None) -> argparse.ArgumentParser:
         help="copy of the Free Spoken Digit Dataset (default: $FSDD)",
     )
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--quick", action="store_true", help="a minute, to try it")
+    parser.add_argument(
+        "--quick", action="store_true", help="try the command, in a minute"
+    )
     parser.add_argument("--out", type=Path, help="folder of the results")
     return parser
 
@@ -38,7 +43,14 @@ def start(
     prepare: Callable[[Path], None],
     compute: Callable[[Any], Result],
 ) -> Sweep:
-    """Prepare the data; return the sweep, with what earlier runs have left."""
+    """Prepare the data, and return the sweep with the results of earlier runs.
+
+    Args:
+        name: the name of the command.
+        args: its arguments.
+        prepare: a function that writes the data, given the folder of FSDD.
+        compute: a function that returns the result of a training.
+    """
     if args.fsdd is None:
         raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
     prepare(args.fsdd)
@@ -48,11 +60,15 @@ def start(
 
 @dataclass(frozen=True)
 class Best:
-    """A method at its best learning rate, with all seeds.
+    """The results of a method at its best learning rate, with all seeds.
 
     Attributes:
-        losses: held out, one for each seed that did not diverge.
-        rates: learning rate -> held-out loss of the first seed, None: diverged.
+        lr: the best learning rate.
+        losses: the held-out loss of each seed whose training did not diverge.
+        diverged: the number of seeds whose training diverged.
+        trained: the loss in training, averaged over the seeds that did not diverge.
+        rates: learning rate -> held-out loss with the first seed, or None if the
+            training diverged.
     """
 
     lr: float
@@ -63,7 +79,7 @@ class Best:
 
     @property
     def held_out(self) -> str:
-        """The mean and the range, for the table."""
+        """The mean and the range of the held-out losses, for the table."""
         if not self.losses:
             return "diverged"
         mean = sum(self.losses) / len(self.losses)
@@ -72,7 +88,7 @@ class Best:
 
     @property
     def others(self) -> str:
-        """The rates that were not the best, for the table."""
+        """The other learning rates with their losses, for the table."""
         return ", ".join(
             f"{rate:.3g}: {'diverged' if loss is None else f'{loss:.3f}'}"
             for rate, loss in self.rates.items()
@@ -80,19 +96,20 @@ class Best:
         )
 
     def data(self) -> dict[str, Any]:
-        """Return all figures."""
+        """Return the figures for the JSON file."""
         return {"lr": self.lr, "held_out": self.losses, "rates": self.rates}
 
 
 def best_rates(
     sweep: Sweep, rows: Mapping[Row, Sequence[Training]], seeds: Sequence[int]
 ) -> dict[Row, Best]:
-    """Run each row's trainings, and the best of each row with the other seeds.
+    """Run each row's trainings, and then the best of each row with the other seeds.
 
     Args:
-        sweep: runs them.
-        rows: trainings that differ in their rate only, of the first seed.
-        seeds: all of them.
+        sweep: the sweep that runs the trainings.
+        rows: row -> its trainings, which have the first seed and differ only in their
+            learning rate.
+        seeds: all seeds.
     """
 
     def loss(cell: Training) -> float:
@@ -125,13 +142,13 @@ def plot(
     x_label: str,
     y_label: str,
 ) -> None:
-    """Write `path`.png: a curve of means for each name, with the range of the seeds.
+    """Plot a curve of mean losses for each name, with the range over the seeds.
 
     Args:
-        path: without suffix.
-        curves: name -> x -> losses of the seeds.
-        x_label: of x, whose axis is logarithmic.
-        y_label: of the losses.
+        path: the path of the PNG file, without its suffix.
+        curves: name -> x -> the loss of each seed.
+        x_label: the label of the x axis, which is logarithmic.
+        y_label: the label of the y axis, which is logarithmic.
     """
     import matplotlib
 

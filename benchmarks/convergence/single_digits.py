@@ -1,6 +1,6 @@
-"""A cheap problem of real speech for the experiments: to tell ten digits apart.
+"""The module has a cheap problem of real speech: it tells ten spoken digits apart.
 
-Small enough that 32 virtual learners take hundreds of steps in seconds.
+It is so small that 32 virtual learners make hundreds of steps in seconds.
 """
 
 import functools
@@ -18,7 +18,7 @@ from espnet_distopt.simulation.virtual_learner import Gradient
 
 FRAMES, MELS, HIDDEN = 12, 40, 64
 SETS = {"train": range(10, 50), "valid": range(10)}
-"""Which of the 50 recordings of each digit and speaker."""
+"""Set -> the numbers of its recordings, out of 50 of each digit and speaker."""
 DATA = ROOT / "build" / "benchmarks" / f"digits_in_{FRAMES}_frames.pt"
 KEY = f"digits in {FRAMES} frames, {HIDDEN} hidden"
 ABOUT = (
@@ -29,7 +29,11 @@ ABOUT = (
 
 
 def prepare(fsdd: Path) -> None:
-    """Write the features to build/benchmarks/, unless they are there."""
+    """Write the features to `DATA`, unless they are there.
+
+    Args:
+        fsdd: the folder of a copy of the Free Spoken Digit Dataset.
+    """
     if DATA.exists():
         return
     sets = {name: _read(fsdd, chosen) for name, chosen in SETS.items()}
@@ -42,7 +46,7 @@ def prepare(fsdd: Path) -> None:
 
 
 def _read(fsdd: Path, chosen: range) -> tuple[Tensor, Tensor]:
-    """Return features (n, FRAMES * MELS) and digits (n,)."""
+    """Return the features (n, FRAMES * MELS) and the digits (n,) of recordings."""
     takes = [Take(d, s, i) for d, s, i in product(range(10), SPEAKERS, chosen)]
     speech = read_recordings(fsdd, takes)
     frontend = DefaultFrontend(
@@ -59,10 +63,14 @@ def _read(fsdd: Path, chosen: range) -> tuple[Tensor, Tensor]:
 
 
 class SingleDigits:
-    """The problem, for any number of virtual learners (`trials.problem`).
+    """The problem, for any number of virtual learners.
 
-    Batches are cut from an endless sequence of shuffled passes. N learners with b
-    samples each have the batches of one learner with N b.
+    It follows the protocol `espnet_distopt.simulation.study.problem.Problem`. Batches
+    are cut from an endless sequence of shuffled passes over the training set, so N
+    learners with b samples each see the same batches as one learner with N b samples.
+
+    Args:
+        seed: the seed of the model's start and of the passes.
     """
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +83,7 @@ class SingleDigits:
         self._orders: dict[int, Tensor] = {}
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
-        """Return a learner's model, and the gradient of its batches."""
+        """Return a learner's model, and the function that computes its gradients."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(self._seed)
             model = nn.Sequential(
@@ -92,7 +100,7 @@ class SingleDigits:
         return model, gradient
 
     def _drawn(self, start: int, stop: int) -> Tensor:
-        """Return what is at places [start, stop) of the sequence of passes."""
+        """Return the samples at places [start, stop) of the sequence of passes."""
         places = torch.arange(start, stop)
         passes = places // self.samples
         return torch.stack(
@@ -115,12 +123,15 @@ class SingleDigits:
             return float(nn.functional.cross_entropy(model(x), y))
 
     def describe(self) -> str:
-        """Return one phrase for captions."""
+        """Return one phrase that describes the problem, for captions."""
         return f"{ABOUT}, seed {self._seed}"
 
 
 @functools.lru_cache(maxsize=3)
 def problem(seed: int) -> SingleDigits:
-    """Return the problem; set its `batch_size`. One of each seed is kept in memory."""
+    """Return the problem with a seed; the caller sets its `batch_size`.
+
+    A few problems stay in memory, so that a worker reads the data once per seed.
+    """
     torch.set_num_threads(1)
     return SingleDigits(seed)

@@ -1,4 +1,7 @@
-"""Cells of an experiment: computed once each, by worker processes of one thread."""
+"""The module computes the cells of an experiment in worker processes, each cell once.
+
+A cell is one training, whose result goes into a file, so that a run can be resumed.
+"""
 
 import json
 import multiprocessing
@@ -14,14 +17,15 @@ Result = dict[str, Any]
 
 
 class Sweep:
-    """Results of cells, kept in a file of JSON lines, so that a run can be resumed.
+    """The results of cells, which a file of JSON lines keeps.
 
-    A cell is a dataclass of all that its result depends on; it is its own key.
+    A cell is a dataclass with all that its result depends on, so it is its own key.
 
     Args:
-        path: the file.
-        compute: result of a cell; a function at the top of a module.
-        workers: processes.
+        path: the path of the file.
+        compute: a function that returns the result of a cell; it must be at the top of
+            a module, because worker processes import it.
+        workers: the number of worker processes, which have one thread each.
     """
 
     def __init__(
@@ -36,14 +40,14 @@ class Sweep:
         return self._results[_key(cell)]
 
     def run(self, cells: Iterable[Any]) -> None:
-        """Compute those of `cells` that have no result yet, with a line for each."""
+        """Compute the cells that have no result yet, and print a line for each."""
         unique = {_key(cell): cell for cell in cells}
         left = {k: c for k, c in unique.items() if k not in self._results}
         print(f"{len(left)} of {len(unique)} cells to compute", flush=True)
         if not left:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        os.environ["OMP_NUM_THREADS"] = "1"  # for the workers
+        os.environ["OMP_NUM_THREADS"] = "1"  # The workers inherit it.
         spawn = multiprocessing.get_context("spawn")
         began = time.monotonic()
         with ProcessPoolExecutor(self._workers, mp_context=spawn) as pool:
@@ -72,7 +76,11 @@ def _key(cell: Any) -> str:
 
 
 def _read(path: Path) -> dict[str, Result]:
-    """Read the results; a last line that was cut short is dropped from the file."""
+    """Read the results, after removing a last line that an earlier run left unfinished.
+
+    Args:
+        path: the path of the file, which may be missing.
+    """
     if not path.exists():
         return {}
     text = path.read_text(encoding="utf-8")

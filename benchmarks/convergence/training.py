@@ -1,4 +1,4 @@
-"""One training of virtual learners: a cell of the experiments."""
+"""The module runs one training of virtual learners, which is a cell of a sweep."""
 
 import math
 import time
@@ -34,13 +34,19 @@ _PROBLEMS: dict[str, Callable[[int], Problem]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training to run: `samples` by `learners`, `batch` of each in a step.
+    """A training to run.
 
     Attributes:
-        options: of the algorithm, name and value.
-        optim: sgd (momentum 0.9) or adam.
-        problem: PAIRS or SINGLES; all that results depend on besides, so that a change
-            makes another cell.
+        algorithm: the name of the algorithm.
+        learners: the number of virtual learners.
+        batch: the number of samples of a learner's step.
+        samples: the number of samples of all learners in the whole training.
+        lr: the learning rate.
+        seed: the seed of the problem, the simulation and the durations of steps.
+        optim: `sgd`, which has momentum 0.9, or `adam`.
+        options: (name, value) of the algorithm's options.
+        problem: PAIRS or SINGLES. The text contains all else that the result depends
+            on, so that a change of the problem makes another cell.
     """
 
     algorithm: str
@@ -62,15 +68,19 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Steps of a learner."""
+        """The number of steps of each learner."""
         return self.samples // (self.learners * self.batch)
 
 
 def train(cell: Training) -> dict[str, float | None]:
-    """Return the held-out loss at the end, None where the training diverged.
+    """Run a training, and return its figures.
 
-    Also the loss in training over the last tenth of the steps, the consensus distance
-    ||x_i - mean|| / ||mean|| over the learners at the end, and seconds on a core.
+    Returns:
+        held_out: the held-out loss of the consensus model at the end.
+        trained: the loss in training, averaged over the last tenth of the steps.
+        distance: ||x_i - mean|| / ||mean|| at the end, averaged over the learners i.
+        seconds: the seconds of the processor.
+        The first three are None if the training diverged.
     """
     began = time.process_time()
     problem = _PROBLEMS[cell.problem](cell.seed)
@@ -127,7 +137,7 @@ def _clip(parameters: list[nn.Parameter]) -> None:
 
 
 def _factor(done: float) -> float:
-    """Return the factor of the learning rate when this share of the steps is done."""
+    """Return the factor on the learning rate after the share `done` of the steps."""
     after, drop = DROP
     return min(1.0, (done + 0.01) / WARM_UP) * (drop if done >= after else 1.0)
 

@@ -1,1 +1,1 @@
-"""Real processes, with emulated computing and links: what the timings share."""
+"""The package starts real processes whose computing and links are emulated."""

@@ -1,8 +1,9 @@
-"""A replica whose computing is emulated: layers that sleep, and gradients at no cost.
+"""The module has a model whose computing is emulated: its layers sleep.
 
-Several learners on a few cores then take as long for a step as if each had a machine of
-its own, and what is left is the communication. Backward goes layer by layer, so that
-whoever communicates during it can. The optimizer's step is real.
+So several learners on a few cores take as long for a step as if each had a machine of
+its own, and a benchmark measures their communication. Gradients cost nothing, but the
+optimizer's step is real. The backward pass goes layer by layer, so a method can
+communicate during it.
 """
 
 import time
@@ -13,11 +14,11 @@ from torch import Tensor, nn
 
 LAYERS = 8
 FORWARD_SHARE = 1 / 3
-"""Of a step's seconds; backward takes twice as long as forward."""
+"""The share of the forward pass in a step; the backward pass takes twice as long."""
 
 
 class _Layer(torch.autograd.Function):
-    """Passes its input on; its backward takes `seconds`, and finds `gradient`."""
+    """A layer that returns its input; its backward pass sleeps and has one gradient."""
 
     @staticmethod
     def forward(
@@ -29,17 +30,18 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         time.sleep(ctx.seconds)
-        # A new view of the same memory: autograd takes it over and copies nothing.
+        # Autograd takes a new view of the gradient over, and does not copy it.
         return upstream[0], ctx.gradient.view_as(ctx.gradient), None, None
 
 
 class Emulated(nn.Module):
-    """A model of `parameters` parameters in `LAYERS` layers, whose output is its loss.
+    """A model in `LAYERS` layers whose output is its loss.
 
     Args:
-        parameters: how many; a multiple of `LAYERS`, or a little less are made.
-        seconds: that forward and backward take together.
-        rank: of the learner; gradients differ between learners.
+        parameters: the number of parameters; it is rounded down to a multiple of
+            `LAYERS`.
+        seconds: the seconds that a forward and a backward pass take together.
+        rank: the learner, which is the seed of its gradients.
     """
 
     def __init__(self, parameters: int, seconds: float, rank: int) -> None:
@@ -53,7 +55,7 @@ class Emulated(nn.Module):
         self._backward_seconds = seconds * (1 - FORWARD_SHARE) / LAYERS
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return a scalar; `x` () is any, and requires a gradient."""
+        """Return the input `x`, of shape (), which must require a gradient."""
         time.sleep(self._forward_seconds)
         for weight, gradient in zip(self.weights, self._gradients, strict=True):
             x = _Layer.apply(x, weight, gradient, self._backward_seconds)
@@ -61,5 +63,5 @@ class Emulated(nn.Module):
 
 
 def batch() -> Tensor:
-    """Return an input of the model."""
+    """Return an input of the model, of shape ()."""
     return torch.zeros((), requires_grad=True)

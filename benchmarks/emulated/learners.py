@@ -1,7 +1,7 @@
-"""Starts learners as processes that form a gloo group, and collects what they return.
+"""The module starts learners as processes of one gloo group and collects their results.
 
-A process is forked from one that has imported torch, so starting several takes less
-than a second; and it may live in a network namespace of its own.
+A process is forked from one that has already imported torch, so several learners start
+in less than a second. Each may live in a network namespace of its own.
 """
 
 import ctypes
@@ -23,27 +23,29 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# The store looks up the name of whoever connects; a slow name server is not our matter.
+# The store looks up the name of each learner that connects. A slow name server must not
+# delay the start.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 os.environ["OMP_NUM_THREADS"] = "1"
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch._dynamo", "espnet_distopt.work_queue"])
 _NETWORK = 0x40000000
-"""CLONE_NEWNET: what kind of namespace to enter."""
+"""CLONE_NEWNET, the kind of namespace that `setns` enters."""
 
 
 class LearnersFailedError(RuntimeError):
-    """A learner has failed, or they have not ended in time; the message is one line."""
+    """A learner has failed or has not ended in time; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Namespace:
-    """Where a learner lives.
+    """The place where a learner lives.
 
     Attributes:
-        store: address of the machine that keeps the store, as seen from there.
-        namespace: name of its network namespace; None: that of this process.
-        interface: the network interface of gloo.
+        store: the address of the rendezvous store, as the learner sees it.
+        namespace: the name of the learner's network namespace; None keeps that of this
+            process.
+        interface: the network interface that gloo uses.
     """
 
     store: str = "127.0.0.1"
@@ -57,10 +59,17 @@ def launch(
     *args: Any,
     timeout: float,
 ) -> list[Any]:
-    """Return `function(rank, *args)` of each learner; `function` is at a module's top.
+    """Run `function(rank, *args)` on each learner, and return the results by rank.
+
+    Args:
+        places: the place of each learner.
+        function: a function at the top of a module, because learners import it.
+        args: its further arguments.
+        timeout: the seconds after which the learners must have ended.
 
     Raises:
-        LearnersFailedError: see there. All learners are killed.
+        LearnersFailedError: a learner has failed or has not ended in time; all learners
+            have been killed.
     """
     with exit_on_signals():
         return _launch(places, function, args, timeout)
@@ -91,11 +100,11 @@ def _launch(
 
 
 def _end(child: BaseProcess) -> None:
-    """Kill the learner and what it has started."""
+    """Kill a learner and all processes that it has started."""
     with suppress(ProcessLookupError):
         assert child.pid is not None
         os.killpg(child.pid, signal.SIGKILL)
-    child.kill()  # before it has a process group
+    child.kill()  # The child may not have had a process group yet.
     child.join()
 
 
@@ -149,7 +158,7 @@ def _child(
         first = str(error).strip().split("\n", maxsplit=1)[0]
         pipe.send((False, f"{type(error).__name__}: {first}".rstrip(": ")))
     finally:
-        # Whatever threads a peer has left behind do not hold the process.
+        # A method may have left threads behind, which must not keep the process alive.
         sys.stderr.flush()
         pipe.close()
         os._exit(0)
@@ -165,7 +174,7 @@ def _enter(namespace: str) -> None:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Inside, what ends this process ends it as an error would: with its cleaning."""
+    """Let SIGTERM and SIGHUP end this process as an exception does, after cleanup."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""What `links` compares, and what each method is known to send."""
+"""The module lists the methods that `links` compares, and what each of them sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -9,22 +9,23 @@ from espnet_distopt.algorithms import ALGORITHMS
 
 LEARNERS = 4
 ALL_REDUCE = 2 * (LEARNERS - 1) / LEARNERS
-"""Models that each learner sends in an all-reduce of one."""
+"""How many times its size each learner sends in an all-reduce of a model."""
 
 BLOCKS = ("local_sgd", "bmuf_adam", "PostLocalSGD", "fairscale SlowMo", "hivemind")
-"""What synchronises every `period` steps."""
+"""The methods that synchronize every `period` steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A method, and what it is known to send.
+    """A method, and what it sends.
 
     Attributes:
-        period: steps between two synchronisations.
-        models: times the model's float32 size that each learner sends in a period, or,
-            of gossip, in an exchange.
-        beside: it sends beside the computation.
-        repeats: of the measurement.
+        method: the method.
+        period: the number of steps between two synchronizations.
+        models: what each learner sends in a period (with gossip: in an exchange), as a
+            multiple of the model's size in float32.
+        beside: whether the method sends while it computes.
+        repeats: the number of measurements.
     """
 
     method: MeasuredMethod
@@ -35,20 +36,20 @@ class Case:
 
     @property
     def gossips(self) -> bool:
-        """Whether it exchanges as often as the link allows."""
+        """Whether the method exchanges as often as the link allows."""
         return self.method.name == "adpsgd"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large the measurement is.
+    """The size of the measurement.
 
     Attributes:
-        parameters: of the model.
-        seconds: of forward and backward.
-        least: seconds that a measurement takes at least.
-        repeats: of a measurement at most.
-        names: of the methods; None: all.
+        parameters: the number of the model's parameters.
+        seconds: the seconds of a forward and a backward pass together.
+        least: the least seconds that a measurement takes.
+        repeats: the largest number of measurements of a method.
+        names: the names of the methods to measure; None measures all.
     """
 
     parameters: int
@@ -58,11 +59,16 @@ class Size:
     names: Sequence[str] | None = None
 
     def link_seconds(self, models: float, rate: int) -> float:
-        """Return how long a link takes for so many models."""
+        """Return the seconds that a link takes to send models.
+
+        Args:
+            models: how many models; the number need not be whole.
+            rate: the rate of the link, in Mbit/s.
+        """
         return models * self.parameters * 32 / (rate * 1e6)
 
     def cases(self) -> list[Case]:
-        """Return what is compared: the loops without communication first."""
+        """Return the cases to compare; those without communication come first."""
         found = [*_alone(), *_gossip(), *_every_step(), *_in_blocks()]
         return [c for c in found if self.names is None or c.method.name in self.names]
 
@@ -85,7 +91,7 @@ def _alone() -> list[Case]:
 
 
 def _gossip() -> list[Case]:
-    # An exchange may take longer than the 16 steps that training waits for by default.
+    # An exchange may take longer than 16 steps, the default after which training waits.
     patient = {"max_staleness": 1000}
     options: list[dict[str, Any]] = [{}, patient]
     if _knows("adpsgd", "exchange"):
@@ -106,7 +112,7 @@ def _every_step() -> list[Case]:
         "allreduce": ALL_REDUCE,
         "adasum": ALL_REDUCE,
         "DDP": ALL_REDUCE,
-        "decent-dp": 1.0,  # an all-reduce of two learners
+        "decent-dp": 1.0,  # It makes an all-reduce of two learners.
     }
     return [
         Case(
@@ -134,7 +140,7 @@ def _in_blocks() -> list[Case]:
 
 
 def _block_options(name: str) -> list[dict[str, Any]]:
-    if name == "hivemind":  # it needs seconds to find a group
+    if name == "hivemind":  # It needs seconds to find a group, so blocks must be long.
         return [{"period": 32}]
     options = [{"period": 8}]
     if name in ALGORITHMS:
@@ -145,5 +151,5 @@ def _block_options(name: str) -> list[dict[str, Any]]:
 
 
 def _knows(algorithm: str, option: str) -> bool:
-    """Return whether the algorithm has that option."""
+    """Return whether the algorithm has the option."""
     return option in {field.name for field in fields(ALGORITHMS[algorithm].config)}

@@ -1,7 +1,7 @@
-"""What the benchmarks compare: every method as a function that makes one step.
+"""The module makes every method that benchmarks compare a function that makes one step.
 
-Each method is given a replica and trains it, with what it needs around the step:
-nothing at all (`none`), one of this project's algorithms, or a peer (`machines.peers`).
+A method trains a replica. It is a loop without communication (`none`), one of this
+project's algorithms, or a peer: another implementation (`emulated.peers`).
 """
 
 import importlib
@@ -22,17 +22,17 @@ PEERS = {
     "fairscale SlowMo": ("slowmo", "fairscale"),
     "hivemind": ("local_updates", "hivemind"),
 }
-"""Name of a peer -> (its module in `machines.peers`, the package that it needs)."""
+"""Name of a peer -> (its module in `emulated.peers`, the package that it needs)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredMethod:
-    """A way to train.
+    """A method with its options and its optimizer.
 
     Attributes:
-        name: "none", an algorithm of this project, or a peer.
-        options: of it.
-        adam: the optimizer is Adam, else SGD.
+        name: `none`, the name of one of this project's algorithms, or that of a peer.
+        options: the options of the algorithm or peer.
+        adam: whether the optimizer is Adam; otherwise it is SGD.
     """
 
     name: str
@@ -53,7 +53,7 @@ class MeasuredMethod:
         return self.name not in PEERS and self.name != "none"
 
     def missing(self) -> str | None:
-        """Return why a peer cannot run here, or None."""
+        """Return the reason why a peer cannot run here; None if the method can run."""
         if self.name not in PEERS:
             return None
         try:
@@ -63,20 +63,21 @@ class MeasuredMethod:
         return None
 
     def optimizer(self, parameters: Any) -> Optimizer:
-        """Return the optimizer; fused, as it reads and writes the least memory."""
+        """Return the optimizer, in its fused form, which moves the fewest bytes."""
         make = Adam if self.adam else SGD
         return make(parameters, lr=1e-6, fused=True)
 
 
 @dataclass(frozen=True)
 class MeasuredTraining:
-    """A method at work on one learner.
+    """The training of one learner by a method.
 
     Attributes:
-        step: makes a step.
-        finish: ends an epoch, with the others.
-        exchanges: how often it has averaged with others, where it does so when it can.
-        session: of one of this project's algorithms.
+        step: a function that makes a step.
+        finish: a function that ends an epoch, which all learners call.
+        exchanges: a function that returns how often the learner has averaged with
+            others; it returns 0 for methods that average at fixed steps.
+        session: the session, if the method is one of this project's algorithms.
     """
 
     step: Callable[[], None]
@@ -86,9 +87,14 @@ class MeasuredTraining:
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """Begin to train `model`; all learners do."""
+    """Begin to train a model; all learners call this function.
+
+    Args:
+        method: the method.
+        model: this learner's replica.
+    """
     if method.name in PEERS:
-        peer = importlib.import_module(f"machines.peers.{PEERS[method.name][0]}")
+        peer = importlib.import_module(f"emulated.peers.{PEERS[method.name][0]}")
         made: MeasuredTraining = peer.begin(method, model)
         return made
     optimizer = method.optimizer(model.parameters())
@@ -112,7 +118,7 @@ def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
 
 
 def plain(model: torch.nn.Module, optimizer: Optimizer) -> Callable[[], None]:
-    """Return a step without any communication of its own."""
+    """Return a function that makes a step and does not communicate by itself."""
 
     def step() -> None:
         optimizer.zero_grad()

@@ -1,7 +1,8 @@
-"""Machines in miniature: network namespaces on a bridge, whose links have a rate.
+"""The module emulates machines by network namespaces on a bridge, with slow links.
 
-Each machine has one link to the bridge, shaped by a token bucket in both directions.
-Everything is removed on the way out; what a killed run has left is removed by the next.
+Each machine has one link to the bridge, which a token bucket limits in both directions.
+A run removes all that it has made when it ends; the next run removes what a killed run
+has left.
 """
 
 import os
@@ -15,7 +16,8 @@ from emulated.learners import Namespace, exit_on_signals
 from espnet_distopt.errors import InputError
 
 _NAME = "bench"
-"""Of everything made here: bench<process>-<machine>, bench<process>."""
+"""The start of all names that are made here. A namespace is bench<process>-<machine>,
+and a bridge is bench<process>."""
 _INTERFACE = "eth0"
 
 
@@ -34,11 +36,11 @@ def require() -> None:
 
 @contextmanager
 def network(machines: int, megabits: int) -> Iterator[list[Namespace]]:
-    """Inside, there are so many machines; yields their places.
+    """Make emulated machines, yield their places, and remove the machines at the end.
 
     Args:
-        machines: how many.
-        megabits: a second, that a link carries in each direction.
+        machines: the number of machines.
+        megabits: the rate of each link in each direction, in Mbit/s.
 
     Raises:
         InputError: namespaces cannot be made here.
@@ -70,7 +72,7 @@ def _add_machine(bridge: str, number: int, address: str, megabits: int) -> None:
     _run(f"ip -n {space} addr add {address} dev {_INTERFACE}")
     _run(f"ip -n {space} link set {_INTERFACE} up")
     _run(f"ip -n {space} link set lo up")
-    # A packet that is not yet cut has up to 64 KiB.
+    # The burst must hold a packet of up to 64 KiB, as packets are cut up only later.
     shape = f"root tbf rate {megabits}mbit burst 256kb latency 20ms"
     _run(f"tc qdisc add dev {port} {shape}")
     _run(f"tc -n {space} qdisc add dev {_INTERFACE} {shape}")
@@ -83,7 +85,7 @@ def _run(command: str) -> None:
 
 
 def _remove(bridge: str) -> None:
-    """Remove a run's namespaces, with the links into them, and its bridge."""
+    """Remove the namespaces of a run, with the links into them, and its bridge."""
     for space in _spaces():
         if space.startswith(f"{bridge}-"):
             subprocess.run(["ip", "netns", "del", space], check=False)

@@ -1,4 +1,4 @@
-"""What `straggler` measures: its methods, each with a queue or with equal shares."""
+"""The module lists the runs of `straggler`: methods with a queue or equal shares."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 
 LEARNERS = 4
 NODE = 2
-"""Learners of a node of hadpsgd."""
+"""The number of learners of a node, for hadpsgd."""
 PARAMETERS = 1_000_000
 STEP_SECONDS = 0.1
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -26,11 +26,13 @@ class Run:
     """One run of a method.
 
     Attributes:
-        slowdown: of the last learner.
-        steps: of all learners together.
-        queue: who is through with a batch takes the next; else each learner has an
-            equal share.
-        slow: learners that are slow with the last one, as they step together.
+        method: the method.
+        slowdown: how many times slower the last learner is than the others.
+        steps: the number of steps of all learners together.
+        queue: whether learners take batches from a queue as they become free;
+            otherwise each learner has an equal share.
+        slow: the number of learners that are as slow as the last one, because they step
+            together with it.
     """
 
     method: MeasuredMethod
@@ -41,17 +43,17 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What the table calls it."""
+        """The name of the run in the table."""
         return self.method.label + (", queue" if self.queue else "")
 
     @property
     def bound(self) -> float:
-        """What can be reached of the speed of equal learners."""
+        """The largest possible throughput, relative to that of equal learners."""
         return (LEARNERS - self.slow + self.slow / self.slowdown) / LEARNERS
 
 
 def runs(slowdown: float, quick: bool) -> list[Run]:
-    """Return what is measured, equal learners without communication first."""
+    """Return the runs; the first has equal learners without communication."""
     many, few = (160, 16) if quick else (960, 48)
 
     def alone(slowdown: float, queue: bool) -> Run:

@@ -1,1 +1,1 @@
-"""The adapter: everything that knows ESPnet."""
+"""The package is the adapter to ESPnet; only it and `bin` import ESPnet."""

@@ -1,4 +1,4 @@
-"""The simulation driver: N virtual learners in one process, under a virtual clock."""
+"""The simulation driver runs virtual learners in one process under a virtual clock."""
 
 from espnet_distopt.simulation.cluster import Compute, Link, Network
 from espnet_distopt.simulation.replay import ReplayError

@@ -1,4 +1,4 @@
-"""The virtual clock of a simulation."""
+"""The module has the virtual clock of a simulation."""
 
 import heapq
 from collections.abc import Callable
@@ -8,7 +8,8 @@ class Clock:
     """A virtual clock with its events, ordered by (nanoseconds, sequence number).
 
     Attributes:
-        now: nanoseconds; an integer, so that equal times are equal.
+        now: the virtual time, in nanoseconds. It is an integer, because rounding would
+            make equal times of a float unequal.
     """
 
     def __init__(self) -> None:
@@ -21,12 +22,12 @@ class Clock:
         return self.now + round(seconds * 1e9)
 
     def at(self, nanoseconds: int, act: Callable[[], None]) -> None:
-        """Let `act` happen at a time, after everything else asked for that time."""
+        """Call `act` at a time; acts of one time are called in the order of asking."""
         self._number += 1
         heapq.heappush(self._events, (nanoseconds, self._number, act))
 
     def tick(self) -> bool:
-        """Let the next event happen; return False if there is none."""
+        """Move on to the next event and run it; return False if there is none."""
         if not self._events:
             return False
         self.now, _, act = heapq.heappop(self._events)

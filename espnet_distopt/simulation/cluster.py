@@ -1,8 +1,9 @@
-"""The virtual cluster of a simulation: how long computing and sending take.
+"""The module describes a virtual cluster: how long computing and sending take.
 
-All times are seconds of virtual time. A duration depends on nothing but the model's
-seed and what it is the duration of (which learner's which step, which message), never
-on the order of questions: so one learner's delays do not shift another's.
+All times are seconds of virtual time. A random duration depends only on a seed and on
+what it belongs to: the number of a learner's step, or the number of a message between
+two learners. It does not depend on the order in which durations are asked for. So a
+learner that is delayed does not change the durations of the others.
 """
 
 import random
@@ -13,7 +14,7 @@ from espnet_distopt.errors import InputError
 
 
 def _log_normal(spread: float, key: str) -> float:
-    """Return a factor whose median is 1; `key` decides which."""
+    """Return a log-normal factor with median 1, which depends on `key` only."""
     if spread == 0:
         return 1.0
     return random.Random(key).lognormvariate(0.0, spread)
@@ -24,15 +25,17 @@ class Compute:
     """How long a learner computes for one step.
 
     Attributes:
-        seconds: of a step; the median where steps vary.
-        spread: sigma of a log-normal factor; 0 makes all steps equal.
-        trace: seconds of real steps, as measured: each step's are drawn from them, in
-            place of `seconds` and `spread`.
-        slowdown: learner -> how many times slower it is; others are not.
-        seed: of what is drawn.
+        seconds: the seconds of a step; their median if `spread` is above 0.
+        spread: sigma of the log-normal factor on a step's seconds; with 0 all steps
+            take equally long.
+        trace: the measured seconds of real steps. If there are any, each step takes the
+            seconds of one of them, drawn at random; `seconds` and `spread` are ignored.
+        slowdown: learner -> the factor by which its steps take longer; a learner that
+            is missing is not slowed.
+        seed: the seed of all random durations.
 
     Raises:
-        InputError: a step that takes no time, or a spread below 0.
+        InputError: a step takes no time, or the spread is below 0.
     """
 
     seconds: float = 0.3
@@ -67,10 +70,14 @@ class Compute:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A full-duplex link. latency: seconds one way; bandwidth: bytes a second.
+    """A full-duplex link.
+
+    Attributes:
+        latency: the seconds that an empty message takes one way.
+        bandwidth: the bytes per second in each direction.
 
     Raises:
-        InputError: latency below 0, or no bandwidth.
+        InputError: the latency is below 0, or the bandwidth is not above 0.
     """
 
     latency: float = 1e-4
@@ -83,27 +90,28 @@ class Link:
             raise InputError(f"bandwidth must be > 0, not {self.bandwidth}")
 
     def seconds(self, nbytes: float) -> float:
-        """Return how long a message of `nbytes` takes."""
+        """Return the seconds that a message of `nbytes` bytes takes."""
         return self.latency + nbytes / self.bandwidth
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Links between learners: one kind inside a node, one between nodes.
+    """The links between learners: one kind inside a node, another between nodes.
 
     Attributes:
-        inside: link between two learners of one node.
-        between: link between two learners of different nodes.
-        per_node: learners in a node; ranks are numbered node by node.
-        spread: sigma of a log-normal factor on each message's time; collectives, which
-            average over many messages, have none.
-        loss: probability that one transmission of a message is lost. A reliable
-            transport sends it again, so a loss is a delay. Collectives have none.
-        retry: seconds until a lost message is sent again.
-        seed: of the factors and the losses.
+        inside: the link between two learners of one node.
+        between: the link between two learners of different nodes.
+        per_node: the number of learners of a node; ranks are numbered node by node.
+        spread: sigma of the log-normal factor on a message's seconds. It does not apply
+            to collectives, which average over many messages.
+        loss: the probability that a transmission of a message is lost. A reliable
+            transport sends the message again, so a loss is a delay. It does not apply
+            to collectives.
+        retry: the seconds until a lost message is sent again.
+        seed: the seed of the factors and the losses.
 
     Raises:
-        InputError: a node without learners, or a figure out of its range.
+        InputError: a figure is out of its range, or a node has no learners.
     """
 
     inside: Link = field(default_factory=lambda: Link(latency=1e-5, bandwidth=2e10))
@@ -125,7 +133,14 @@ class Network:
             raise InputError(f"seconds until a retry must be >= 0, not {self.retry}")
 
     def message(self, sender: int, receiver: int, number: int, nbytes: int) -> float:
-        """Return the seconds of the pair's message `number`, counted per direction."""
+        """Return the seconds that a message between two learners takes.
+
+        Args:
+            sender: the rank that sends it.
+            receiver: the rank that receives it.
+            number: how many messages `sender` has sent to `receiver` before.
+            nbytes: the size of the message, in bytes.
+        """
         same_node = sender // self.per_node == receiver // self.per_node
         link = self.inside if same_node else self.between
         key = f"{self.seed} message {sender} {receiver} {number}"
@@ -133,7 +148,7 @@ class Network:
         return seconds + self.retry * self._losses(key)
 
     def _losses(self, key: str) -> int:
-        """Return how often the message is lost before it comes through."""
+        """Return how often the message is lost before it arrives."""
         if self.loss == 0:
             return 0
         source, lost = random.Random(f"{key} loss"), 0
@@ -149,16 +164,17 @@ class Network:
     def all_pairs(self, ranks: Sequence[int], nbytes: float) -> float:
         """Return the seconds in which each of `ranks` sends `nbytes` to each other.
 
-        A learner posts all its messages at once. They share its outgoing bandwidth:
-        one leaves after the other, those inside its node first, each as fast as the
-        link to its receiver lets it. Each arrives its link's latency after it has left,
-        while the next ones leave. With a messages inside the node and b between nodes:
+        A learner posts all its messages at once, and they share its outgoing bandwidth.
+        They leave one after the other, those inside the node first, each at the
+        bandwidth of its link. A message arrives its link's latency after it has left;
+        meanwhile the next ones leave. With a messages inside the node, b messages
+        between nodes, n bytes in each, bandwidths B and latencies L this takes
 
             max(a n / B_in + L_in,  a n / B_in + b n / B_between + L_between)
 
-        where the first term counts if a > 0, and the second if b > 0. What comes in
-        costs nothing more: a learner receives what it sends. The seconds are those of
-        the learner that takes longest.
+        seconds, where the first term counts if a > 0 and the second if b > 0. Receiving
+        takes no further time: links are full-duplex, and a learner receives as many
+        bytes as it sends. The result is the time of the learner that takes longest.
         """
         return max(self._to_all(rank, ranks, nbytes) for rank in ranks)
 
@@ -174,7 +190,7 @@ class Network:
         return arrived
 
     def broadcast(self, ranks: Sequence[int], nbytes: int) -> float:
-        """Return the seconds of a broadcast that is passed on along a ring."""
+        """Return the seconds of a broadcast in which each of `ranks` passes data on."""
         if len(ranks) == 1:
             return 0.0
         link = self._slowest(ranks)

@@ -1,4 +1,8 @@
-"""The collectives of a simulation: matches what learners yield, and moves tensors."""
+"""The module carries out the collectives of a simulation.
+
+It waits until all learners of a collective have yielded it, computes how long it takes,
+and gives each learner its result at the end of that time.
+"""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +29,10 @@ Done = Callable[[Any], None]
 
 
 class Handle:
-    """A collective that has begun: its result, or who waits for it."""
+    """A collective that an algorithm has begun and may wait for later.
+
+    The handle keeps the result if it comes first, or else the waiting program.
+    """
 
     def __init__(self, collective: AllReduceMean | NeighbourAllGather) -> None:
         self.collective = collective
@@ -33,14 +40,14 @@ class Handle:
         self._waiting: Done | None = None
 
     def complete(self, result: Any) -> None:
-        """Keep the result, or hand it to who waits."""
+        """Give the result to the program that waits for it, or keep it for later."""
         if self._waiting is None:
             self._result = [result]
         else:
             self._waiting(result)
 
     def wait(self, resume: Done) -> None:
-        """Call `resume` with the result, now or when it is there."""
+        """Call `resume` with the result, either now or as soon as it is there."""
         if self._result:
             resume(self._result[0])
         else:
@@ -48,15 +55,17 @@ class Handle:
 
 
 class SimulatedCollectives:
-    """Brings the results of collectives, in their time.
+    """The collectives of all learners of a simulation.
 
-    A collective begins when the last of its learners joins. Those of one set of ranks
-    are matched in the order in which each learner yields them.
+    A collective begins when the last of its learners joins it. Collectives among the
+    same ranks are matched in the order in which each learner yields them.
 
     Args:
-        clock, network, wire: of the simulation.
-        size: number of learners.
-        sent: is called with a rank and the bytes that it sends.
+        clock: the simulation's clock.
+        network: the network, which says how long a collective takes.
+        wire: the numbers and delays of single messages.
+        size: the number of learners.
+        sent: a function that is called with a rank and the number of bytes it sends.
     """
 
     def __init__(
@@ -80,10 +89,15 @@ class SimulatedCollectives:
         self._arrived = defaultdict(deque)
 
     def join(self, rank: int, effect: Any, done: Done) -> None:
-        """Let `rank` take part in `effect`; `done` is called with what it returns.
+        """Let a learner take part in a collective.
+
+        Args:
+            rank: the learner.
+            effect: the collective that it has yielded.
+            done: a function that is called with the learner's result.
 
         Raises:
-            RuntimeError: learners have met in different collectives.
+            RuntimeError: the learners have yielded different collectives.
         """
         if isinstance(effect, NeighbourAllGather):
             self._gather(rank, effect, done)
@@ -106,7 +120,11 @@ class SimulatedCollectives:
             self._clock.at(when, partial(finish, result))
 
     def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
-        """Return virtual seconds: of a ring, or of messages between all pairs."""
+        """Return the virtual seconds that a collective among `ranks` takes.
+
+        Means and broadcasts travel along a ring; the other collectives send a message
+        between each pair of learners.
+        """
         size = len(ranks)
         if size == 1 or isinstance(effect, Barrier):
             return 0.0
@@ -122,7 +140,11 @@ class SimulatedCollectives:
                 return network.all_pairs(ranks, nbytes)
 
     def _gather(self, rank: int, effect: NeighbourAllGather, done: Done) -> None:
-        """Send to all peers; they share the bandwidth of this learner's link."""
+        """Send a learner's tensor to its peers.
+
+        The messages share the bandwidth of the learner's link, so each of them takes as
+        long as one with the bytes of all.
+        """
         nbytes = effect.bytes_sent(len(self._everybody))
         self._sent(rank, nbytes)
         for peer in effect.peers:
@@ -133,7 +155,7 @@ class SimulatedCollectives:
             self._complete(receiver)
 
     def _complete(self, rank: int) -> None:
-        """Hand over what `rank` gathers first, if every peer has sent it."""
+        """Give `rank` the result of its oldest gather if all its peers have sent."""
         if not self._gathering[rank]:
             return
         effect, done = self._gathering[rank][0]
@@ -147,7 +169,7 @@ class SimulatedCollectives:
 
 
 def _results(effects: Sequence[Gathering]) -> list[Any]:
-    """Return each learner's result."""
+    """Return the result of each learner."""
     match effects[0]:
         case Barrier():
             return [None] * len(effects)
@@ -164,7 +186,7 @@ def _results(effects: Sequence[Gathering]) -> list[Any]:
 
 
 def _deliver(effects: Sequence[Any], results: Iterable[Tensor]) -> list[Tensor]:
-    """Write what each learner gets to where it wants it."""
+    """Write the result of each learner to the tensor `into` of its effect, if any."""
     delivered = []
     for effect, result in zip(effects, results, strict=True):
         place = result if effect.into is None else effect.into.copy_(result)

@@ -1,4 +1,4 @@
-"""Crashes in a simulation: learners that do no more, and who notices it when."""
+"""The module simulates crashes: learners stop, and others notice it after a while."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,17 +18,17 @@ from espnet_distopt.simulation.virtual_learner import Barrier
 
 
 class Crashes:
-    """Which learners have crashed, and for how long others have waited for them.
+    """The crashes of a simulation, and the waits for learners that have crashed.
 
-    As in the process-group driver, whoever waits for a learner that has been silent for
-    too long ends the run, and an exchange or a collective with one that has crashed
-    never completes.
+    An exchange or a collective with a crashed learner never completes. As in the
+    process-group driver, a learner that waits for one that has been silent for too long
+    ends the run.
 
     Args:
-        clock: of the simulation.
-        size: number of learners.
-        at: learner -> seconds at which it crashes.
-        silence: seconds of a wait without a sign of life.
+        clock: the simulation's clock.
+        size: the number of learners.
+        at: learner -> the virtual second at which it crashes.
+        silence: the seconds after which a wait for a crashed learner ends the run.
     """
 
     def __init__(
@@ -67,10 +67,14 @@ class Crashes:
         return ()
 
     def notice(self, running: Sequence[Side]) -> None:
-        """Let who has waited for too long before the next event notice it.
+        """End the run if a wait for a crashed learner is too long at the next event.
+
+        Args:
+            running: the sides of all learners that have begun and not ended.
 
         Raises:
-            PeerLostError: names the learner, the time, and who waited.
+            PeerLostError: a learner has waited too long; the message names the crashed
+                learner, the time, and the learner that waited.
         """
         waits = [
             (max(side.since, self._at[rank]) + self._silence, rank, side)

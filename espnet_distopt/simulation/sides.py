@@ -1,4 +1,4 @@
-"""The two sides of a virtual learner at run time, and what each waits for."""
+"""The module keeps the state of a virtual learner's two sides, training and gossip."""
 
 from collections import deque
 from collections.abc import Generator
@@ -16,13 +16,18 @@ from espnet_distopt.simulation.virtual_learner import (
 
 @dataclass
 class Side:
-    """The training or the gossip side of a learner.
+    """The state of one side of a learner, training or gossip.
 
     Attributes:
-        effect: the last one that the program has yielded.
-        waiting: for the effect's result, which is not even under way.
-        since: when it was yielded, in nanoseconds.
-        value: what the program has returned.
+        rank: the learner.
+        name: `training` or `gossip`.
+        program: the generator that the side runs.
+        effect: the last effect that the program has yielded.
+        waiting: whether the side waits for the effect's result and no event that brings
+            it is scheduled yet.
+        since: the time at which the effect was yielded, in nanoseconds.
+        ended: whether the program has ended.
+        value: the value that the program has returned.
     """
 
     rank: int
@@ -36,9 +41,9 @@ class Side:
 
     @property
     def in_algorithm(self) -> bool:
-        """Whether its next section is one of the algorithm's programs.
+        """Whether the code that runs next belongs to the algorithm.
 
-        Else it is one of the simulation's own training loop.
+        Otherwise it belongs to the simulation's own training loop.
         """
         if self.name == "gossip":
             return True
@@ -46,7 +51,7 @@ class Side:
         return not isinstance(self.effect, own)
 
     def story(self) -> str:
-        """Return who waits for what."""
+        """Return a phrase that says which side of which learner waits for what."""
         what = type(self.effect).__name__
         match self.effect:
             case Exchange(peer):
@@ -58,10 +63,18 @@ class Side:
 
 @dataclass
 class Sides:
-    """How far one learner has come in an epoch, and its mail.
+    """The state of one learner in an epoch.
 
     Attributes:
-        mailbox: who invites it; None: all who might have retired.
+        training: the training side.
+        gossip: the gossip side.
+        gossiping: whether the gossip side has begun.
+        published: the number of steps whose result the training side has published.
+        seen: the value of `published` when the gossip side last waited for a step.
+        ending: whether the training side has asked the gossip to end.
+        mailbox: the ranks that have invited this learner to an exchange, oldest first;
+            None stands for the news that all learners that might invite it have
+            retired.
     """
 
     training: Side
@@ -78,7 +91,7 @@ class Sides:
         return [side for side in begun if not side.ended]
 
     def answer(self) -> tuple[bool, Any]:
-        """Return whether the gossip side's wait is over, and its result."""
+        """Return whether the gossip side's wait is over, and the result of the wait."""
         if not self.gossip.waiting:
             return False, None
         match self.gossip.effect:

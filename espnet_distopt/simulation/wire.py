@@ -1,4 +1,4 @@
-"""The messages of a simulation: each has its pair, its number and its delay."""
+"""The module numbers the messages of a simulation and computes when they arrive."""
 
 from collections import Counter
 
@@ -7,7 +7,14 @@ from espnet_distopt.simulation.cluster import Network
 
 
 class Wire:
-    """Numbers the messages of each pair, and says when one sent now arrives."""
+    """The messages between all pairs of learners, numbered for each pair and direction.
+
+    A message's delay depends on its pair and its number, so it is the same in each run.
+
+    Args:
+        clock: the simulation's clock.
+        network: the network, which says how long a message takes.
+    """
 
     def __init__(self, clock: Clock, network: Network) -> None:
         self._clock = clock
@@ -15,16 +22,22 @@ class Wire:
         self._sent: Counter[tuple[int, int]] = Counter()
 
     def arrival(self, sender: int, receiver: int, nbytes: int) -> int:
-        """Return the time, in nanoseconds, of arrival."""
+        """Return the time at which a message that is sent now arrives, in nanoseconds.
+
+        Args:
+            sender: the rank that sends it.
+            receiver: the rank that receives it.
+            nbytes: the size of the message, in bytes.
+        """
         number = self._sent[sender, receiver]
         self._sent[sender, receiver] += 1
         seconds = self._network.message(sender, receiver, number, nbytes)
         return self._clock.later(seconds)
 
     def state_dict(self) -> list[list[int]]:
-        """Return how many messages each pair has sent: (sender, receiver, number)."""
+        """Return [sender, receiver, how many messages it has sent] of each pair."""
         return [[*pair, number] for pair, number in self._sent.items()]
 
     def load_state_dict(self, state: list[list[int]]) -> None:
-        """Write back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._sent = Counter({(a, b): number for a, b, number in state})

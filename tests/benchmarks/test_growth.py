@@ -1,4 +1,4 @@
-"""The growth benchmark."""
+"""These tests cover the growth benchmark."""
 
 import growth
 import pytest
@@ -7,9 +7,9 @@ import pytest
 def test_bytes_and_seconds_of_an_all_reduce() -> None:
     grown = growth.measure("allreduce", 4, steps=4)
     sent = 2 * growth.MODEL_BYTES * 3 / 4
-    # Each step's gradients, and the models at the end.
+    # Learners send the gradients of each step, and their models at the end.
     assert grown.bytes * 4 == pytest.approx(sent * 5, rel=0.01)
-    # within a node; the slowest of four learners sets the pace
+    # All are in one node, and the slowest of four learners sets the pace.
     assert grown.seconds > growth.STEP_SECONDS + sent / growth.INSIDE.bandwidth
 
 

@@ -1,4 +1,4 @@
-"""The links benchmark: its cases, its plan and its table; peers that torch brings."""
+"""These tests cover the links benchmark and the peers that come with torch."""
 
 import links
 import pytest
@@ -25,30 +25,32 @@ def test_blocks_are_measured_whole(rate: int) -> None:
         plan = links.planned(case, FULL, rate)
         assert plan.steps > 0
         assert plan.steps % case.period == 0
-        # what is delayed comes within the second block
+        # A delayed average comes within the second block.
         blocks = 2 if "delay" in case.method.options else 1
         assert plan.warm_up == blocks * case.period or case.gossips
 
 
 def test_a_link_takes_its_time() -> None:
-    # 35 million float32 at 1 Gbit/s
+    # The link sends 35 million float32 numbers at 1 Gbit/s.
     assert FULL.link_seconds(1.0, 1000) == pytest.approx(1.12)
 
 
 def test_the_table_compares_with_the_same_optimizer() -> None:
-    def row(method: MeasuredMethod, seconds: float, **case: float) -> links.Row:
-        found = [links.Figures(seconds=seconds, cpu=0.0, exchanges=0.0)]
-        return links.Row(case=Case(method=method, **case), found=found)
+    def row(method: MeasuredMethod, seconds: float, **case: float) -> links.LinkRow:
+        found = [links.LinkFigures(seconds=seconds, cpu=0.0, exchanges=0.0)]
+        return links.LinkRow(case=Case(method=method, **case), found=found)
 
     rows = [
         row(MeasuredMethod(name="none"), 0.01),
         row(MeasuredMethod(name="none", adam=True), 0.02),
         row(MeasuredMethod(name="bmuf_adam", adam=True), 0.03, period=2, models=1e3),
-        links.Row(case=Case(method=MeasuredMethod(name="DDP")), failure="E: it failed"),
+        links.LinkRow(
+            case=Case(method=MeasuredMethod(name="DDP")), failure="E: it failed"
+        ),
     ]
     lines = links.table(rows, SMALL, rate=100)
-    # 1000 models of 4 kB at 100 Mbit/s, every other step: 0.16 s
-    assert lines[4].split(" | ")[1:4] == ["0.030", "1.500 (1.500 - 1.500)", "9.00"]
+    # Sending 1000 models of 4 kB at 100 Mbit/s, every other step, takes 0.16 s.
+    assert lines[4].split(" | ")[1:4] == ["0.030", "1.500", "9.00"]
     assert lines[5] == "| DDP | E: it failed |"
 
 

@@ -1,4 +1,4 @@
-"""The straggler benchmark, on real processes."""
+"""These tests run the straggler benchmark on real processes."""
 
 import pytest
 import straggler
@@ -14,7 +14,7 @@ def test_a_queue_deals_out_every_step_once() -> None:
     epochs = launch([Namespace()] * LEARNERS, straggler.train, run, timeout=60)
     made = [len(epoch.steps) for epoch in epochs]
     assert sum(made) == run.steps
-    assert made[-1] < min(made[:-1])  # the slow one's
+    assert made[-1] < min(made[:-1])  # The last one is slow.
     assert all(sorted(epoch.steps) == epoch.steps for epoch in epochs)
 
 

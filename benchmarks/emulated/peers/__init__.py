@@ -1,1 +1,1 @@
-"""Other implementations, one file each, as `methods.Training`s."""
+"""The package runs other implementations, the peers; each module begins one of them."""

@@ -1,4 +1,7 @@
-"""torch's DistributedDataParallel: gradients all-reduced beside the backward pass."""
+"""The peer is torch's DistributedDataParallel.
+
+It averages gradients by an all-reduce during the backward pass.
+"""
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -7,6 +10,6 @@ from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """With its defaults."""
+    """Begin to train with the peer's defaults."""
     parallel = DistributedDataParallel(model)
     return MeasuredTraining(plain(parallel, method.optimizer(model.parameters())))

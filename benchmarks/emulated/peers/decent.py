@@ -1,4 +1,4 @@
-"""decent-dp: neighbours on a ring average beside the next step (delay by one)."""
+"""The peer is decent-dp: neighbours on a ring average during the next step."""
 
 from decent_dp.ddp import DecentralizedDataParallel
 from loguru import logger
@@ -8,7 +8,10 @@ from emulated.methods import MeasuredMethod, MeasuredTraining
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """One peer a step. It steps its optimizers itself, in the backward pass."""
+    """Begin to train; each step averages with one neighbour.
+
+    The peer calls its optimizers itself, in the backward pass.
+    """
     logger.remove()
     parallel = DecentralizedDataParallel(
         model, lambda named: method.optimizer([p for _, p in named]), topology="ring"

@@ -1,8 +1,9 @@
-"""hivemind's Optimizer with local updates: states averaged in the background.
+"""The peer is hivemind's Optimizer with local updates.
 
-It averages when all learners together have made `period` steps for each of them,
-however many each has made: so a slow learner slows nobody. Learners find each other
-through a distributed hash table.
+It averages the learners' states in the background, as soon as all learners together
+have made `period` steps times their number. It does not matter how many steps each of
+them has made, so a slow learner slows nobody. Learners find each other through a
+distributed hash table.
 """
 
 import multiprocessing
@@ -17,8 +18,9 @@ from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """Learner 0 is whom the others meet first."""
-    multiprocessing.set_start_method("fork", force=True)  # it can do no other
+    """Begin to train; the other learners find learner 0 first."""
+    # hivemind works with no other start method.
+    multiprocessing.set_start_method("fork", force=True)
     rank, size = dist.get_rank(), dist.get_world_size()
     meeting: list[Any] = [None]
     if rank == 0:
@@ -35,7 +37,7 @@ def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
         batch_size_per_step=1,
         target_batch_size=method.options["period"] * size,
         use_local_updates=True,
-        matchmaking_time=3.0,  # what its documentation says for small local runs
+        matchmaking_time=3.0,  # hivemind's documentation says so for small local runs.
         averaging_timeout=120.0,
     )
     dist.barrier()

@@ -1,4 +1,4 @@
-"""torch's PostLocalSGDOptimizer: parameters averaged every `period` steps."""
+"""The peer is torch's PostLocalSGDOptimizer, which averages every `period` steps."""
 
 from torch.distributed.algorithms.model_averaging.averagers import (
     PeriodicModelAverager,
@@ -10,7 +10,7 @@ from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """From the first step on."""
+    """Begin to train; the averages begin with the first step."""
     averager = PeriodicModelAverager(period=method.options["period"], warmup_steps=0)
     optimizer = PostLocalSGDOptimizer(method.optimizer(model.parameters()), averager)
     return MeasuredTraining(plain(model, optimizer))

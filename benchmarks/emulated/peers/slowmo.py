@@ -1,8 +1,8 @@
-"""fairscale's SlowMoDistributedDataParallel, over Local SGD, every `period` steps.
+"""The peer is fairscale's SlowMoDistributedDataParallel over Local SGD.
 
-Both frequencies are the period, the momentum is sharded (its default), and the group is
-given: any other setting calls `torch.cuda.synchronize`, which a build without CUDA
-refuses.
+Both of its frequencies are `period`, the momentum is sharded (the default), and the
+group is given. Any other setting calls `torch.cuda.synchronize`, which a build without
+CUDA refuses.
 """
 
 import torch.distributed as dist
@@ -13,7 +13,7 @@ from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
 
 def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
-    """One process a node."""
+    """Begin to train, with one process per node."""
     period = method.options["period"]
     parallel = SlowMoDistributedDataParallel(
         model,

@@ -1,1 +1,1 @@
-"""Word times from a CTC model of ESPnet."""
+"""The package computes word times from an ESPnet model that has a CTC output."""

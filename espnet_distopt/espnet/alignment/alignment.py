@@ -1,4 +1,8 @@
-"""Word times of decoded utterances: the best path through a model's CTC posteriors."""
+"""The module finds the time of each word that a recognizer has decoded.
+
+The best path of the decoded tokens through the model's CTC posteriors says in which
+frames a word lies; the length of a frame turns frames into seconds.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +16,13 @@ from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
 @dataclass(frozen=True)
 class Alignment:
-    """Words with their times, and the utterances whose words were spread evenly."""
+    """The result of an alignment.
+
+    Attributes:
+        words: all words of all utterances, with their times in seconds.
+        spread: sorted names of the utterances that have fewer frames than their tokens
+            need; their words share the utterance's time evenly.
+    """
 
     words: list[Word]
     spread: list[str]
@@ -26,18 +36,22 @@ def align(
     samples: Mapping[str, int],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Alignment:
-    """Align utterances with their audio.
+    """Align decoded utterances with their audio.
 
     A word starts with the first frame of its first token and ends behind the last
-    frame of its last one.
+    frame of its last token.
 
     Args:
-        model: gives the posteriors.
-        wavs: `path.ark:offset` of each utterance; all have one sample rate.
-        decoded: the model's tokens of each utterance; may be empty.
-        places: where the utterances lie.
-        samples: length of each utterance.
-        progress: is told how many utterances are done, of how many.
+        model: the model whose posteriors are aligned.
+        wavs: utterance -> its audio as `path.ark:offset`; all utterances have the same
+            sample rate.
+        decoded: utterance -> the model's tokens of it; an utterance with no tokens has
+            no words.
+        places: utterance -> its place in the recording: file, channel, and start in
+            seconds.
+        samples: utterance -> its length in samples.
+        progress: a function that is called after each utterance with the number of
+            aligned utterances and the number of all that have tokens.
     """
     ids = {token: index for index, token in enumerate(model.tokens)}
     spoken = [utterance for utterance, tokens in decoded.items() if tokens]
@@ -62,7 +76,16 @@ def align(
 
 
 def _place(timed: TimedWord, place: ArkPlace, seconds: float, limit: float) -> Word:
-    """Give a word its place in the file; the last frame may reach beyond the audio."""
+    """Return a word with its times in the recording.
+
+    The last frame may reach beyond the audio, so both times are cut at `limit`.
+
+    Args:
+        timed: the word with its first frame and the frame behind its last one.
+        place: the utterance's place in the recording.
+        seconds: the length of a frame, in seconds.
+        limit: the length of the utterance, in seconds.
+    """
     start = min(timed.first * seconds, limit)
     end = min(timed.end * seconds, limit)
     return Word(place.file, place.channel, place.start + start, end - start, timed.word)

@@ -1,4 +1,7 @@
-"""The CTC side of a trained ESPnet model: posteriors, and how long their frames are."""
+"""The module computes CTC posteriors with a trained ESPnet model.
+
+It also tells how many audio samples one frame of the posteriors covers.
+"""
 
 import sys
 import tempfile
@@ -14,36 +17,41 @@ from numpy.typing import NDArray
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 
-# What ESPnet prints while it is imported is no progress of ours.
+# ESPnet prints while it is imported; standard output is kept for the program's result.
 with redirect_stdout(sys.stderr):
     from espnet2.tasks.asr import ASRTask
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.text.token_id_converter import TokenIDConverter
 
-_PROBED_FRAMES = 400  # frames of silence that tell how much the encoder subsamples
+_PROBED_FRAMES = 400
+"""The length of the silence that is encoded to find the encoder's subsampling, in
+frames of the frontend. It is long enough that the rounding of the output length does
+not change the quotient."""
 _BATCH = 16
+"""How many utterances are encoded together."""
 
 
 class CTCModel:
     """A trained model with a CTC output, for inference on CPU.
 
     Attributes:
-        tokens: its token list; the first one is the blank.
-        token_type: `word`, `char` or `bpe`.
-        samples_per_frame: of its posteriors: the frontend's hop times the encoder's
-            subsampling.
+        tokens: the model's token list; the first token is the blank.
+        token_type: the kind of its tokens: `word`, `char` or `bpe`.
+        samples_per_frame: how many audio samples one frame of the posteriors covers:
+            the frontend's hop times the encoder's subsampling.
     """
 
     def __init__(self, config: Path, model: Path) -> None:
         """Load an experiment's `config.yaml` and one of its models.
 
         Raises:
-            InputError: they do not fit together, or the model has no CTC output or no
-                frontend of a fixed hop.
+            InputError: the model does not fit the configuration, has no CTC output, or
+                has no frontend with a fixed hop.
         """
         try:
             loaded, self._args = ASRTask.build_model_from_file(config, model)
-        except Exception as error:  # of many kinds: files, keys, shapes
+        # A wrong file, a missing key and a wrong shape each raise another exception.
+        except Exception as error:
             problem = str(error).partition("\n")[0]
             raise InputError(
                 f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
@@ -51,14 +59,14 @@ class CTCModel:
         self._model: Any = loaded.eval()
         if self._model.ctc is None:
             raise InputError(f"{config}: the model has no CTC output to align with")
-        # Plain RNN encoders want their batches sorted, and are slower.
+        # ESPnet's own RNN encoders demand batches sorted by length, and are slower.
         pad_rnn_encoders(self._model)
         self.tokens: list[str] = list(self._model.token_list)
         self.token_type: str = self._args.token_type
         self.samples_per_frame = self._hop(config) * self._subsampling(config)
 
     def tokenize(self, text: str) -> list[str]:
-        """Split a text into the model's tokens, as its training did."""
+        """Return the tokens of a text, split as the model's training split texts."""
         tokenizer: Any = build_tokenizer(
             token_type=self.token_type, bpemodel=self._args.bpemodel
         )
@@ -70,13 +78,14 @@ class CTCModel:
     def posteriors(
         self, wavs: Mapping[str, str]
     ) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Compute log-posteriors, shape (frames, tokens), of utterances in their order.
+        """Yield each utterance with its log-posteriors, shape (frames, tokens).
 
-        Audio is read as ESPnet's own inference reads it. Utterances of like length
-        should be neighbours: they are computed in batches, padded to the longest.
+        The utterances come in the order of `wavs`. Audio is read as ESPnet's own
+        inference reads it. Neighbours are encoded in one batch, padded to the longest,
+        so the caller should sort utterances by length.
 
         Args:
-            wavs: `path.ark:offset` of each utterance.
+            wavs: utterance -> its audio as `path.ark:offset`.
         """
         with tempfile.NamedTemporaryFile("w", encoding="utf-8") as scp:
             scp.writelines(f"{name} {location}\n" for name, location in wavs.items())
@@ -99,7 +108,8 @@ class CTCModel:
         self, speech: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         encoded, lengths = self._model.encode(speech, speech_lengths)
-        if isinstance(encoded, tuple):  # with outputs of layers between
+        # Models with an intermediate CTC also return the outputs of inner layers.
+        if isinstance(encoded, tuple):
             encoded = encoded[0]
         return self._model.ctc.log_softmax(encoded), lengths
 

@@ -1,1 +1,1 @@
-"""Acoustic-model pieces that ESPnet lacks."""
+"""The package has the encoders that ESPnet lacks."""

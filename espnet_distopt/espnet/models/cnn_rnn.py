@@ -1,13 +1,14 @@
-"""Encoder for text lines: convolutions, then a BLSTM over the columns (`cnn_rnn`).
+"""The module has an encoder for text lines, `cnn_rnn`: a CNN followed by a BLSTM.
 
-The CNN-DBLSTM shape of OCR models. A line comes as (columns, height) of ink, 0 where
-there is paper. The convolutions halve the height several times and the width once or
-twice; what is left of a column is one frame of the BLSTM.
+OCR models with this shape are known as CNN-DBLSTM. A line is an array of ink of shape
+(columns, height); paper is 0. The convolutions halve the height three times and the
+width once or twice. Each column that remains is one frame of the BLSTM.
 
-The output of a line does not depend on the batch it is in: before and behind each
-convolution all that lies beyond a line's own end is set back to 0, which is what the
-zero padding of a convolution at the end of an unpadded line is. In training BatchNorm
-counts the padding, which looks to it like paper.
+In evaluation the output for a line does not depend on the other lines of its batch. A
+convolution pads an unpadded line with zeros at its end; so the encoder sets everything
+beyond a line's end to 0 before and after each convolution, and a line in a batch sees
+the same zeros. In training, BatchNorm's statistics include the padding, which looks
+like paper.
 """
 
 from typing import NamedTuple
@@ -21,17 +22,19 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 
 WIDTHS = 32
-"""Batches are padded to a multiple of so many columns."""
+"""The width of a batch, in columns, is padded to a multiple of this number."""
 
 
 class Block(NamedTuple):
-    """Convolutions of 3x3, each with BatchNorm and ReLU, then a maximum over a window.
+    """A block is some 3x3 convolutions, each with BatchNorm and ReLU, and a max-pool.
 
     Attributes:
-        channels: of each convolution.
-        convolutions: how many.
-        stride: (width, height) of the first convolution.
-        pool: (width, height) of the window and its stride; (1, 1): none.
+        channels: the number of output channels of each convolution.
+        convolutions: the number of convolutions.
+        stride: the stride of the first convolution, as (width, height); the others have
+            stride 1.
+        pool: the size and the stride of the pooling window, as (width, height); (1, 1)
+            means that there is no pooling.
     """
 
     channels: int
@@ -41,18 +44,18 @@ class Block(NamedTuple):
 
 
 def blocks(cnn: str, subsample: int, channels: int) -> list[Block]:
-    """Return the blocks of a kind of CNN.
+    """Return the blocks of a CNN.
 
     Args:
-        cnn: `compact`: three strided convolutions, cheap enough for CPUs, height
-            divided by 8; `vgg`: three blocks with pooling, as in VGG, height
-            divided by 8.
-        subsample: 2 or 4, columns of a frame.
-        channels: of the first block; the second and third have twice and four times as
-            many.
+        cnn: the kind of CNN. `compact` has three strided convolutions and is cheap
+            enough for CPUs; `vgg` has three blocks of two convolutions with pooling, as
+            in VGG. Both divide the height by 8.
+        subsample: the number of columns that become one frame, 2 or 4.
+        channels: the number of channels of the first block; the second block has twice
+            as many and the third four times as many.
 
     Raises:
-        InputError: another kind or another subsampling.
+        InputError: `cnn` or `subsample` has another value.
     """
     if cnn not in ("compact", "vgg"):
         raise InputError(f"encoder_conf: cnn must be compact or vgg, not {cnn!r}")
@@ -65,17 +68,18 @@ def blocks(cnn: str, subsample: int, channels: int) -> list[Block]:
 
 
 class CNNRNNEncoder(AbsEncoder):
-    """The encoder; `encoder: cnn_rnn` in a training's configuration.
+    """The CNN-BLSTM encoder, which a configuration selects by `encoder: cnn_rnn`.
 
     Args:
-        input_size: height of the lines in pixels.
-        cnn: `compact` or `vgg`.
-        channels: of the first convolution; the others follow.
-        subsample: 2 or 4, columns of a frame.
-        num_layers: of the BLSTM.
-        hidden_size: cells of the BLSTM in each direction.
-        output_size: width of the bottleneck behind the BLSTM.
-        dropout: before it and between its layers.
+        input_size: the height of the lines, in pixels.
+        cnn: the kind of CNN: `compact` or `vgg` (see `blocks`).
+        channels: the number of channels of the first block; later blocks have two and
+            four times as many.
+        subsample: the number of columns that become one frame, 2 or 4.
+        num_layers: the number of layers of the BLSTM.
+        hidden_size: the number of cells of each layer in each direction.
+        output_size: the width of the bottleneck behind the BLSTM.
+        dropout: the probability of dropout before the BLSTM and between its layers.
     """
 
     def __init__(
@@ -125,26 +129,28 @@ class CNNRNNEncoder(AbsEncoder):
         """Encode a batch of lines.
 
         Args:
-            xs_pad: (B, T, height); what is beyond a line's end does not matter.
-            ilens: (B,), columns of each.
-            prev_states: not used: no streaming.
+            xs_pad: the lines, shape (B, T, height); the values beyond a line's end do
+                not matter.
+            ilens: the number of columns of each line, shape (B,).
+            prev_states: ESPnet's argument for streaming; it is ignored.
 
         Returns:
-            (B, T / subsample, output_size) rounded up, lengths (B,), no states.
+            The encoder's output, shape (B, ceil(T / subsample), output_size); the
+            number of frames of each line, shape (B,); and None, as there are no states.
 
         Raises:
-            InputError: the lines are of another height.
+            InputError: the height of the lines is not `input_size`.
         """
         if xs_pad.size(2) != self.input_size:
             raise InputError(
                 f"the lines are {xs_pad.size(2)} pixels high, but input_size is "
                 f"{self.input_size}"
             )
-        x = xs_pad[:, None, : int(ilens.max())]  # as an image of one channel
+        x = xs_pad[:, None, : int(ilens.max())]  # The second axis is the channel.
         x = _masked(x, ilens)
-        # oneDNN and cuDNN keep a plan for each shape that they meet: let them be few.
+        # oneDNN and cuDNN prepare a plan for each new shape, so shapes should be few.
         x = functional.pad(x, (0, 0, 0, -x.size(2) % WIDTHS))
-        # On CPU, oneDNN is faster with the channels inside.
+        # On CPU, oneDNN is faster when the channels are the innermost axis.
         x = x.contiguous(memory_format=torch.channels_last)
         for layer in self.cnn:
             x, ilens = layer(x, ilens)
@@ -164,13 +170,13 @@ class _Convolution(nn.Module):
         pool: tuple[int, int],
     ) -> None:
         super().__init__()
-        # BatchNorm brings the bias
+        # BatchNorm adds a bias, so the convolution needs none.
         self.conv = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(outputs)
         self.stride, self.pool = stride, pool
 
     def reduced(self, size: int, axis: int) -> int:
-        """Return what is left of a width (axis 0) or a height (axis 1)."""
+        """Return the size of the output along the width (axis 0) or height (axis 1)."""
         return -(-size // (self.stride[axis] * self.pool[axis]))
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,14 +184,14 @@ class _Convolution(nn.Module):
         lengths = _ceil_div(lengths, self.stride[0])
         x = _masked(x, lengths)
         if self.pool != (1, 1):
-            # All is >= 0, so that padding never is the maximum.
+            # ReLU has left no value below 0, so zeros of the padding never win.
             x = functional.max_pool2d(x, self.pool, ceil_mode=True)
             lengths = _ceil_div(lengths, self.pool[0])
         return x, lengths
 
 
 def _masked(x: Tensor, lengths: Tensor) -> Tensor:
-    """Set (B, C, T, H) to 0 beyond each length."""
+    """Return x (B, C, T, H) with zeros beyond the length of each line in the batch."""
     t = torch.arange(x.size(2), device=x.device)
     return x * (t < lengths[:, None])[:, None, :, None]
 

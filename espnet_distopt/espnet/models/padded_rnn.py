@@ -1,16 +1,19 @@
-"""ESPnet's RNN encoder, computed on padded batches: the same function, faster on CPU.
+"""The module computes ESPnet's RNN encoder on padded batches, which is faster on CPU.
 
-Stock `RNNEncoder` packs its input. On CPU the backward pass of a packed LSTM costs
-several times the padded one. Here each layer and direction runs as one unidirectional
-LSTM over a padded batch; the backward direction reads each sequence reversed within
-its own length, so that it never starts in the padding. Sequences of similar lengths go
-together, a few at a time: that costs no more than all at once, and leaves less padding.
-Parameters, their names and the results are those of the stock encoder (to float
-rounding), so a checkpoint is exchangeable both ways, and decodes in stock ESPnet.
+ESPnet's own `RNNEncoder` packs its input, and on CPU the backward pass of a packed LSTM
+takes several times as long as that of a padded one. Here each layer and direction runs
+as one unidirectional LSTM over a padded batch. The backward direction reads each
+sequence reversed within its own length, so it never starts in the padding. A batch is
+split into groups of sequences with similar lengths; this leaves less padding and takes
+no longer than the whole batch at once.
 
-In IBM's shape (`use_projection: false`): N bidirectional layers, then a bottleneck
-before the output layer. The stock encoder passes the bottleneck through a tanh; so does
-this one. With `use_projection: true` each layer has a projection; the last is linear.
+The parameters, their names and (up to rounding) the results are those of ESPnet's
+encoder, so each encoder loads the other's checkpoints.
+
+With `use_projection: false` the encoder has N bidirectional layers and a bottleneck in
+front of the output layer, as IBM's Switchboard models do. The bottleneck passes through
+a tanh, as it does in ESPnet. With `use_projection: true` a projection follows each
+layer; the last projection is linear.
 """
 
 from typing import Any
@@ -21,13 +24,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 GROUP = 8
-"""Sequences that are padded to one length: fewer make smaller, slower products."""
+"""The number of sequences that are padded to one length.
+
+With fewer sequences there is less padding, but the matrix products become smaller and
+therefore slower per frame.
+"""
 
 
 def reversal_index(lengths: Tensor, frames: int) -> Tensor:
-    """Return (T * B,) rows of (T, B, F) that reverse each sequence within its length.
+    """Return an index that reverses each sequence of a batch within its own length.
 
-    Rows beyond the length point at themselves. Applying them twice is the identity.
+    The index has shape (T * B,) and holds rows of a batch (T, B, F) that is flattened
+    to (T * B, F). A row beyond the length of its sequence stays where it is. Applying
+    the index twice gives the batch back.
 
     Example:
         >>> reversal_index(torch.tensor([3, 1]), 3).view(3, 2).tolist()
@@ -41,9 +50,11 @@ def reversal_index(lengths: Tensor, frames: int) -> Tensor:
 
 
 class _Reversal(torch.autograd.Function):
-    """Reordering by a reversal index, which is its own inverse: so is the gradient.
+    """The reordering of a batch by a reversal index.
 
-    Autograd of a gather adds the gradient up row by row: several times as slow.
+    The index is its own inverse, so the gradient is reordered by the same index.
+    Autograd does not know this: for a gather it adds gradients up row by row, which is
+    several times as slow.
     """
 
     @staticmethod
@@ -62,20 +73,21 @@ def _reorder(x: Tensor, index: Tensor) -> Tensor:
 
 
 def padded_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor, training: bool) -> Tensor:
-    """Run a stock (bidirectional, multi-layer) LSTM over a padded batch, time first.
+    """Run a PyTorch LSTM of any depth, in one or both directions, over a padded batch.
 
-    Time first is how oneDNN computes; batch first, it would copy each layer's input.
-    A step costs little more than its matrix products (`benchmarks/blstm.py`).
+    Time is the first axis, because oneDNN computes so: if the batch were first, it
+    would copy each layer's input. A step takes little longer than its matrix products
+    (`benchmarks/blstm.py` measures this).
 
     Args:
-        lstm: LSTM without projection.
-        x: (T, B, F), T >= lengths.max().
-        lengths: (B,), on x's device.
-        training: apply the module's dropout between layers.
+        lstm: an LSTM without projection.
+        x: the batch, shape (T, B, F), where T >= lengths.max().
+        lengths: the number of frames of each sequence, shape (B,), on x's device.
+        training: whether the LSTM's dropout is applied between its layers.
 
     Returns:
-        (T, B, H * directions); beyond each length it means nothing, and neither
-        direction carries it back into the sequence.
+        The output, shape (T, B, H * directions). Its values beyond the length of a
+        sequence are arbitrary; they do not affect the values within the sequence.
     """
     index = reversal_index(lengths, x.size(0))
     for layer in range(lstm.num_layers):
@@ -90,7 +102,7 @@ def padded_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor, training: bool) -> Te
 
 
 def _run(lstm: nn.LSTM, x: Tensor, suffix: str) -> Tensor:
-    """Run one layer in one direction over (T, B, F)."""
+    """Run one layer in one direction over a batch (T, B, F)."""
     names = ["weight_ih", "weight_hh"] + (["bias_ih", "bias_hh"] if lstm.bias else [])
     weights = [getattr(lstm, f"{name}_{suffix}") for name in names]
     zeros = x.new_zeros(1, x.size(1), lstm.hidden_size)
@@ -101,29 +113,36 @@ def _run(lstm: nn.LSTM, x: Tensor, suffix: str) -> Tensor:
 
 
 class PaddedRNNEncoder(RNNEncoder):
-    """Drop-in for `espnet2.asr.encoder.rnn_encoder.RNNEncoder` (`encoder: rnn`).
+    """A drop-in replacement for ESPnet's `RNNEncoder` (`encoder: rnn`).
 
-    The padded path is taken for LSTMs on CPU; elsewhere, and when states are carried
-    over (streaming), the stock path is.
+    It computes LSTMs on CPU over padded batches. On GPU, for other recurrent layers,
+    and when states are carried over (streaming), it leaves the work to ESPnet's code.
     """
 
     def forward(
         self, xs_pad: Tensor, ilens: Tensor, prev_states: Tensor | None = None
     ) -> tuple[Tensor, Tensor, list[None]]:
-        """Encode (B, T, F) of lengths (B,) into (B, T', D), lengths (B,), no states."""
+        """Encode a batch (B, T, F) of lengths (B,).
+
+        Returns:
+            The output (B, T', D), its lengths (B,), and None for each layer's states.
+        """
         if xs_pad.is_cuda or prev_states is not None or self.rnn_type != "lstm":
             return super().forward(xs_pad, ilens, prev_states)  # type: ignore[no-any-return]
         order = ilens.argsort(descending=True)
         groups = [self._encode(xs_pad[g], ilens[g]) for g in order.split(GROUP)]
         encoded, lengths = zip(*groups, strict=True)
-        frames = encoded[0].size(1)  # of the longest
+        frames = encoded[0].size(1)  # The first group has the longest sequence.
         padded = [functional.pad(y, (0, 0, 0, frames - y.size(1))) for y in encoded]
         back = order.argsort()
         y = torch.cat(padded).index_select(0, back)
         return y, torch.cat(lengths)[back], [None] * len(self.enc)
 
     def _encode(self, xs_pad: Tensor, ilens: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode (B, T, F) of lengths (B,) into (B, T', D) of lengths (B,)."""
+        """Encode one group: (B, T, F) of lengths (B,) into (B, T', D) of lengths (B,).
+
+        This is the padded computation.
+        """
         x = xs_pad[:, : int(ilens.max())].transpose(0, 1).contiguous()
         run = self._run_projected if self.use_projection else self._run_plain
         for module in self.enc:
@@ -148,15 +167,16 @@ class PaddedRNNEncoder(RNNEncoder):
                 y = y[: int(lengths.max())]
             x = getattr(rnn, f"bt{layer}")(y)
             if layer < rnn.elayers - 1:
-                # stock ESPnet drops units in evaluation too; kept, to be the same model
+                # ESPnet applies this dropout in evaluation too. This encoder must be
+                # the same function, so it does the same.
                 x = torch.tanh(functional.dropout(x, rnn.dropout))
         return x, lengths
 
 
 def pad_rnn_encoders(model: nn.Module) -> None:
-    """Turn every stock `RNNEncoder` inside `model` into a `PaddedRNNEncoder`.
+    """Turn every `RNNEncoder` of ESPnet inside `model` into a `PaddedRNNEncoder`.
 
-    Changes only how they are computed: parameters and configuration stay stock.
+    This changes only the computation; parameters and configuration stay the same.
     """
     for module in model.modules():
         if type(module) is RNNEncoder:

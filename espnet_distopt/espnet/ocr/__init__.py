@@ -1,1 +1,1 @@
-"""Text lines in ESPnet: a task, its data and its decoding."""
+"""The package adds text lines to ESPnet: a task, its data and its decoding."""

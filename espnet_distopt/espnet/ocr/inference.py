@@ -1,4 +1,7 @@
-"""Decodes text lines with a trained model of `DistoptOCRTask` or a stock ASR one."""
+"""The module decodes images of text lines with a trained CTC model.
+
+The model may come from `DistoptOCRTask` or from ESPnet's own ASR task.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +16,7 @@ from espnet_distopt.corpora.lines.images import UnfitLine
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 
-# What ESPnet prints while it is imported is no progress of ours.
+# ESPnet prints while it is imported; standard output is kept for the program's result.
 with redirect_stdout(sys.stderr):
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.train.dataset import ESPnetDataset
@@ -28,19 +31,22 @@ with redirect_stdout(sys.stderr):
     from espnet_distopt.espnet.ocr.task import OCRTask
 
 _Line = tuple[str, dict[str, Any]]
-"""An id, and ESPnet's arrays by name."""
+"""The id of a line, and ESPnet's arrays of it by name."""
 
 _BATCH_COLUMNS = 1000
-"""Columns of a line that a full batch is meant for; of longer ones it holds fewer."""
+"""The greatest width of a line, in columns, at which a batch is full.
+
+Where lines are wider than this, a batch holds proportionally fewer of them.
+"""
 
 
 @dataclass
 class Recognized:
-    """What became of some lines.
+    """The result of decoding lines.
 
     Attributes:
-        texts: of each line; empty for one that is unfit.
-        unfit: why, for those.
+        texts: line -> its text; the text of a line that could not be decoded is empty.
+        unfit: line -> the reason why it could not be decoded.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -51,7 +57,7 @@ class LineRecognizer:
     """A trained model with a CTC output, for inference on CPU.
 
     Attributes:
-        height: of the lines in pixels.
+        height: the height of the lines that the model reads, in pixels.
     """
 
     def __init__(
@@ -60,19 +66,22 @@ class LineRecognizer:
         """Load an experiment's `config.yaml` and one of its models.
 
         Args:
-            config: the configuration.
-            model: the parameters.
-            decoding: how to search.
-            lm: directory of a language model, for `prefix_beam`.
+            config: the path of the experiment's `config.yaml`.
+            model: the path of the model's parameters.
+            decoding: the options of the search.
+            lm: the directory of a language model, which `prefix_beam` may use; None for
+                a search without one.
 
         Raises:
-            InputError: they do not fit together, or the model has no CTC output.
+            InputError: the model does not fit the configuration or has no CTC output,
+                or the language model does not fit the model or the search.
         """
         try:
             loaded, args = OCRTask.build_model_from_file(config, model)
         except InputError:
             raise
-        except Exception as error:  # of many kinds: files, keys, shapes
+        # A wrong file, a missing key and a wrong shape each raise another exception.
+        except Exception as error:
             problem = str(error).partition("\n")[0]
             raise InputError(
                 f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
@@ -106,17 +115,18 @@ class LineRecognizer:
         columns: Mapping[str, int],
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Recognized:
-        """Decode lines.
+        """Decode lines in batches, the widest lines first.
 
         Args:
-            scp: where each line is.
-            data_type: `kaldi_ark`, or `line_image_HEIGHT`.
-            columns: the lines to decode, and their widths, by which they are put into
-                batches, the widest first.
-            progress: gets the number of lines done, and of all.
+            scp: the path of the table that says where each line is stored.
+            data_type: ESPnet's data type of the table: `kaldi_ark`, or
+                `line_image_HEIGHT` with the height in pixels.
+            columns: line -> its width in columns, for each line to decode.
+            progress: a function that is called after each batch with the number of
+                decoded lines and the number of all lines.
 
         Raises:
-            InputError: a line cannot be read, or has another height.
+            InputError: a line cannot be read, or its height is not the model's.
         """
         lines: Any = ESPnetDataset([(str(scp), "speech", data_type)])
         recognized = Recognized()
@@ -138,7 +148,8 @@ class LineRecognizer:
     def _decode(self, lines: list[_Line]) -> Iterator[tuple[str, str]]:
         names, batch = self._collate(lines)
         encoded, lengths = self._model.encode(**batch)
-        if isinstance(encoded, tuple):  # with outputs of layers between
+        # Models with an intermediate CTC also return the outputs of inner layers.
+        if isinstance(encoded, tuple):
             encoded = encoded[0]
         for name, ids in zip(names, self._search(encoded, lengths), strict=True):
             text = self._tokenizer.tokens2text([self._tokens[i] for i in ids])
@@ -152,7 +163,13 @@ def _inked(line: _Line) -> _Line:
 
 
 def batches(columns: Mapping[str, int], batch_size: int) -> Iterator[list[str]]:
-    """Put lines of like widths together, the widest first, fewer of very wide ones."""
+    """Yield batches of lines with similar widths, the widest lines first.
+
+    Args:
+        columns: line -> its width in columns.
+        batch_size: the number of lines of a batch; a batch of very wide lines has
+            fewer.
+    """
     names = sorted(columns, key=lambda name: (-columns[name], name))
     while names:
         widest = max(1, columns[names[0]])

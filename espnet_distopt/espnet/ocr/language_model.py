@@ -1,4 +1,4 @@
-"""A language model of ESPnet's, for the prefixes of a search."""
+"""The module scores the prefixes of a beam search with an ESPnet language model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +12,26 @@ from numpy.typing import NDArray
 from espnet_distopt.errors import InputError
 
 Prefix = tuple[int, ...]
-"""Token ids."""
+"""The token ids with which a text begins."""
 
 
 def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
-    """Load the language model of `local/lm.sh`: `config.yaml`, `valid.loss.ave.pth`.
+    """Load a language model that `local/lm.sh` has trained.
+
+    Args:
+        directory: the experiment's directory, with the files `config.yaml` and
+            `valid.loss.ave.pth`.
+        tokens: the recognizer's token list.
 
     Raises:
-        InputError: it cannot be loaded, or is not over the same tokens.
+        InputError: the model cannot be loaded, or its token list is another one.
     """
     try:
         model, args = LMTask.build_model_from_file(
             directory / "config.yaml", directory / "valid.loss.ave.pth"
         )
-    except Exception as error:  # of many kinds: files, keys, shapes
+    # A wrong file, a missing key and a wrong shape each raise another exception.
+    except Exception as error:
         problem = str(error).partition("\n")[0]
         raise InputError(
             f"{directory}: not a language model: {type(error).__name__}: {problem}"
@@ -38,11 +44,14 @@ def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
 
 
 class PrefixScorer:
-    """Scores of an ESPnet language model for what may follow a prefix; keeps them all.
+    """The scores of an ESPnet language model for the tokens that may follow a prefix.
+
+    The scorer keeps the scores and the state of each prefix, because a beam search asks
+    for the same prefix in many frames.
 
     Args:
-        lm: a model as `load_lm` gives it.
-        end: the token id that begins and ends a sentence.
+        lm: a language model from `load_lm`.
+        end: the id of the token that begins and ends a sentence.
     """
 
     def __init__(self, lm: Any, end: int) -> None:
@@ -59,7 +68,8 @@ class PrefixScorer:
 
     def _scored(self, prefix: Prefix) -> tuple[NDArray[np.float64], Any]:
         if prefix not in self._known:
-            nothing = torch.empty(0)  # what the model does not look at
+            # ESPnet's interface wants the encoder's output, which no model reads.
+            nothing = torch.empty(0)
             before = (
                 self._scored(prefix[:-1])[1] if prefix else self._lm.init_state(nothing)
             )

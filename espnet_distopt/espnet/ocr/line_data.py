@@ -1,9 +1,9 @@
-"""Line images as an ESPnet data type, decoded as they are needed.
+"""The module makes images of text lines a data type of ESPnet, `line_image_HEIGHT`.
 
     --train_data_path_and_name_and_type dump/train/images.scp,speech,line_image_32
 
-The number is the height that the lines are scaled to, in pixels: the model's
-`input_size`. Nothing but the paths is kept in memory.
+HEIGHT is the height to which lines are scaled, in pixels; it must be the model's
+`input_size`. Only the paths stay in memory: an image is read when it is asked for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,17 +21,19 @@ _PREFIX = "line_image_"
 
 
 class LineImages(Mapping[str, NDArray[np.float32]]):
-    """The lines of an `images.scp`: id -> ink, shape (columns, height)."""
+    """The lines of an `images.scp`: line -> its ink, shape (columns, height)."""
 
     def __init__(self, path: str, loader_type: str) -> None:
-        """Read the paths.
+        """Read the paths of the images.
 
         Args:
-            path: of the `images.scp`.
-            loader_type: `line_image_` and the height in pixels.
+            path: the path of the `images.scp`.
+            loader_type: ESPnet's name of the data type: `line_image_` followed by the
+                height in pixels.
 
         Raises:
-            InputError: no such file, or malformed; or the height is not a number.
+            InputError: the file does not exist or is malformed, or the height is not a
+                number above 0.
         """
         height = loader_type.removeprefix(_PREFIX)
         if not height.isdecimal() or int(height) < 1:
@@ -53,8 +55,8 @@ class LineImages(Mapping[str, NDArray[np.float32]]):
         return len(self._images)
 
 
-# ESPnet takes the key as a pattern that the type starts with: a type without a height
-# comes here too, and is told.
+# ESPnet matches the key with the beginning of a type. So a type without a height also
+# comes to LineImages, which reports it.
 DATA_TYPES["line_image"] = {
     "func": LineImages,
     "kwargs": ["loader_type"],

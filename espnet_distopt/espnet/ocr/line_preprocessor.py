@@ -1,4 +1,4 @@
-"""ESPnet's preprocessor, with augmentation of the line images."""
+"""The module adds the augmentation of line images to ESPnet's preprocessor."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from espnet_distopt.corpora.lines.augmentation import LineAugmentation
 
 Arrays = dict[str, Any]
-"""ESPnet's arrays (or texts) of an utterance by name."""
+"""ESPnet's arrays and texts of an utterance, by name."""
 
 
 class LinePreprocessor:
-    """Does what ESPnet's own preprocessor does, then changes the image at random.
+    """A preprocessor that runs ESPnet's own and then changes the image at random.
 
-    It wraps that one instead of being a choice of `--preprocessor`, so that stock
-    inference reads the configuration of an experiment.
+    It wraps ESPnet's preprocessor instead of being a choice of `--preprocessor`, so
+    that ESPnet's own inference can read the configuration of an experiment.
     """
 
     def __init__(
@@ -24,17 +24,17 @@ class LinePreprocessor:
         augmentation: LineAugmentation,
         name: str = "speech",
     ) -> None:
-        """Wrap.
+        """Wrap ESPnet's preprocessor.
 
         Args:
-            stock: ESPnet's preprocessor, or None.
-            augmentation: changes an image, shape (columns, height).
-            name: of the images among the arrays.
+            stock: ESPnet's preprocessor, or None if there is none.
+            augmentation: a random change of an image of shape (columns, height).
+            name: the name of the images among ESPnet's arrays.
         """
         self._stock, self._augmentation, self._name = stock, augmentation, name
 
     def __call__(self, uid: str, data: Arrays) -> dict[str, NDArray[Any]]:
-        """Preprocess an utterance."""
+        """Return the arrays of one line, with its image augmented."""
         if self._stock is not None:
             data = self._stock(uid, data)
         return {**data, self._name: self._augmentation(data[self._name])}

@@ -1,4 +1,8 @@
-"""From the CTC posteriors of a line to its tokens: best path, or prefix beam search."""
+"""The module finds the tokens of a line in its CTC posteriors.
+
+There are two searches: the best path, and a prefix beam search, which may use a
+language model.
+"""
 
 import heapq
 import math
@@ -14,20 +18,24 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.ocr.language_model import Prefix, PrefixScorer
 
 Search = Callable[[Tensor, Tensor], list[list[int]]]
-"""(B, T, D) encoder outputs of lengths (B,) to the token ids of each line."""
+"""A function of encoder outputs (B, T, D) and their lengths (B,) that returns the token
+ids of each line."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How lines are decoded; the keys of a `conf/decode_ocr.yaml`.
+    """The options of decoding, which are the keys of `conf/decode_ocr.yaml`.
 
     Attributes:
-        search: `greedy`: the best token of each frame, repeats and blanks removed;
-            `prefix_beam`: the best text, summed over its paths, within a beam.
-        beam_size: prefixes that the beam search keeps.
-        lm_weight: of the language model's log-probabilities, if one is given.
-        penalty: added for each token.
-        batch_size: lines that are encoded together.
+        search: `greedy` takes the best token of each frame and removes repetitions and
+            blanks; `prefix_beam` takes the text with the greatest sum over its paths,
+            among those that stay in the beam.
+        beam_size: the number of prefixes that the beam search keeps.
+        lm_weight: the factor of the language model's log-probabilities; it has no
+            effect without a language model.
+        penalty: the amount that is added to the log-probability for each token; above
+            0, it favours long texts.
+        batch_size: the number of lines that are encoded together.
     """
 
     search: Literal["greedy", "prefix_beam"] = "greedy"
@@ -43,7 +51,11 @@ class Decoding:
 
 
 def greedy(ctc: Any) -> Search:
-    """Return the best-path search by a CTC output; token 0 is the blank."""
+    """Return the best-path search.
+
+    Args:
+        ctc: ESPnet's CTC output layer; token 0 is the blank.
+    """
 
     def search(encoded: Tensor, lengths: Tensor) -> list[list[int]]:
         best = ctc.argmax(encoded)
@@ -57,16 +69,18 @@ def greedy(ctc: Any) -> Search:
 def prefix_beam(
     ctc: Any, tokens: Sequence[str], decoding: Decoding, lm: Any = None
 ) -> Search:
-    """Return the prefix beam search by a CTC output, frame by frame.
+    """Return the prefix beam search, which proceeds frame by frame.
 
-    ESPnet's own, which goes token by token, misses the best text where a line has
-    hardly more frames than tokens, which in images is common.
+    ESPnet's own beam search proceeds token by token. It misses the best text of a line
+    that has hardly more frames than tokens, and such lines are common in images.
 
     Args:
-        ctc: the output; token 0 is the blank, the last one ends a sentence.
+        ctc: ESPnet's CTC output layer; token 0 is the blank, and the last token ends a
+            sentence.
         tokens: the token list.
-        decoding: its options.
-        lm: a language model over the same tokens (`load_lm`), or None.
+        decoding: the options of the search.
+        lm: a language model over the same tokens, from `load_lm`; None for a search
+            without one.
     """
     end = len(tokens) - 1
 
@@ -87,9 +101,16 @@ def prefix_beam(
 def _best_prefix(
     log_probs: NDArray[np.float64], decoding: Decoding, lm: PrefixScorer | None
 ) -> list[int]:
-    """Return the best token ids by (T, V) log-probabilities; token 0 is the blank."""
-    # Of each prefix: log-probabilities of its paths that end in a blank, and in its
-    # last token; and what the language model and the penalty add.
+    """Return the token ids of the best text.
+
+    Args:
+        log_probs: the log-probabilities of a line, shape (T, V); token 0 is the blank.
+        decoding: the options of the search.
+        lm: the scores of a language model, or None.
+    """
+    # The beam holds three log-probabilities for each prefix: that of its paths that end
+    # in a blank, that of its paths that end in its last token, and what the language
+    # model and the penalty have added.
     beam: dict[Prefix, tuple[float, float, float]] = {(): (0.0, -np.inf, 0.0)}
     for frame in log_probs:
         tried = np.argsort(-frame[1:], kind="stable")[: decoding.beam_size] + 1
@@ -107,7 +128,7 @@ def _best_prefix(
                 others[prefix] = _add(others.get(prefix, -np.inf), same)
             for token in map(int, tried):
                 longer = (*prefix, token)
-                # The same token again counts only after a blank.
+                # A repeated token makes the prefix longer only after a blank.
                 before = in_blank if prefix and token == prefix[-1] else both
                 value = before + float(frame[token])
                 if value == -np.inf:

@@ -1,12 +1,13 @@
-"""ESPnet's ASR task for text lines: images in, characters out, trained with CTC.
+"""The module makes ESPnet's ASR task read text lines: it maps images to characters.
 
-What it adds to the ASR task, beside the distopt training:
+The task adds three things to ESPnet's ASR task:
 - the data type `line_image_HEIGHT` (`espnet_distopt.espnet.ocr.line_data`);
-- `encoder: cnn_rnn` (`espnet_distopt.espnet.models.cnn_rnn`);
-- `line_augmentation: true`, and `line_augmentation_conf`, for the training set.
+- the encoder `cnn_rnn` (`espnet_distopt.espnet.models.cnn_rnn`);
+- the options `line_augmentation` and `line_augmentation_conf`, which change the images
+  of the training set at random.
 
-A line is an array of shape (columns, height) by the name of `speech`, the name that
-ESPnet's models know. There is no frontend; `input_size` is the height.
+A line is an array of shape (columns, height). Its name is `speech`, because ESPnet's
+models expect that name. There is no frontend; the option `input_size` is the height.
 """
 
 import argparse
@@ -35,7 +36,7 @@ class OCRTask(ASRTask):
 
     @classmethod
     def add_task_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Add ESPnet's options of the ASR task, and the augmentation's."""
+        """Add the options of ESPnet's ASR task and those of the augmentation."""
         super().add_task_arguments(parser)
         group = parser.add_argument_group("line images")
         group.add_argument(
@@ -53,13 +54,13 @@ class OCRTask(ASRTask):
 
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
-        """Return ESPnet's preprocessor; in training, with the augmentation.
+        """Return ESPnet's preprocessor, which in training augments the images, too.
 
         Raises:
-            InputError: the augmentation has no such option, or not such a value.
+            InputError: an option of the augmentation is unknown or has a wrong value.
         """
         stock = super().build_preprocess_fn(args, train)
-        # Inference may read the configuration of a stock training.
+        # A configuration of ESPnet's own ASR task has no such option.
         if not getattr(args, "line_augmentation", False):
             return stock
         augmentation = configure(
@@ -69,10 +70,11 @@ class OCRTask(ASRTask):
 
     @classmethod
     def build_collate_fn(cls, args: argparse.Namespace, train: bool) -> Any:
-        """Return ESPnet's, which makes a batch, given the widest line first.
+        """Return ESPnet's collate function, with the lines sorted by width.
 
-        Encoders that pack their input (on GPUs; `vgg_rnn` anywhere) demand this order,
-        and augmentation has changed the one that ESPnet's sampler made.
+        Encoders that pack their input (all on GPU, `vgg_rnn` everywhere) demand that
+        the widest line comes first. ESPnet's sampler makes this order, but augmentation
+        changes the widths afterwards.
         """
         stock = super().build_collate_fn(args, train)
 
@@ -86,8 +88,8 @@ class OCRTask(ASRTask):
         """Build the model.
 
         Raises:
-            InputError: the height of the lines is not given, or the encoder has no such
-                option.
+            InputError: `input_size`, the height of the lines, is not given, or
+                `encoder_conf` has an unknown option.
         """
         if args.input_size is None:
             raise InputError("input_size: expected the height of the lines in pixels")
@@ -100,4 +102,4 @@ class OCRTask(ASRTask):
 
 
 DistoptOCRTask = distopt_task(OCRTask, "DistoptOCRTask", __name__)
-"""`OCRTask`, trained by any of the algorithms."""
+"""The task `OCRTask`, which any of this package's algorithms can train."""

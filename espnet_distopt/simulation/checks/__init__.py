@@ -1,1 +1,1 @@
-"""What must hold in every simulated run."""
+"""The package checks what must hold in every simulated run."""

@@ -1,17 +1,21 @@
-"""What must hold after every event of a simulation, whatever the schedule.
+"""The module checks, after every event of a simulation, what no schedule may break.
 
-- The mean of the learners is conserved: live parameters, pending corrections, and those
-  that an exchange still brings, add up to the start plus the optimizers' updates. So a
-  gradient that is lost, or applied twice, shows here, too.
-- Every step has made one update.
-- No exchange is older than the bound.
-- The newest published copy is the live parameters plus the pending corrections, so that
-  a learner that is asked twice in a step does not give one answer twice.
-- After a step, the replicas that the algorithm calls equal are equal, bit for bit (in
-  H-ADPSGD those of one node).
+These are the invariants:
 
-That learners have one exchange in flight is the engine's own rule. A cycle of waits
-ends in `DeadlockError`; learners that never end run into `max_events`.
+1. Gossip conserves the sum over the learners. The live parameters, the pending
+   corrections, and the corrections that an exchange has not yet delivered add up to the
+   starting parameters plus all updates of the optimizers. This also finds a gradient
+   that is lost or applied twice.
+2. Each step of a learner makes exactly one update.
+3. No correction is older than `max_staleness` steps.
+4. The newest snapshot equals the live parameters plus the pending corrections. So a
+   learner that takes part in two exchanges during one step sends different parameters
+   in each.
+5. After a step, the replicas that the algorithm calls equal are equal, bit for bit: in
+   H-ADPSGD those of one node.
+
+Two more faults show elsewhere: the engine itself raises `DeadlockError` when learners
+wait for each other in a circle, and a run that never ends exceeds `max_events`.
 """
 
 from collections.abc import Mapping
@@ -27,22 +31,23 @@ from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.virtual_learner import Stepped, VirtualLearner
 
 TOLERANCE = 1e-11
-"""Of sums and copies, in float64."""
+"""The largest difference, relative to 1 + |expected|, of a sum or a copy in float64."""
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold; the message says which, where and when."""
+    """An invariant does not hold; the message says which one, for whom, and when."""
 
 
 class Invariants:
-    """Becomes the `check` of a simulation that has started.
+    """The invariants of one simulation, as the function that it calls after each event.
 
-    It asks an algorithm what its gossip holds (`gossip_state`) and which replicas are
-    equal after each step (`equal_replicas`), and knows no algorithm by its name.
+    The constructor sets the `check` of the simulation, which must have started. An
+    algorithm says what its gossip holds (`gossip_state`) and which replicas are equal
+    after each step (`equal_replicas`); its class does not matter.
 
     Args:
-        simulation: what to look at.
-        max_events: after so many more, the simulation counts as endless.
+        simulation: the simulation to check.
+        max_events: the number of events after which the simulation counts as endless.
     """
 
     def __init__(self, simulation: Simulation, max_events: int = 100_000) -> None:
@@ -64,7 +69,7 @@ class Invariants:
         simulation.check = self
 
     def _follow(self, virtual: VirtualLearner) -> None:
-        """Let the expected sum follow the updates of one optimizer."""
+        """Add each update of a learner's optimizer to the expected sum."""
         params = virtual.learner.params
         before = torch.empty_like(params)
 
@@ -78,7 +83,7 @@ class Invariants:
         virtual.optimizer.register_step_post_hook(follow)
 
     def __call__(self, simulation: Simulation) -> None:
-        """Look at whatever the last event may have changed.
+        """Check all that the last event may have changed.
 
         Raises:
             InvariantError: an invariant does not hold.
@@ -136,28 +141,40 @@ class Invariants:
         return {rank: state for rank, state in states.items() if state is not None}
 
     def _passes_on(self, rank: int) -> bool:
-        """Return whether a leader sends a correction to its node: nobody has it then.
+        """Return whether the leader `rank` is broadcasting a correction to its node.
 
+        Meanwhile neither the snapshot nor the live parameters contain the correction.
         Only an algorithm with nodes broadcasts within an epoch.
         """
         training = self._simulation.sides[rank].training
         return training.waiting and isinstance(training.effect, Broadcast)
 
     def _sum(self, states: Mapping[int, GossipState]) -> Tensor:
-        """Return the sum of parameters and corrections, (P,)."""
+        """Return the sum of all parameters and corrections, shape (P,)."""
         terms = list(self._params)
         for state in states.values():
             terms += state.differences
         differences = len(terms) - len(self._params)
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
-            size = len(self._like)  # a rounded message has more behind it
+            # A rounded message is longer: its parameters come first.
+            size = len(self._like)
             terms += [part[:size].to(self._like) for part in (received, sent)]
         weight = next(iter(states.values())).weight
         return self._signs(weight, differences, len(in_flight)) @ torch.stack(terms)
 
     def _signs(self, weight: float, differences: int, in_flight: int) -> Tensor:
-        """Return the factors of all terms: 1 of parameters, `weight` of differences."""
+        """Return the factor of each term of the sum.
+
+        Parameters count in full, and a correction is `weight` of a difference.
+
+        Args:
+            weight: the share of a difference by which each end of an exchange moves.
+            differences: the number of differences that the snapshots hold.
+            in_flight: the number of exchanges that have not delivered yet; each adds
+                `weight` of what the learner will receive minus that of what it has
+                sent.
+        """
         key = weight, differences, in_flight
         if key not in self._known_signs:
             signs = [1.0] * len(self._params) + [weight] * differences
@@ -166,7 +183,7 @@ class Invariants:
         return self._known_signs[key]
 
     def _check_close(self, rank: int, got: Tensor, expected: Tensor, what: str) -> None:
-        # Of small models the numbers themselves are much faster than tensors.
+        # The models are small, and plain numbers are much faster than small tensors.
         for x, y in zip(got.tolist(), expected.tolist(), strict=True):
             if not abs(x - y) <= TOLERANCE * (1 + abs(y)):
                 raise self._error(rank, f"{what}: {x!r}, not {y!r}")

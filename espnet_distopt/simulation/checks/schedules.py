@@ -1,8 +1,9 @@
-"""Random schedules of small clusters, each from one line, with the invariants on.
+"""The module runs random schedules of small clusters and checks the invariants.
+
+One line holds all that a schedule depends on: the algorithm, the number of learners,
+the seed, and options. This command runs a schedule again:
 
     python -m espnet_distopt.simulation.checks.schedules 'adpsgd learners=5 seed=123'
-
-runs one again. The line holds everything: algorithm, learners, seed, and options.
 """
 
 import ast
@@ -27,7 +28,7 @@ COMMAND = f"python -m {__spec__.name if __spec__ else __name__}"
 
 
 class VectorModel(nn.Module):
-    """A model that is one vector `x` (2,)."""
+    """A model whose only parameter is a vector `x` of shape (2,)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +36,13 @@ class VectorModel(nn.Module):
 
 
 class GivenGradients(VirtualLearner):
-    """Descends given gradients, one row of `table` (steps, 2) a step: no autograd."""
+    """A virtual learner whose gradients are given, so that it needs no autograd.
+
+    Args:
+        table: the gradients, shape (steps, 2); each step descends the next row.
+        algorithm: the name of the algorithm.
+        arguments: the further arguments of `VirtualLearner`.
+    """
 
     def __init__(self, table: Tensor, algorithm: str, **arguments: Any) -> None:
         vector = VectorModel()
@@ -59,8 +66,14 @@ class GivenGradients(VirtualLearner):
 class Schedule:
     """A random cluster that trains a vector; its repr is the line that repeats it.
 
-    The seed decides the times of steps and messages, stragglers, losses, and how many
-    steps each learner has in each epoch.
+    Attributes:
+        algorithm: the name of the algorithm.
+        learners: the number of learners.
+        seed: the seed that decides how long steps and messages take, who is a
+            straggler, which messages are lost, and how many steps each learner makes
+            in each epoch.
+        options: (name, value) of options of the algorithm. Options that the line does
+            not give may be drawn at random.
     """
 
     algorithm: str
@@ -73,7 +86,7 @@ class Schedule:
         """Return the schedule whose repr is `line`.
 
         Raises:
-            InputError: `line` is not of this form.
+            InputError: `line` does not have this form.
         """
         algorithm, *pairs = line.split()
         try:
@@ -92,12 +105,15 @@ class Schedule:
         return " ".join([self.algorithm, *(f"{k}={v}" for k, v in fields)])
 
     def run(self) -> str:
-        """Run it; returns a digest of the order in which all sections ran.
+        """Run the schedule, and return a digest of the order of its sections.
+
+        A section is what a learner's program does between two effects. Two runs with
+        the same digest have had the same order of events.
 
         Raises:
-            InputError: there is no such algorithm or option.
-            InvariantError: something that must hold does not; the last line of the
-                message is the command that runs it again.
+            InputError: the algorithm or an option does not exist.
+            InvariantError: an invariant does not hold; the last line of the message is
+                the command that runs the schedule again.
         """
         check(self.algorithm, dict(self.options), self.learners)
         source = random.Random(f"schedule {self.seed}")
@@ -122,7 +138,7 @@ class Schedule:
         return hashlib.blake2b(order, digest_size=8).hexdigest()
 
     def _drawn(self, source: random.Random) -> dict[str, Any]:
-        """Return options that the algorithm has and the line need not give."""
+        """Draw values for options; return those of them that the algorithm has."""
         drawn = {
             "max_staleness": source.choice([1, 2, 3, 16]),
             "from_consensus": source.random() < 0.2,
@@ -160,7 +176,10 @@ class Schedule:
         )
 
     def _epochs(self, source: random.Random, per_node: int) -> list[list[int]]:
-        """Return how many steps each learner has in each epoch; a node's are equal."""
+        """Return the number of steps of each learner, for each epoch.
+
+        Learners of one node make equally many steps.
+        """
         nodes = self.learners // per_node
         epochs = [
             [source.randrange(STEPS + 1) for _ in range(nodes)]
@@ -170,9 +189,9 @@ class Schedule:
 
 
 EPOCHS = 2
-"""The most of a schedule."""
+"""The largest number of epochs of a schedule."""
 STEPS = 5
-"""The most of a learner in an epoch."""
+"""The largest number of steps of a learner in an epoch."""
 
 
 def _value(text: str) -> Any:

@@ -1,1 +1,1 @@
-"""Trials: methods train a problem on a virtual cluster, for `bin.simulate`."""
+"""The package compares methods on a virtual cluster, for `bin.simulate`."""

@@ -1,4 +1,4 @@
-"""Looking at the consensus model of a simulation, between epochs."""
+"""The module evaluates the consensus model of a simulation between epochs."""
 
 from collections.abc import Callable
 
@@ -13,17 +13,22 @@ def evaluate(
 ) -> tuple[float, float]:
     """Return the loss of the consensus model, and the consensus distance.
 
-    The consensus model is in learner 0's replica while `loss` is called with it; then
-    the learner has its own parameters back. The distance is what a `Session` gives:
-    ||x_i - consensus|| / ||consensus||, averaged over the learners. Forming the
-    consensus takes virtual time, as it does in a training.
+    The consensus distance is ||x_i - consensus|| / ||consensus||, averaged over the
+    learners i, as a `Session` computes it. The consensus takes virtual time, as it
+    takes time in a real training. Learner 0's replica holds the consensus model while
+    `loss` runs; afterwards it has the parameters that it had before.
+
+    Args:
+        simulation: the simulation, between two epochs.
+        loss: a function that returns the loss of the model that it is called with.
     """
     own = [virtual.learner.params.clone() for virtual in simulation.learners]
     consensus = simulation.consensus()
     scale = float(consensus.norm().clamp_min(1e-30))
     distances = [float((params - consensus).norm()) / scale for params in own]
     virtual = simulation.learners[0]
-    kept = virtual.learner.params.clone()  # an algorithm may go on from the consensus
+    # `consensus` may have replaced the parameters: some algorithms go on from it.
+    kept = virtual.learner.params.clone()
     with torch.no_grad():
         virtual.learner.params.copy_(consensus)
     try:

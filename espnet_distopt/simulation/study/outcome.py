@@ -1,4 +1,4 @@
-"""What came of a trial: its method, its history, and the figures of its table."""
+"""The module holds the outcome of a trial: its history and the figures of its table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMethod:
-    """An algorithm with its options, under a name of its own."""
+    """An algorithm with its options, under a name.
+
+    Attributes:
+        name: the name that tables and plots show.
+        algorithm: the name of the algorithm.
+        options: option -> value; options that are missing have their defaults.
+    """
 
     name: str
     algorithm: str
@@ -16,7 +22,15 @@ class SimulatedMethod:
 
 
 class Point(NamedTuple):
-    """The consensus model after so many samples, at so many virtual seconds."""
+    """One evaluation of the consensus model.
+
+    Attributes:
+        samples: the number of samples that all learners have trained on so far.
+        seconds: the virtual time of the evaluation, in seconds.
+        loss: the held-out loss.
+        consensus_distance: the distance of the learners from their consensus, relative
+            to its norm.
+    """
 
     samples: int
     seconds: float
@@ -26,17 +40,21 @@ class Point(NamedTuple):
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a trial.
+    """The outcome of a trial.
 
     Attributes:
-        batch_size: samples of a step of all learners together.
-        parameters: of the model.
-        alone: virtual seconds in which one learner, not slowed, makes all the steps.
-        history: the start, then the end of each epoch.
-        bytes_sent: per learner, their mean.
-        exchanges: of all learners.
-        staleness_max: of the corrections, in own steps; None where there are none.
-        lost: why the trial ended before its time, or None.
+        method: the method of the trial.
+        learners: the number of learners.
+        batch_size: the number of samples of one step of all learners together.
+        parameters: the number of the model's parameters.
+        alone: the virtual seconds in which a single learner that is not slowed would
+            make all the steps.
+        history: one point at the start and one at the end of each epoch.
+        bytes_sent: the bytes that a learner has sent, averaged over the learners.
+        exchanges: the number of exchanges of all learners together.
+        staleness_max: the staleness of the stalest correction, in steps of the learner
+            that applied it; None if there was no correction.
+        lost: the reason why the trial was cut short, or None.
     """
 
     method: SimulatedMethod
@@ -52,11 +70,12 @@ class Outcome:
     _staleness_sum: float = 0.0
 
     def add(self, figures: Sequence[Mapping[str, float]], factor: float) -> None:
-        """Add an epoch's `VirtualLearner.metrics` of each learner.
+        """Add the figures of an epoch.
 
         Args:
-            figures: of each learner.
-            factor: so many times more bytes count as sent.
+            figures: `VirtualLearner.metrics` of each learner.
+            factor: the factor by which the bytes are multiplied, because messages cost
+                as if the model were larger or smaller.
         """
         for of_learner in figures:
             self.bytes_sent += of_learner["bytes"] * factor / self.learners
@@ -69,26 +88,32 @@ class Outcome:
 
     @property
     def last(self) -> Point:
-        """The end of the last epoch that came to its end."""
+        """The point at the end of the last epoch that was completed."""
         return self.history[-1]
 
     @property
     def staleness(self) -> float | None:
-        """Mean of the corrections, in own steps; None where there are none."""
+        """The mean staleness of corrections, in steps of the learner that applied them.
+
+        It is None if there was no correction.
+        """
         return self._staleness_sum / self.exchanges if self.exchanges else None
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than one learner; None if the trial was cut short."""
+        """The speed-up against a single learner; None if the trial was cut short."""
         return None if self.lost else self.alone / self.last.seconds
 
     @property
     def throughput(self) -> float | None:
-        """Samples a virtual second of all learners; None if it was cut short."""
+        """The samples per virtual second of all learners together.
+
+        It is None if the trial was cut short.
+        """
         return None if self.lost else self.last.samples / self.last.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all figures, for JSON; what is not finite is None."""
+        """Return all figures for JSON, with None in place of infinity and NaN."""
         points = [point._asdict() for point in self.history]
         return {
             "name": self.method.name,

@@ -1,4 +1,4 @@
-"""Plots of simulated trials."""
+"""The module plots the outcomes of simulated trials."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from espnet_distopt.simulation.study.outcome import Outcome, Point
 
 HELD_OUT_LOSS = "held-out loss of the consensus model"
 STYLES = ("-", "--", "-.", ":")
-"""One for each number of learners; each method has its colour."""
+"""A line style stands for a number of learners; a colour stands for a method."""
 
 
 def plot(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Write the plots into `folder`, as PNG.
+    """Write the plots into `folder`, as PNG files.
 
-    The speed-up is plotted only where there are several numbers of learners.
+    The speed-up is plotted only if the outcomes have several numbers of learners.
     """
     _curves(
         outcomes,
@@ -50,7 +50,15 @@ def _curves(
     y_label: str,
     of: Callable[[Point], tuple[float, float]],
 ) -> None:
-    """Plot one curve for each outcome; y = 0 has no place on a logarithmic axis."""
+    """Plot one curve for each outcome, on a logarithmic axis, which cannot show y = 0.
+
+    Args:
+        outcomes: the outcomes to plot.
+        path: the path of the PNG file.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
+        of: a function that returns the (x, y) of a point of an outcome's history.
+    """
     figure, axes = _axes(x_label, y_label)
     names = list(dict.fromkeys(outcome.method.name for outcome in outcomes))
     sizes = list(dict.fromkeys(outcome.learners for outcome in outcomes))

@@ -1,4 +1,4 @@
-"""What a simulation trains: the replicas of a model, their batches, a held-out loss."""
+"""The module defines a problem: the model that a simulation trains, and its data."""
 
 from typing import Protocol
 
@@ -11,27 +11,34 @@ class Problem(Protocol):
     """A model with its data, for any number of virtual learners.
 
     Attributes:
-        batch_size: samples of one learner's step, so that the total batch is `size`
-            times as many. Whoever simulates may set it before asking for replicas.
-        samples: samples of one epoch, a pass over the training data.
+        batch_size: the number of samples of one learner's step; with N learners the
+            total batch has N times as many. A trial sets it before it asks for
+            replicas.
+        samples: the number of samples of an epoch, which is one pass over the training
+            data.
     """
 
     batch_size: int
     samples: int
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
-        """Return a learner's own model, and the gradient of its batches.
+        """Return a learner's own model, and the function that computes its gradients.
 
-        Models begin with equal parameters on all learners. The gradient depends on the
-        model, the learner, the number of the step and torch's random numbers only;
-        different learners have different batches. It makes `batch_size` samples.
+        All learners' models start with equal parameters. A gradient is that of one
+        batch of `batch_size` samples. It depends only on the model's parameters, the
+        learner, the number of the step, and torch's random numbers; different learners
+        have different batches.
+
+        Args:
+            rank: the learner.
+            size: the number of learners.
         """
         ...
 
     def held_out_loss(self, model: nn.Module) -> float:
-        """Return the loss of `model` on data that is not trained on."""
+        """Return the loss of `model` on data that no learner trains on."""
         ...
 
     def describe(self) -> str:
-        """Return one phrase for captions, with the figures that repeat it."""
+        """Return one phrase for captions, with all figures that define the problem."""
         ...

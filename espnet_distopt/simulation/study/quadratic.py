@@ -1,12 +1,15 @@
-"""The built-in problem of the simulation: a noisy quadratic, cheap and known exactly.
+"""The module has the simulation's built-in problem: a noisy quadratic.
+
+It is cheap, and its optimum is known exactly:
 
     f(x) = 1/2 sum_i h_i (x_i - x*_i)^2      h_i from 1 to 1/condition, in equal ratios
     g(x) = h (x - x*) + noise / sqrt(batch_size) * z,  z standard normal
 
-All learners descend the same f; they differ in the noise of their batches. As g is
-linear in x, the mean of replicas that descend it by plain SGD and only mix is that of
-synchronous SGD: such algorithms differ here in time and in their consensus distance,
-not in the loss. How well they train takes a real model to tell.
+All learners descend the same f; only the noise of their batches differs. The gradient g
+is linear in x. Therefore, where replicas make steps of plain SGD and average with each
+other, their mean moves exactly as in synchronous SGD. Such algorithms differ here in
+time and in consensus distance, but not in the loss; only a real model can tell how well
+they train.
 """
 
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from espnet_distopt.simulation.virtual_learner import Gradient
 
 
 class Vector(nn.Module):
-    """A model that is one vector `x` (dimension,)."""
+    """A model whose only parameter is a vector `x` of shape (dimension,)."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
@@ -28,18 +31,18 @@ class Vector(nn.Module):
 
 @dataclass(kw_only=True)
 class Quadratic:
-    """A `Problem` in float64.
+    """The noisy quadratic, a `Problem` in float64.
 
     Attributes:
-        dimension: number of parameters.
-        condition: ratio of the largest curvature, which is 1, to the smallest.
-        noise: standard deviation of one sample's gradient, in each element.
-        seed: of the optimum and the starting point, both standard normal.
-        batch_size: samples of one learner's step.
-        samples: samples of one epoch.
+        dimension: the number of parameters.
+        condition: the ratio of the largest curvature, which is 1, to the smallest.
+        noise: the standard deviation of one sample's gradient, in each element.
+        seed: the seed of the optimum and the starting point, which are standard normal.
+        batch_size: the number of samples of one learner's step.
+        samples: the number of samples of an epoch.
 
     Raises:
-        InputError: a figure out of its range.
+        InputError: a figure is out of its range.
     """
 
     dimension: int = 256
@@ -64,7 +67,7 @@ class Quadratic:
         self._curvature = self.condition**powers
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
-        """Return a learner's model, and its noisy gradient."""
+        """Return a learner's model, and the function that computes its gradients."""
         model = Vector(self._start)
         noise = self.noise / self.batch_size**0.5
 
@@ -80,13 +83,13 @@ class Quadratic:
         return loss
 
     def held_out_loss(self, model: nn.Module) -> float:
-        """Return f at the model, without noise."""
+        """Return f at the model's parameters; it has no noise."""
         with torch.no_grad():
             (x,) = model.parameters()
             return float(self._loss(x))
 
     def describe(self) -> str:
-        """Return the problem's figures."""
+        """Return one phrase with the problem's figures, for captions."""
         return (
             f"noisy quadratic of {self.dimension} dimensions, condition "
             f"{self.condition:g}, noise {self.noise:g} a sample, seed {self.seed}"

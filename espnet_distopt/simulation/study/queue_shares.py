@@ -1,4 +1,4 @@
-"""Who takes how many batches of an epoch when learners take them from one queue."""
+"""The module divides an epoch's batches among learners as a work queue would."""
 
 import heapq
 
@@ -6,19 +6,20 @@ from espnet_distopt.simulation.cluster import Compute
 
 
 def shares(compute: Compute, done: list[int], total: int, group: int = 1) -> list[int]:
-    """Return the number of batches that each learner takes of an epoch.
+    """Return the number of batches of an epoch that each learner takes.
 
-    Each takes the next batch as soon as it has computed its last one, so that a slow
-    learner takes fewer. Waiting for communication is left out.
+    A learner takes the next batch as soon as it has computed its last one, so a slow
+    learner takes fewer. The time that learners wait for communication does not count.
 
     Args:
-        compute: how long steps take.
-        done: for each learner, the steps that it made in earlier epochs.
-        total: batches of the epoch, a multiple of `group`.
-        group: so many learners, by rank, step together at the slowest one's pace.
+        compute: how long each step takes.
+        done: the number of steps that each learner has made in earlier epochs.
+        total: the number of batches of the epoch; it must be a multiple of `group`.
+        group: the number of learners, neighbours in rank, that step together at the
+            pace of the slowest.
     """
     taken = [0] * len(done)
-    # (when it is free, its first rank); all are free at 0.
+    # An entry is (the time at which a group is free, its first rank).
     queue = [(0.0, first) for first in range(0, len(done), group)]
     for _ in range(total // group):
         free, first = queue[0]

@@ -1,4 +1,4 @@
-"""The report of simulated trials: a Markdown table, and what it was simulated on."""
+"""The module reports simulated trials: a Markdown table and its caption."""
 
 import math
 import shlex
@@ -21,14 +21,23 @@ HEADINGS = (
 
 
 def report(trial: Trial, outcomes: Sequence[Outcome], arguments: Sequence[str]) -> str:
-    """Return the table, in what world it holds, and the command that repeats it."""
+    """Return the table, its caption, and the command that repeats the trials.
+
+    Args:
+        trial: what all trials share.
+        outcomes: the outcome of each trial.
+        arguments: the arguments of `bin.simulate`.
+    """
     command = f"python -m espnet_distopt.bin.simulate {shlex.join(arguments)}".strip()
     repeat = f"Command: `{command}` (seed {trial.seed})."
     return f"{table(outcomes)}\n{caption(trial, outcomes)}{repeat}\n"
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return one row for each outcome, and a line for each that was cut short."""
+    """Return a table with one row for each outcome.
+
+    Below it stands a line for each trial that was cut short.
+    """
     rows = [_row(outcome) for outcome in outcomes]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     lines = [_line(HEADINGS, widths), _line(["-" * w for w in widths], widths)]
@@ -68,7 +77,10 @@ def _figure(value: float | None, form: str) -> str:
 
 
 def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
-    """Return in what world the figures hold: nothing here was timed."""
+    """Return a caption that says under which assumptions the figures hold.
+
+    It also says that the times are simulated: nothing here was timed.
+    """
     steps = trial.samples // trial.batch_size
     lines = [
         "Simulated: virtual learners in one process, with real gradients; times are "

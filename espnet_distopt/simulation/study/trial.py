@@ -1,4 +1,4 @@
-"""A trial: a method trains a problem on a virtual cluster, and what came of it."""
+"""The module runs a trial: a method trains a problem on a virtual cluster."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -18,27 +18,32 @@ from espnet_distopt.simulation.study.queue_shares import shares
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 
 Log = Callable[[Point], None]
+"""A function that is called with each new point of a trial's history."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What all methods of a comparison share.
+    """All that the methods of a comparison share.
 
     Attributes:
-        problem: what they train; its `batch_size` is set here.
-        optimizer: makes a learner's optimizer for its model.
-        batch_size: samples of a step of all learners together.
-        samples: of an epoch; a last step that is not full is left out.
-        epochs: after each, the consensus model is evaluated.
-        compute: of a learner's step when there are `compute_learners` of them. With
-            fewer, each has more samples and takes proportionally longer.
-        network: links.
-        model_bytes: messages cost as if the model had this size; None: its own.
-        crashes: learner -> virtual seconds at which it stops for ever.
-        seed: of the random numbers of gradients.
+        problem: the problem that the methods train; the trial sets its `batch_size`.
+        optimizer: a function that makes the optimizer of a learner's model.
+        batch_size: the number of samples of one step of all learners together.
+        samples: the number of samples of an epoch; a last step that is not full is left
+            out.
+        epochs: the number of epochs; the consensus model is evaluated after each.
+        compute_learners: the number of learners for which `compute` is given.
+        compute: how long a learner's step takes if there are `compute_learners`
+            learners. If there are fewer, each computes more samples in a step and takes
+            proportionally longer.
+        network: the links between the learners.
+        model_bytes: the size of the model by which messages cost time, in bytes; None
+            takes the size of the model that is trained.
+        crashes: learner -> the virtual second at which it crashes.
+        seed: the seed of the random numbers that gradients use.
 
     Raises:
-        InputError: a figure out of its range.
+        InputError: a figure is out of its range.
     """
 
     problem: Problem
@@ -66,7 +71,12 @@ class Trial:
             )
 
     def check(self, method: SimulatedMethod, learners: int) -> None:
-        """Raise InputError if `method` cannot run here on so many learners."""
+        """Check that `method` can run in this trial.
+
+        Raises:
+            InputError: the method cannot run with this number of learners, or this
+                trial has no equal shares for them.
+        """
         check(method.algorithm, self._options(method, learners), learners)
         if self.batch_size % learners:
             raise InputError(
@@ -80,10 +90,15 @@ class Trial:
                 )
 
     def run(self, method: SimulatedMethod, learners: int, log: Log) -> Outcome:
-        """Train with `method`; `log` gets every point of the history.
+        """Train with a method, and return the outcome.
+
+        Args:
+            method: the method.
+            learners: the number of learners.
+            log: a function that is called with each new point of the history.
 
         Raises:
-            InputError: the method or the cluster is impossible.
+            InputError: the method cannot run in this trial.
         """
         self.check(method, learners)
         self.problem.batch_size = self.batch_size // learners
@@ -124,7 +139,11 @@ class Trial:
         )
 
     def _options(self, method: SimulatedMethod, learners: int) -> dict[str, Any]:
-        """Return the method's options; the network knows the nodes, as a launcher."""
+        """Return the method's options.
+
+        A method that asks for `per_node`, the number of learners of a node, gets the
+        network's if it does not give one; in a real training the launcher gives it.
+        """
         options = dict(method.options)
         config = lookup(method.algorithm).config
         defaults = {option.name: option.default for option in fields(config)}
@@ -133,7 +152,7 @@ class Trial:
         return options
 
     def _message_factor(self, replica: VirtualLearner) -> float:
-        """Return how many times larger messages are to be than they are."""
+        """Return the factor by which messages count as larger than they are."""
         if self.model_bytes is None:
             return 1.0
         return self.model_bytes / replica.learner.params.nbytes
@@ -161,19 +180,22 @@ class Trial:
 
 
 def _alone(compute: Compute, steps: int) -> float:
-    """Return the seconds in which one learner, not slowed, makes so many steps."""
+    """Return the seconds that a single learner that is not slowed takes for `steps`."""
     even = replace(compute, slowdown={})
     return sum(even.of(0, step) for step in range(steps))
 
 
 def _slower(compute: Compute, factor: float) -> Compute:
-    """Return `compute` with steps that take `factor` times as long."""
+    """Return `compute`, with steps that take `factor` times as long."""
     trace = [seconds * factor for seconds in compute.trace]
     return replace(compute, seconds=compute.seconds * factor, trace=trace)
 
 
 def _for_larger_messages(network: Network, factor: float) -> Network:
-    """Return links on which messages take as long as ones `factor` times larger."""
+    """Return a network on which a message takes as long as one `factor` times larger.
+
+    The bandwidths are divided by `factor`; the latencies stay.
+    """
     inside, between = (
         replace(link, bandwidth=link.bandwidth / factor)
         for link in (network.inside, network.between)
@@ -182,10 +204,14 @@ def _for_larger_messages(network: Network, factor: float) -> Network:
 
 
 def _steps_each(simulation: Simulation, steps: int) -> list[int]:
-    """Return each learner's steps of an epoch of `steps` full batches.
+    """Return the number of steps of each learner in an epoch.
 
-    With gossip, learners take their batches from a queue, as a work queue deals them
-    in a training; others step together.
+    With a gossip algorithm, learners take their batches from one queue, as they do from
+    a `WorkQueue` in a real training. With any other they step together.
+
+    Args:
+        simulation: the simulation.
+        steps: the number of steps that each learner makes if all step together.
     """
     replicas = simulation.learners
     if not replicas[0].algorithm.wants_gossip:

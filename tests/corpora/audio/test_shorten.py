@@ -14,11 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from espnet_distopt.corpora.audio import shorten_blocks
-from espnet_distopt.corpora.audio.shorten import decode
-from espnet_distopt.errors import InputError
-from tests.corpora.audio.shorten_encoder import (
+from shorten_encoder import (
     BITSHIFT,
     DIFF0,
     DIFF1,
@@ -36,6 +32,10 @@ from tests.corpora.audio.shorten_encoder import (
     Encoder,
     inward,
 )
+
+from espnet_distopt.corpora.audio import shorten_blocks
+from espnet_distopt.corpora.audio.shorten import decode
+from espnet_distopt.errors import InputError
 
 Wave = NDArray[np.int16]
 

@@ -1,7 +1,8 @@
-"""An encoder of shorten streams, for tests: slow, plain, and able to use every command.
+"""The module encodes shorten streams, for the benchmark and for tests of the decoder.
 
-Which predictor it uses is for the caller to say, since any is lossless; and it looks
-for no better one. It shares no code with the decoder.
+The encoder is slow and plain, but it can use every command of the format. The caller
+chooses the predictor, as every predictor is lossless; the encoder does not look for the
+best one. It shares no code with the decoder.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ ULAW_1, LINEAR_BIG, LINEAR_LITTLE, ULAW_LINEAR, ULAW_2 = 0, 3, 5, 7, 8
 
 
 class Bits:
-    """Bits, the first written being the highest of the first byte."""
+    """A string of bits; the first bit written is the highest bit of the first byte."""
 
     def __init__(self, text: str = "") -> None:
         self.parts = [text]
@@ -27,27 +28,35 @@ class Bits:
         return "".join(self.parts)
 
     def number(self, value: int, width: int) -> None:
+        """Write a number >= 0 by a Rice code with `width` low bits."""
         self.parts.append("0" * (value >> width) + "1")
         if width:
             self.parts.append(format(value & ((1 << width) - 1), f"0{width}b"))
 
     def long(self, value: int) -> None:
+        """Write a number >= 0 after the width of its Rice code."""
         width = value.bit_length()
         self.number(width, 2)
         self.number(value, width)
 
     def signed(self, value: int, width: int) -> None:
+        """Write a number of either sign, whose sign is its lowest bit."""
         self.number(2 * value if value >= 0 else 2 * ~value + 1, width + 1)
 
     def to_bytes(self, multiple: int = 4) -> bytes:
-        """Fill up with zeros to a multiple of some bytes."""
+        """Return the bits as bytes, with zeros up to a multiple of `multiple` bytes."""
         packed = np.packbits(np.frombuffer(self.text.encode(), np.uint8) - ord("0"))
         return packed.tobytes() + bytes(-len(packed) % multiple)
 
 
 @dataclass
 class Channel:
-    """What the encoder remembers of a channel: the last values, and block means."""
+    """The state of the encoder for one channel.
+
+    Attributes:
+        past: the last values, the oldest first.
+        means: the means of the last blocks, the oldest first.
+    """
 
     past: list[int]
     means: list[int]
@@ -55,18 +64,19 @@ class Channel:
 
 @dataclass
 class Encoder:
-    """Settings of a stream.
+    """An encoder with the settings of a stream.
 
     Attributes:
-        kind: type of the samples.
-        version: 1 or 2.
-        block: samples a block.
-        order: of linear prediction; every QLPC block uses one up to it.
-        means: block means that are averaged.
-        commands: DIFF0 to DIFF3 and QLPC, taken in turn by the blocks.
-        skipped: bytes to put in front of the samples.
-        verbatim: bytes to put behind the first block.
-        seed: of the linear predictors.
+        kind: the type of the samples, one of the numbers of the format.
+        version: the version of the format, 1 or 2.
+        block: the number of samples of a block.
+        order: the largest order of linear prediction; each QLPC block draws its own.
+        means: the number of block means that are averaged.
+        commands: the commands DIFF0 to DIFF3 and QLPC, which blocks take in turn.
+        skipped: the bytes in front of the samples.
+        verbatim: the bytes behind the first block.
+        seed: the seed of the linear predictors.
+        bits: the bits that are being written.
     """
 
     kind: int = LINEAR_LITTLE
@@ -81,14 +91,14 @@ class Encoder:
     bits: Bits = field(default_factory=Bits)
 
     def encode(self, samples: NDArray[np.int16] | NDArray[np.uint8]) -> bytes:
-        """Encode samples or mu-law codes, shape (channels, time)."""
+        """Return the stream of samples or mu-law codes, shape (channels, time)."""
         head = self.head(len(samples)).text
         commands = Bits(head + self.commands_of(samples).text)
         commands.number(QUIT, 2)
         return b"ajkg" + bytes([self.version]) + commands.to_bytes()
 
     def head(self, channels: int) -> Bits:
-        """Write what comes before the first command."""
+        """Return the bits in front of the first command."""
         bits = Bits()
         skipped = len(self.skipped)
         form = (self.kind, channels, self.block, self.order, self.means, skipped)
@@ -99,7 +109,7 @@ class Encoder:
         return bits
 
     def commands_of(self, samples: NDArray[np.int16] | NDArray[np.uint8]) -> Bits:
-        """Write all commands but the last."""
+        """Return the bits of all commands but the last."""
         bits = self.bits = Bits()
         self.rng = np.random.default_rng(self.seed)
         commands = cycle(self.commands)
@@ -125,7 +135,7 @@ class Encoder:
     def encode_block(
         self, channel: Channel, samples: list[int], shift: int, command: int
     ) -> int:
-        """Write one block of one channel; returns the shift in force behind it."""
+        """Write one block of one channel, and return the shift behind it."""
         new_shift, values = self.reduce(samples)
         if new_shift is None:
             command = ZERO
@@ -145,7 +155,7 @@ class Encoder:
         return shift
 
     def reduce(self, samples: list[int]) -> tuple[int | None, list[int]]:
-        """Find the shift of a block, None if it is silent, and its reduced values."""
+        """Return a block's shift, or None if the block is silent, and its values."""
         if self.kind in (ULAW_1, ULAW_2):
             shift = min(MAX_SHIFT[code] for code in samples)
             values = [inward(code, shift, self.kind) for code in samples]
@@ -160,6 +170,7 @@ class Encoder:
         return shift, [value >> shift for value in samples]
 
     def weights(self) -> list[int]:
+        """Draw the weights of a linear predictor."""
         used = int(self.rng.integers(0, self.order + 1))
         return [int(weight) for weight in self.rng.integers(-40, 41, used)]
 
@@ -171,6 +182,7 @@ class Encoder:
         weights: list[int],
         mean: int,
     ) -> Iterator[int]:
+        """Yield each value's difference from its prediction."""
         known = past + values
         for here in range(len(past), len(known)):
             one, two, three = (known[here - back] for back in (1, 2, 3))
@@ -189,6 +201,7 @@ class Encoder:
             yield known[here] - predicted[command]
 
     def write_residuals(self, residuals: list[int], weights: list[int] | None) -> None:
+        """Write residuals, after the weights of a linear predictor if there is one."""
         typical = sum(map(abs, residuals)) // len(residuals)
         width = typical.bit_length()
         self.bits.number(width, 3)
@@ -200,13 +213,16 @@ class Encoder:
             self.bits.signed(residual, width)
 
     def mean(self, channel: Channel, shift: int) -> int:
+        """Return the mean of a channel's last blocks, after the shift."""
         if not self.means:
             return 0
         rounding = self.means // 2 if self.version == 2 else 0
-        mean = int((rounding + sum(channel.means)) / self.means)  # int: towards zero
+        # The format rounds towards zero, as `int` does.
+        mean = int((rounding + sum(channel.means)) / self.means)
         return mean >> shift if self.version == 2 else mean
 
     def remember(self, channel: Channel, values: list[int], shift: int) -> None:
+        """Add a block to the state of its channel."""
         channel.past = (channel.past + values)[-len(channel.past) :]
         if self.means:
             rounding = len(values) // 2 if self.version == 2 else 0
@@ -216,12 +232,14 @@ class Encoder:
 
 
 def expand_ulaw(code: int) -> int:
+    """Return the 16-bit sample of a mu-law code."""
     inverted = ~code & 0xFF
     magnitude = (((inverted & 15) * 8 + 132) << (inverted >> 4 & 7)) - 132
     return magnitude if code & 0x80 else -magnitude
 
 
 def compress_ulaw(sample: int) -> int:
+    """Return the mu-law code of a 16-bit sample."""
     biased = min(abs(sample), 32635) + 132
     segment = biased.bit_length() - 8
     inverted = (0x80 if sample < 0 else 0) + 16 * segment + (biased >> segment + 3) % 16
@@ -229,7 +247,7 @@ def compress_ulaw(sample: int) -> int:
 
 
 def largest_shifts() -> list[int]:
-    """Of each code, how far the samples it stands for can be shifted at most."""
+    """Return the largest shift of any sample that a code stands for, by code."""
     shifts = [0] * 256
     for sample in range(-32768, 32768, 8):
         code = compress_ulaw(sample)
@@ -242,7 +260,10 @@ MAX_SHIFT = largest_shifts()
 
 
 def inward(code: int, shift: int, kind: int) -> int:
-    """Number a code: those that occur at this shift first, by magnitude."""
+    """Return the number of a mu-law code at a shift.
+
+    Codes that occur at this shift come first, in the order of magnitude.
+    """
     if kind == ULAW_2 and code == 0x7F:
         return -1
     half = range(255, 127, -1) if code >= 0x80 else range(126, -1, -1)
