@@ -1,9 +1,9 @@
-# What can be done here: `make demo`, `make test`, `make lint`, `make setup`.
+# What can be done here: `make demo`, `make test`, `make fast`, `make lint`, `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
-.PHONY: demo test lint setup dev
+.PHONY: demo test fast lint setup dev
 
 # Train and score on synthetic telephone speech, from nothing, on a laptop.
 demo: setup
@@ -13,6 +13,10 @@ demo: setup
 test: dev lint
 	tools/install_tools.sh
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+# The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
+fast: dev
+	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
 
 lint: dev
 	$(PYTHON) -m ruff check .

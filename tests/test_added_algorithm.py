@@ -43,6 +43,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
 
 
+@pytest.mark.processes
 def test_two_learners_train_with_the_algorithm_of_the_page(tmp_path: Path) -> None:
     (code,), (project,) = blocks("python"), blocks("toml")
     points = tomllib.loads(project)["project"]["entry-points"][GROUP]

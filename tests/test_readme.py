@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+@pytest.mark.processes
 def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
     code = re.search(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL

@@ -52,6 +52,7 @@ def test_the_families_make_ten_thousand() -> None:
     assert sum(count for *_, count in FAMILIES.values()) >= 10_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("title", FAMILIES)
 def test_every_invariant_holds_in_different_schedules(title: str) -> None:
     name, sizes, options, count = FAMILIES[title]
@@ -212,6 +213,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found_and_its_line_repeats_it(
     mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
