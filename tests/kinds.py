@@ -4,6 +4,7 @@ A test that starts learners as real processes calls one of `STARTERS`, itself or
 functions of tests/ and fixtures: the names in their code are followed.
 """
 
+import functools
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,7 @@ def _functions(item: pytest.Item) -> Iterator[Callable[..., Any]]:
             yield from (each.func for each in definitions)
 
 
+@functools.cache
 def _starts(function: Callable[..., Any]) -> bool:
     """Return whether a function reaches one of `STARTERS`."""
     seen: set[Any] = set()
