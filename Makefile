@@ -1,9 +1,9 @@
-# What can be done here: `make demo`, `make test`, `make lint`, `make setup`.
+# What can be done here: `make demo`, `make test`, `make fast`, `make lint`, `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-SCRIPTS = $(shell find local egs -name '*.sh') .ci/run
+SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
-.PHONY: demo test lint setup dev
+.PHONY: demo test fast lint setup dev
 
 # Train and score on synthetic telephone speech, from nothing, on a laptop.
 demo: setup
@@ -11,8 +11,12 @@ demo: setup
 
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
-	local/install_tools.sh
+	tools/install_tools.sh
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+# The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
+fast: dev
+	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
 
 lint: dev
 	$(PYTHON) -m ruff check .
@@ -22,7 +26,7 @@ lint: dev
 
 # The environment .venv: for the recipes, and for development.
 setup:
-	local/setup.sh
+	tools/setup.sh
 
 dev:
-	local/setup.sh --dev
+	tools/setup.sh --dev

@@ -32,19 +32,19 @@ STEPS = 12
 BLOCK = {"period": 4}
 Options = dict[str, Any]
 METHODS: dict[str, tuple[str, Options]] = {
-    name: (name, BLOCK if hasattr(config, "period") else {})
-    for name, (_, config) in ALGORITHMS.items()
+    name: (name, BLOCK if hasattr(entry.config, "period") else {})
+    for name, entry in ALGORITHMS.items()
 }
 METHODS["hadpsgd"] = ("hadpsgd", {"per_node": 2})
 METHODS |= {
     f"{name}, delay 2": (name, {**BLOCK, "delay": 2})
-    for name, (_, config) in ALGORITHMS.items()
-    if hasattr(config, "delay")
+    for name, entry in ALGORITHMS.items()
+    if hasattr(entry.config, "delay")
 }
 METHODS |= {
     f"{name}, bfloat16": (name, {**METHODS[name][1], "exchange": "bfloat16"})
-    for name, (_, config) in ALGORITHMS.items()
-    if hasattr(config, "exchange")
+    for name, entry in ALGORITHMS.items()
+    if hasattr(entry.config, "exchange")
 }
 
 

@@ -1,13 +1,28 @@
 """Settings of the whole test suite: one thread, the same examples every time."""
 
+import pytest
 import torch
 from hypothesis import settings
 
 from tests.fork_server import context
+from tests.kinds import KINDS, kind_of
 
 torch.set_num_threads(1)
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Announce the kinds of tests: `pytest -m fast`, `-m "processes or slurm"`."""
+    for kind, meaning in KINDS.items():
+        config.addinivalue_line("markers", f"{kind}: {meaning}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its kind, before -m chooses."""
+    for item in items:
+        item.add_marker(kind_of(item))
 
 
 def pytest_collection_finish() -> None:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.processes
 def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
     code = re.search(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
@@ -41,9 +44,9 @@ def test_the_option_table_is_the_truth() -> None:
     ]
     options = [re.match(r"\| `(\w+)` \| ([\w, ]+) \|", line) for line in lines]
     known = {(o[1], name) for o in options if o for name in o[2].split(", ")}
-    for name, (_, config) in ALGORITHMS.items():
+    for name, entry in ALGORITHMS.items():
         assert any(name in row for row in rows), name
-        for field in dataclasses.fields(config):
+        for field in dataclasses.fields(entry.config):
             assert (field.name, name) in known
             known.remove((field.name, name))
     assert not {(o, name) for o, name in known if name in ALGORITHMS}

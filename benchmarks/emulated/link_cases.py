@@ -152,4 +152,4 @@ def _block_options(name: str) -> list[dict[str, Any]]:
 
 def _knows(algorithm: str, option: str) -> bool:
     """Return whether the algorithm has the option."""
-    return option in {field.name for field in fields(ALGORITHMS[algorithm][1])}
+    return option in {field.name for field in fields(ALGORITHMS[algorithm].config)}

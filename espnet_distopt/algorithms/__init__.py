@@ -1,4 +1,8 @@
-"""The algorithms, by name, each with the options it takes."""
+"""The algorithms, by name, each with the options it takes.
+
+Those of this package are in `ALGORITHMS`. Other packages add theirs by entry points
+(`plugins`); they are loaded when somebody first asks for an algorithm.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,6 +17,8 @@ from espnet_distopt.algorithms.block.slowmo import SlowMoConfig
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
 from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.plugins import Plugins, load_plugins
+from espnet_distopt.algorithms.registration import Registration
 from espnet_distopt.algorithms.synchronous.allreduce import AllReduce, AllReduceConfig
 from espnet_distopt.algorithms.synchronous.d1d import (
     D1dGrad,
@@ -24,45 +30,73 @@ from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
-__all__ = ["ALGORITHMS", "Algorithm", "build", "check", "lookup"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Registration",
+    "build",
+    "check",
+    "lookup",
+    "names",
+]
 
-ALGORITHMS: dict[str, tuple[type[Any], type[Any]]] = {
-    "allreduce": (AllReduce, AllReduceConfig),
-    "adpsgd": (Adpsgd, AdpsgdConfig),
-    "hadpsgd": (Hadpsgd, HadpsgdConfig),
-    "bmuf": (Bmuf, BmufConfig),
-    "bmuf_adam": (Bmuf, BmufAdamConfig),
-    "local_sgd": (Bmuf, LocalSgdConfig),
-    "slowmo": (Bmuf, SlowMoConfig),
-    "diloco": (Bmuf, DilocoConfig),
-    "adasum": (Adasum, AdasumConfig),
-    "dpsgd": (Dpsgd, DpsgdConfig),
-    "d1d_model": (D1dModel, D1dModelConfig),
-    "d1d_grad": (D1dGrad, D1dGradConfig),
+ALGORITHMS: dict[str, Registration[Any]] = {
+    "allreduce": Registration(AllReduce, AllReduceConfig),
+    "adpsgd": Registration(Adpsgd, AdpsgdConfig),
+    "hadpsgd": Registration(Hadpsgd, HadpsgdConfig),
+    "bmuf": Registration(Bmuf, BmufConfig),
+    "bmuf_adam": Registration(Bmuf, BmufAdamConfig),
+    "local_sgd": Registration(Bmuf, LocalSgdConfig),
+    "slowmo": Registration(Bmuf, SlowMoConfig),
+    "diloco": Registration(Bmuf, DilocoConfig),
+    "adasum": Registration(Adasum, AdasumConfig),
+    "dpsgd": Registration(Dpsgd, DpsgdConfig),
+    "d1d_model": Registration(D1dModel, D1dModelConfig),
+    "d1d_grad": Registration(D1dGrad, D1dGradConfig),
 }
-"""Name -> (algorithm class, class of its options)."""
+"""Name -> algorithm, of those that this package has itself."""
 
 
-def lookup(name: str) -> tuple[type[Any], type[Any]]:
+def _plugins() -> Plugins:
+    return load_plugins(frozenset(ALGORITHMS))
+
+
+def names() -> list[str]:
+    """Return the names of all algorithms: this package's, then those of others."""
+    return [*ALGORITHMS, *_plugins().loaded]
+
+
+def lookup(name: str) -> Registration[Any]:
     """Return the class of algorithm `name`, and that of its options.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is none of that name, or the package that has it does not
+            load.
     """
-    if name not in ALGORITHMS:
-        names = ", ".join(sorted(ALGORITHMS))
-        raise InputError(f"unknown algorithm '{name}'; there are: {names}")
-    return ALGORITHMS[name]
+    plugins = _plugins()
+    if name in plugins.failed:
+        raise InputError(
+            f"{plugins.failed[name]}; mend or remove the package, or use another "
+            "algorithm"
+        )
+    known = {**plugins.loaded, **ALGORITHMS}
+    if name not in known:
+        raise InputError(
+            f"unknown algorithm '{name}'; there are: {', '.join(sorted(known))}"
+        )
+    return known[name]
 
 
-def _configured(name: str, conf: Mapping[str, Any], size: int) -> tuple[type[Any], Any]:
-    """Return the class of algorithm `name` and its checked options."""
-    algorithm, config_class = lookup(name)
-    config = configure(config_class, conf, where=f"distopt_conf of {name}")
+def _configured(
+    name: str, conf: Mapping[str, Any], size: int
+) -> tuple[Registration[Any], Any]:
+    """Return algorithm `name` and its checked options."""
+    found = lookup(name)
+    config = configure(found.config, conf, where=f"distopt_conf of {name}")
     if size < 1:
         raise InputError(f"the number of learners must be >= 1, not {size}")
-    algorithm.check_size(config, size)
-    return algorithm, config
+    found.algorithm.check_size(config, size)
+    return found, config
 
 
 def check(name: str, conf: Mapping[str, Any], size: int) -> None:
@@ -76,8 +110,7 @@ def options(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: unknown name, unknown or ill-typed option.
     """
-    config_class = lookup(name)[1]
-    given = configure(config_class, conf, where=f"distopt_conf of {name}")
+    given = configure(lookup(name).config, conf, where=f"distopt_conf of {name}")
     return dataclasses.asdict(given)
 
 
@@ -87,6 +120,5 @@ def build(name: str, conf: Mapping[str, Any], learner: Learner) -> Algorithm:
     Raises:
         InputError: unknown name, unknown or ill-typed option, impossible size.
     """
-    algorithm, config = _configured(name, conf, learner.size)
-    built: Algorithm = algorithm(config, learner)
-    return built
+    found, config = _configured(name, conf, learner.size)
+    return found.algorithm(config, learner)

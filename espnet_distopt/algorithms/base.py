@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.core.effects import Broadcast, Effect, Program
+from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 
 
@@ -107,6 +108,14 @@ class Algorithm:
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the learners that step together, this one among them."""
         return tuple(range(learner.size))
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks whose parameters are the same bits after each step."""
+        return (learner.rank,)
+
+    def gossip_state(self) -> GossipState | None:
+        """Return what gossip holds now, for checks; None if there is no gossip."""
+        return None
 
     def next_stop(self, learner: Learner) -> int:
         """Return a number of steps at which the whole lockstep can still stop.

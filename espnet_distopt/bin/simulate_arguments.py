@@ -61,7 +61,7 @@ def _key_value(option: str) -> tuple[str, Any]:
 
 
 def _known_options(name: str) -> list[str]:
-    return [option.name for option in dataclasses.fields(lookup(name)[1])]
+    return [option.name for option in dataclasses.fields(lookup(name).config)]
 
 
 def _method_of(path: Path) -> SimulatedMethod:

@@ -39,8 +39,9 @@ class Learner:
         params: the flat buffer (P,) of all trainable parameters, P elements.
         grads: the gradients (P,) of the last backward pass; None unless
             `watch_backward` was called.
-        gradient_message: the tensor that begins with `grads` and has room for further
-            numbers behind them, see `algorithms.synchronous.gradient_mean`.
+        gradient_buffer: tensor (P + R,) that begins with `grads`. The R elements behind
+            belong to the algorithm, which asks for them by `reserve` and sends them
+            with the gradients in one message. It is empty until `watch_backward`.
         used: for each parameter, whether the last backward pass has reached it.
         samples: number of samples in the current batch, by which gradients are
             weighted; the training loop sets it.
@@ -83,7 +84,8 @@ class Learner:
         self.params = self._pack()
         self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
-        self.gradient_message = self.params.new_empty(0)
+        self.gradient_buffer = self.params.new_empty(0)
+        self._reserved = 0
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -156,6 +158,14 @@ class Learner:
                     "session and begin a new one after it"
                 )
 
+    def reserve(self, elements: int) -> None:
+        """Ask for `elements` elements behind `grads`, before `watch_backward`.
+
+        An algorithm that is built once more asks for the same number again.
+        """
+        assert self.grads is None or elements == self._reserved
+        self._reserved = elements
+
     def watch_backward(self, done: Callable[[], None]) -> None:
         """Have each backward pass gather its gradients into `grads` and call `done`.
 
@@ -165,9 +175,9 @@ class Learner:
         Args:
             done: the function to call at the end of each backward pass.
         """
-        tail = 2 + len(self.parameters)
-        self.gradient_message = self.params.new_zeros(self.params.numel() + tail)
-        self.grads = self.gradient_message[: self.params.numel()]
+        size = self.params.numel()
+        self.gradient_buffer = self.params.new_zeros(size + self._reserved)
+        self.grads = self.gradient_buffer[:size]
         self._watch = BackwardWatch(self, done)
 
     def use_gradients(self, used: list[bool]) -> None:

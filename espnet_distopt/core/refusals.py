@@ -5,6 +5,7 @@ Each refusal is local: learners with the same configuration all make the same on
 
 import os
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
-from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
@@ -89,8 +89,18 @@ def check_eps(optimizer: Optimizer) -> None:
                 )
 
 
+class Trainer(Protocol):
+    """What a refusal asks of an algorithm, see `algorithms.base.Algorithm`."""
+
+    wants_gradients: bool
+    equal_steps: bool
+
+    def lockstep(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks that step together with this one."""
+
+
 def check_algorithm(
-    name: str, algorithm: Algorithm, learner: Learner, model: nn.Module
+    name: str, algorithm: Trainer, learner: Learner, model: nn.Module
 ) -> None:
     """Raise InputError for a model or optimizer that `algorithm` cannot train."""
     if learner.size == 1:

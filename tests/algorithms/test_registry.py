@@ -34,5 +34,5 @@ def test_every_algorithm_is_built_by_name(name: str, size: int) -> None:
     model = torch.nn.Linear(2, 2)
     learner = Learner(model, torch.optim.Adam(model.parameters()), 0, size, per_node=1)
     algorithm = build(name, {}, learner)
-    assert isinstance(algorithm, ALGORITHMS[name][0])
+    assert type(algorithm) is ALGORITHMS[name].algorithm
     assert isinstance(algorithm.state_dict(), dict)

@@ -290,6 +290,7 @@ def test_command(
         assert sum(len(string.split()) for string in text.values()) == int(words)
 
 
+@pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("FSDD"), reason="FSDD is not set")
 def test_the_real_dataset(tmp_path: Path) -> None:
     # The sets of the recipe, all 3,000 recordings, but fewer strings.

@@ -1,4 +1,4 @@
-"""These tests run local/setup.sh with a stub for Python: what it installs, and when."""
+"""These tests run tools/setup.sh with a stub for Python: what it installs, and when."""
 
 import os
 import shutil
@@ -29,9 +29,9 @@ esac
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Return a copy of the files that setup.sh reads; PATH has only the stub."""
-    (tmp_path / "local").mkdir()
-    (tmp_path / "requirements").mkdir()
-    for name in ("local/setup.sh", "local/log.sh", "setup.cfg", "pyproject.toml"):
+    for folder in ("local", "requirements", "tools"):
+        (tmp_path / folder).mkdir()
+    for name in ("tools/setup.sh", "local/log.sh", "setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "requirements" / "py311.txt").write_text("a==1\ntorch==2.0\n")
     (tmp_path / "requirements" / "py312.txt").write_text("a==3\ntorch==3.0\n")
@@ -51,7 +51,7 @@ def setup(
 ) -> subprocess.CompletedProcess[str]:
     path = f"{checkout}/path:{os.environ['PATH']}"
     return subprocess.run(
-        ["local/setup.sh", *arguments],
+        ["tools/setup.sh", *arguments],
         cwd=checkout,
         env={**os.environ, "PATH": path, **variables},
         capture_output=True,

@@ -10,7 +10,12 @@ import pytest
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 RECIPES = sorted(path.parent for path in ROOT.glob("egs/*/*/run.sh"))
-SCRIPTS = [*ROOT.glob("local/*.sh"), *ROOT.glob("egs/**/*.sh"), ROOT / ".ci" / "run"]
+SCRIPTS = [
+    *ROOT.glob("local/*.sh"),
+    *ROOT.glob("tools/*.sh"),
+    *ROOT.glob("egs/**/*.sh"),
+    ROOT / ".ci" / "run",
+]
 
 OPTIONS = """\
 #!/usr/bin/env bash

@@ -87,9 +87,9 @@ def together(size: int, optimizer: str) -> list[Training]:
             else [[7] * size, [4] * size],
             uneven=True,
         )
-        for name, (_, config) in ALGORITHMS.items()
+        for name, entry in ALGORITHMS.items()
         if name not in GOSSIP
-        for options in options_of(name, config)
+        for options in options_of(name, entry.config)
     ]
 
 

@@ -72,13 +72,13 @@ TOGETHER = [
         uneven=True,
         stops=True,
     )
-    for name, (kind, config) in ALGORITHMS.items()
-    if not kind.wants_gossip
+    for name, entry in ALGORITHMS.items()
+    if not entry.algorithm.wants_gossip
     for options in (
         [{"period": 3}, {"period": 3, "delay": 2}]
-        if hasattr(config, "delay")
+        if hasattr(entry.config, "delay")
         else [{"period": 3}]
-        if hasattr(config, "period")
+        if hasattr(entry.config, "period")
         else [{}]
     )
 ]

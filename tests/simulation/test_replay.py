@@ -20,7 +20,7 @@ EPOCHS: list[list[int]] = [[6, 6, 9, 9], [4, 4, 0, 0]]
 
 
 def cluster(name: str, seed: int, **more: Any) -> Simulation:
-    options = {"max_staleness": 2} if ALGORITHMS[name][0].wants_gossip else {}
+    options = {"max_staleness": 2} if ALGORITHMS[name].algorithm.wants_gossip else {}
     simulation = Simulation(
         points(name, 4, lambda model, _: noisy(model), **options),
         Compute(seconds=1, spread=1, seed=seed),
@@ -32,7 +32,7 @@ def cluster(name: str, seed: int, **more: Any) -> Simulation:
 
 
 def epochs(name: str) -> list[list[int]]:
-    return EPOCHS if ALGORITHMS[name][0].wants_gossip else [[5] * 4, [3] * 4]
+    return EPOCHS if ALGORITHMS[name].algorithm.wants_gossip else [[5] * 4, [3] * 4]
 
 
 def recorded(name: str, seed: int = 0) -> tuple[Any, Simulation]:

@@ -22,16 +22,18 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "momentum": partial(SGD, momentum=0.9),
     "adam": partial(Adam, betas=(0.5, 0.9)),
 }
-SYNCHRONOUS = [name for name in ALGORITHMS if not ALGORITHMS[name][0].wants_gossip]
+SYNCHRONOUS = [
+    name for name in ALGORITHMS if not ALGORITHMS[name].algorithm.wants_gossip
+]
 LATE = [
     f"{name}, late"
-    for name, (_, config) in ALGORITHMS.items()
-    if hasattr(config, "delay")
+    for name, entry in ALGORITHMS.items()
+    if hasattr(entry.config, "delay")
 ]
 ROUNDED = [
     f"{name}, rounded"
-    for name, (_, config) in ALGORITHMS.items()
-    if hasattr(config, "exchange")
+    for name, entry in ALGORITHMS.items()
+    if hasattr(entry.config, "exchange")
 ]
 ANEW = {"dpsgd", "d1d_model", "d1d_grad"}
 """They begin again what was in flight, which gives the same numbers, but later."""
@@ -39,7 +41,7 @@ ANEW = {"dpsgd", "d1d_model", "d1d_grad"}
 
 def cluster(title: str, make: str, size: int = 4) -> Simulation:
     name, _, variant = title.partition(", ")
-    known = ALGORITHMS[name][1].__dataclass_fields__
+    known = ALGORITHMS[name].config.__dataclass_fields__
     wanted: dict[str, Any] = {"period": 3, "max_staleness": 2}
     if variant:
         wanted |= {"delay": 2, "exchange": "bfloat16"}

@@ -56,6 +56,7 @@ from espnet_distopt.core.effects import (
     Program,
     Retire,
 )
+from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.topology import is_active, other_colour, two_coloured_ring
 from espnet_distopt.errors import InputError
@@ -183,6 +184,12 @@ class Adpsgd(Algorithm):
     def next_stop(self, learner: Learner) -> int:
         """Return the present number of steps: a learner can stop at once."""
         return learner.steps
+
+    def gossip_state(self) -> GossipState | None:
+        """Return the snapshot's state; None if the learner exchanges with nobody."""
+        if not self.neighbours:
+            return None
+        return self.snapshot.state(self.config.max_staleness)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""

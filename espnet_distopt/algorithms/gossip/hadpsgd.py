@@ -31,7 +31,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig, place
 from espnet_distopt.algorithms.gossip.snapshot import HALF
-from espnet_distopt.algorithms.synchronous.gradient_mean import average
+from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.topology import node_ranks
@@ -74,6 +74,8 @@ class Hadpsgd(Adpsgd):
         self.leads = learner.rank == self.node[0]
         self.wants_gradients = self.equal_steps = per_node > 1
         self._leaders = tuple(range(0, learner.size, per_node))
+        if self.wants_gradients:
+            reserve(learner)
         super().__init__(config, learner)
         follows = len(self._leaders) > 1 and not self.leads
         self._correction = learner.params.new_empty(
@@ -123,6 +125,10 @@ class Hadpsgd(Adpsgd):
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the node, whose learners step together."""
+        return self.node
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """The replicas of a node are equal after each step."""
         return self.node
 
     def next_stop(self, learner: Learner) -> int:

@@ -47,6 +47,7 @@ from torch import Tensor
 
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import Program, RunInBackground
+from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 
 HALF = 0.5
@@ -170,6 +171,16 @@ class Snapshot:
         """
         both = [self._pending, self._incoming]
         return [difference for difference in both if difference is not None]
+
+    def state(self, max_age: int) -> GossipState:
+        """Return what others see and what is unapplied; the tensors are not copied."""
+        return GossipState(
+            copy=None if self.outdated else self._copy,
+            differences=self.unapplied(),
+            weight=HALF,
+            age=max(self.age(), *self.staleness, 0),
+            max_age=max_age,
+        )
 
     # Gossip side
 

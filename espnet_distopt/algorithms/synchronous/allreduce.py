@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.synchronous.gradient_mean import average
+from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
 from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
 
@@ -32,6 +32,7 @@ class AllReduce(Algorithm):
     may_freeze = True
 
     def __init__(self, config: AllReduceConfig, learner: Learner) -> None:
+        reserve(learner)
         self.config = config
 
     def after_backward(self, learner: Learner) -> Program:
@@ -51,6 +52,10 @@ class AllReduce(Algorithm):
         """
         if learner.size > 1:
             yield from average(learner, ended=True)
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """All replicas are equal after each step."""
+        return tuple(range(learner.size))
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the parameters, which are the same on every learner."""

@@ -31,7 +31,12 @@ from espnet_distopt.algorithms.synchronous.dpsgd import (
     DpsgdConfig,
     check_equal_steps,
 )
-from espnet_distopt.algorithms.synchronous.gradient_mean import average, pack, unpack
+from espnet_distopt.algorithms.synchronous.gradient_mean import (
+    average,
+    pack,
+    reserve,
+    unpack,
+)
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -72,8 +77,9 @@ class D1dGrad(Algorithm):
     equal_steps = True
 
     def __init__(self, config: D1dGradConfig, learner: Learner) -> None:
+        reserve(learner)
         self.config = config
-        self.sent = torch.zeros_like(learner.gradient_message)
+        self.sent = torch.zeros_like(learner.gradient_buffer)
         self._handle: Any = None
         self._mean: Tensor | None = None
         self._step = -1
@@ -81,7 +87,7 @@ class D1dGrad(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters, with no gradient to apply."""
         yield from super().start(learner)
-        self.sent = torch.zeros_like(learner.gradient_message)
+        self.sent = torch.zeros_like(learner.gradient_buffer)
 
     def after_backward(self, learner: Learner) -> Program:
         """Use the mean gradient of the last step; begin to average this step's.
@@ -139,6 +145,10 @@ class D1dGrad(Algorithm):
             self._handle = None
             _check(learner, self._mean)
         return self._mean
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """All replicas are equal after each step."""
+        return tuple(range(learner.size))
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the parameters, which are the same on every learner."""

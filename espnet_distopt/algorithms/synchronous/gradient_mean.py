@@ -3,10 +3,14 @@
     g = sum_i w_i g_i / sum_i w_i
 
 w_i is the number of samples in learner i's batch, so that batches of unequal sizes give
-the gradient of the whole batch. The message is `learner.gradient_message`. Behind the P
-weighted gradients (`learner.grads`) stand these numbers: whether the learner has come
-to the end of its epoch, its number of samples, and for each parameter whether the
-backward pass has reached it.
+the gradient of the whole batch. The message is `learner.gradient_buffer`, of P + 2 + K
+elements for K parameters. Behind the P weighted gradients (`learner.grads`) stand:
+
+    1           1 if the learner has come to the end of its epoch, else 0
+    1           the samples of its batch, w_i
+    K           for each parameter, 1 if the backward pass has reached it, else 0
+
+An algorithm that averages gradients calls `reserve` when it is built.
 """
 
 from torch import Tensor
@@ -14,6 +18,11 @@ from torch import Tensor
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
+
+
+def reserve(learner: Learner) -> None:
+    """Ask for the room that the message needs behind `learner.grads`."""
+    learner.reserve(2 + len(learner.parameters))
 
 
 def average(learner: Learner, ranks: Ranks = None, ended: bool = False) -> Program:
@@ -32,13 +41,13 @@ def average(learner: Learner, ranks: Ranks = None, ended: bool = False) -> Progr
 
 
 def pack(learner: Learner, ended: bool = False) -> Tensor:
-    """Fill `learner.gradient_message` and return it, for learners to average.
+    """Fill `learner.gradient_buffer` and return it, for learners to average.
 
     Args:
         learner: the learner whose gradients are sent, times its number of samples.
         ended: whether the learner has no more batches in this epoch.
     """
-    message, size = learner.gradient_message, learner.params.numel()
+    message, size = learner.gradient_buffer, learner.params.numel()
     used = [float(use) for use in learner.used]
     message[:size].mul_(learner.samples)
     message[size:] = message.new_tensor([float(ended), learner.samples, *used])
@@ -62,8 +71,8 @@ def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
         raise UnequalStepsError(learner, ended)
     if ended:
         return
-    gradients = learner.gradient_message[:size]
-    if mean is not learner.gradient_message:
+    gradients = learner.gradient_buffer[:size]
+    if mean is not learner.gradient_buffer:
         gradients.copy_(mean[:size])
     if samples > 0:
         gradients.div_(samples)

@@ -12,7 +12,7 @@ from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str_or_none
 
-from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.algorithms import check, names
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--distopt",
         type=str_or_none,
         default=None,
-        help=f"The algorithm, one of: {', '.join(ALGORITHMS)}; none is stock ESPnet",
+        help=f"The algorithm, one of: {', '.join(names())}; none is stock ESPnet",
     )
     group.add_argument(
         "--distopt_conf",

@@ -49,7 +49,7 @@ def takes_from_queue(
 
 
 def _steps_alone(algorithm: str | None) -> bool:
-    return algorithm is not None and bool(lookup(algorithm)[0].wants_gossip)
+    return algorithm is not None and bool(lookup(algorithm).algorithm.wants_gossip)
 
 
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:

@@ -11,19 +11,21 @@ These are the invariants:
 4. The newest snapshot equals the live parameters plus the pending corrections. So a
    learner that takes part in two exchanges during one step sends different parameters
    in each.
-5. After a step, the replicas of one node (H-ADPSGD) are equal, bit for bit.
+5. After a step, the replicas that the algorithm calls equal are equal, bit for bit: in
+   H-ADPSGD those of one node.
 
 Two more faults show elsewhere: the engine itself raises `DeadlockError` when learners
 wait for each other in a circle, and a run that never ends exceeds `max_events`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.core.effects import Broadcast
+from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.simulation.sides import Side
 from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.virtual_learner import Stepped, VirtualLearner
@@ -39,10 +41,9 @@ class InvariantError(AssertionError):
 class Invariants:
     """The invariants of one simulation, as the function that it calls after each event.
 
-    The constructor sets the `check` of the simulation, which must have started.
-    Attributes of an algorithm tell which invariants concern it: one with `neighbours`
-    gossips by means of a `snapshot`, and one with a `node` has replicas that must be
-    equal.
+    The constructor sets the `check` of the simulation, which must have started. An
+    algorithm says what its gossip holds (`gossip_state`) and which replicas are equal
+    after each step (`equal_replicas`); its class does not matter.
 
     Args:
         simulation: the simulation to check.
@@ -55,19 +56,15 @@ class Invariants:
         self._gossiping = {
             virtual.learner.rank: virtual
             for virtual in simulation.learners
-            if getattr(virtual.algorithm, "neighbours", ())
+            if virtual.algorithm.gossip_state() is not None
         }
         for virtual in self._gossiping.values():
             self._follow(virtual)
-        self._leaders = [
-            rank
-            for rank, virtual in self._gossiping.items()
-            if hasattr(virtual.algorithm, "node")
-        ]
         self._params = [v.learner.params for v in self._gossiping.values()]
-        self._known_signs: dict[tuple[int, int], Tensor] = {}
+        self._known_signs: dict[tuple[float, int, int], Tensor] = {}
         self._like = simulation.learners[0].learner.params
-        self._expected = self._sum() if self._gossiping else self._like
+        states = self._states()
+        self._expected = self._sum(states) if states else self._like
         self._replicas: dict[tuple[tuple[int, ...], int], Tensor] = {}
         simulation.check = self
 
@@ -100,8 +97,9 @@ class Invariants:
         if side.name == "training":
             self._check_step(side)
         if side.rank in self._gossiping:
-            self._check_published(side.rank)
-            self._check_sum(side.rank)
+            states = self._states()
+            self._check_published(side.rank, states[side.rank])
+            self._check_sum(side.rank, states)
 
     def _check_step(self, training: Side) -> None:
         virtual = self._simulation.learners[training.rank]
@@ -111,72 +109,76 @@ class Invariants:
                 training.rank,
                 f"has made {learner.updates} updates in {learner.steps} steps",
             )
-        node = getattr(virtual.algorithm, "node", None)
-        if node is not None and isinstance(training.effect, Stepped):
-            key = node, learner.steps
+        equal = virtual.algorithm.equal_replicas(learner)
+        if len(equal) > 1 and isinstance(training.effect, Stepped):
+            key = equal, learner.steps
             first = self._replicas.setdefault(key, learner.params.clone())
             if not torch.equal(first, learner.params):
                 raise self._error(
-                    training.rank, f"has left its node in step {learner.steps}"
+                    training.rank, f"has left its equals in step {learner.steps}"
                 )
 
-    def _check_published(self, rank: int) -> None:
-        published, bound = self._published(rank)
-        oldest = max([published.age(), *published.staleness])
-        if oldest > bound:
-            raise self._error(rank, f"has a correction {oldest} > {bound} steps old")
-        if rank not in self._leaders or not self._passes_on(rank):
-            live = self._gossiping[rank].learner.params
-            for difference in published.unapplied():
-                live = live + HALF * difference
-            if not published.outdated:
-                self._check_close(rank, published._copy, live, "publishes a wrong copy")
+    def _check_published(self, rank: int, state: GossipState) -> None:
+        if state.age > state.max_age:
+            raise self._error(
+                rank, f"has a correction {state.age} > {state.max_age} steps old"
+            )
+        if state.copy is None or self._passes_on(rank):
+            return
+        live = self._gossiping[rank].learner.params
+        for difference in state.differences:
+            live = live + state.weight * difference
+        self._check_close(rank, state.copy, live, "publishes a wrong copy")
 
-    def _check_sum(self, rank: int) -> None:
-        if not any(map(self._passes_on, self._leaders)):
+    def _check_sum(self, rank: int, states: Mapping[int, GossipState]) -> None:
+        if not any(map(self._passes_on, states)):
             what = "has changed the learners' mean"
-            self._check_close(rank, self._sum(), self._expected, what)
+            self._check_close(rank, self._sum(states), self._expected, what)
 
-    def _published(self, rank: int) -> tuple[Any, int]:
-        """Return the snapshot of `rank`, and the bound on its age in steps."""
-        algorithm: Any = self._gossiping[rank].algorithm
-        return algorithm.snapshot, algorithm.config.max_staleness
+    def _states(self) -> dict[int, GossipState]:
+        """Return what the gossip of each learner that has gossip holds now, by rank."""
+        states = {r: v.algorithm.gossip_state() for r, v in self._gossiping.items()}
+        return {rank: state for rank, state in states.items() if state is not None}
 
     def _passes_on(self, rank: int) -> bool:
         """Return whether the leader `rank` is broadcasting a correction to its node.
 
         Meanwhile neither the snapshot nor the live parameters contain the correction.
+        Only an algorithm with nodes broadcasts within an epoch.
         """
         training = self._simulation.sides[rank].training
         return training.waiting and isinstance(training.effect, Broadcast)
 
-    def _sum(self) -> Tensor:
+    def _sum(self, states: Mapping[int, GossipState]) -> Tensor:
         """Return the sum of all parameters and corrections, shape (P,)."""
         terms = list(self._params)
-        for rank in self._gossiping:
-            terms += self._published(rank)[0].unapplied()
+        for state in states.values():
+            terms += state.differences
         differences = len(terms) - len(self._params)
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
             # A rounded message is longer: its parameters come first.
             size = len(self._like)
             terms += [part[:size].to(self._like) for part in (received, sent)]
-        return self._signs(differences, len(in_flight)) @ torch.stack(terms)
+        weight = next(iter(states.values())).weight
+        return self._signs(weight, differences, len(in_flight)) @ torch.stack(terms)
 
-    def _signs(self, differences: int, in_flight: int) -> Tensor:
+    def _signs(self, weight: float, differences: int, in_flight: int) -> Tensor:
         """Return the factor of each term of the sum.
 
-        Parameters count in full, and a correction is half of a difference.
+        Parameters count in full, and a correction is `weight` of a difference.
 
         Args:
+            weight: the share of a difference by which each end of an exchange moves.
             differences: the number of differences that the snapshots hold.
             in_flight: the number of exchanges that have not delivered yet; each adds
-                half of what the learner will receive minus half of what it has sent.
+                `weight` of what the learner will receive minus that of what it has
+                sent.
         """
-        key = differences, in_flight
+        key = weight, differences, in_flight
         if key not in self._known_signs:
-            signs = [1.0] * len(self._params) + [HALF] * differences
-            signs += [HALF, -HALF] * in_flight
+            signs = [1.0] * len(self._params) + [weight] * differences
+            signs += [weight, -weight] * in_flight
             self._known_signs[key] = self._like.new_tensor(signs)
         return self._known_signs[key]
 

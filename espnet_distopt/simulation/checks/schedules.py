@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.simulation.checks.invariants import InvariantError, Invariants
 from espnet_distopt.simulation.cluster import Compute, Link, Network
@@ -143,7 +143,7 @@ class Schedule:
             "max_staleness": source.choice([1, 2, 3, 16]),
             "from_consensus": source.random() < 0.2,
         }
-        known = ALGORITHMS[self.algorithm][1].__dataclass_fields__
+        known = lookup(self.algorithm).config.__dataclass_fields__
         return {name: value for name, value in drawn.items() if name in known}
 
     def _learners(self, options: Mapping[str, Any]) -> list[VirtualLearner]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms import ALGORITHMS, check
+from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.simulation.cluster import Compute, Network
 from espnet_distopt.simulation.simulation import Simulation
@@ -145,7 +145,7 @@ class Trial:
         network's if it does not give one; in a real training the launcher gives it.
         """
         options = dict(method.options)
-        _, config = ALGORITHMS[method.algorithm]
+        config = lookup(method.algorithm).config
         defaults = {option.name: option.default for option in fields(config)}
         if defaults.get("per_node", 1) is None and options.get("per_node") is None:
             options["per_node"] = min(self.network.per_node, learners)

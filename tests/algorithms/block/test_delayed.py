@@ -21,7 +21,7 @@ from espnet_distopt.simulation import (
 from tests.replicas import Point, Replica, run
 from tests.virtual import along, noisy, points, x
 
-NAMES = [name for name, (_, config) in ALGORITHMS.items() if hasattr(config, "delay")]
+NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "delay")]
 SIZE, PERIOD, STEPS = 3, 4, 11
 ADAM = partial(Adam, betas=(0.9, 0.99))
 MOMENTUM = partial(SGD, momentum=0.9)

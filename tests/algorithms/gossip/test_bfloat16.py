@@ -159,8 +159,8 @@ def test_who_exchanges_nothing_keeps_nothing() -> None:
 
 
 def test_the_option_is_of_all_that_gossip() -> None:
-    found = {n for n, (_, c) in ALGORITHMS.items() if hasattr(c, "exchange")}
-    assert found == {n for n, (a, _) in ALGORITHMS.items() if a.wants_gossip}
+    found = {n for n, e in ALGORITHMS.items() if hasattr(e.config, "exchange")}
+    assert found == {n for n, e in ALGORITHMS.items() if e.algorithm.wants_gossip}
 
 
 def half_as_wide() -> list[float]:

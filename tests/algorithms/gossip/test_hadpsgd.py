@@ -284,7 +284,7 @@ def test_unequal_steps_inside_a_node_are_an_error_of_all_its_learners(
         programs.append(last(learner.learner))
     for program in programs:
         program.send(None)
-    message = torch.stack([v.learner.gradient_message for v in learners]).mean(0)
+    message = torch.stack([v.learner.gradient_buffer for v in learners]).mean(0)
     for program in programs:
         with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
             program.send(message)

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from espnet_distopt.espnet.training.side_files import is_whole
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import read, train
@@ -42,6 +44,7 @@ def wait_for(condition: object, seconds: float) -> bool:
     return False
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_all_processes_and_leaves_a_state_that_resumes(
     tmp_path: Path,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.algorithms import ALGORITHMS, Registration
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
@@ -52,6 +52,7 @@ def test_the_families_make_ten_thousand() -> None:
     assert sum(count for *_, count in FAMILIES.values()) >= 10_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("title", FAMILIES)
 def test_every_invariant_holds_in_different_schedules(title: str) -> None:
     name, sizes, options, count = FAMILIES[title]
@@ -212,11 +213,12 @@ MISTAKES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found_and_its_line_repeats_it(
     mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "mistaken", (mistake, AdpsgdConfig))
+    monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, AdpsgdConfig))
     for schedule in islice(family("mistaken", [4, 5], []), 40):
         try:
             schedule.run()

@@ -2,18 +2,18 @@
 # Make the repository's own environment, .venv, with the exact versions of
 # requirements/. A second call returns at once unless a list has changed.
 #
-# Usage: local/setup.sh [--dev]     --dev: also what tests and linters need
+# Usage: tools/setup.sh [--dev]     --dev: also what tests and linters need
 #
 # If you have an environment with ESPnet already, you need none of this:
 # activate it and run `pip install -e .`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=log.sh
+# shellcheck source=../local/log.sh
 . local/log.sh
 
 case ${1-} in
     '' | --dev) ;;
-    *) die "unknown argument '$1'; usage: local/setup.sh [--dev]" ;;
+    *) die "unknown argument '$1'; usage: tools/setup.sh [--dev]" ;;
 esac
 
 # The list for Python "$1": ESPnet 202511 is the last for 3.11, 202611 needs 3.12.
@@ -46,7 +46,7 @@ lists=("$list")
 [ "${1-}" != --dev ] || lists+=(requirements/dev.txt)
 
 stamp=.venv/installed${1-}.cksum
-sums=$(cksum setup.cfg pyproject.toml local/setup.sh "${lists[@]}")
+sums=$(cksum setup.cfg pyproject.toml tools/setup.sh "${lists[@]}")
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$sums" ]; then
     exit 0
 fi

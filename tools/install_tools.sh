@@ -3,9 +3,9 @@
 # independent decoder) and Slurm. It takes Debian's packages, and only where apt-get works
 # without a password.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-# shellcheck source=log.sh
-. ./log.sh
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=../local/log.sh
+. local/log.sh
 
 # A Python package named sctk installs other scripts, so ask for the version of sclite.
 has_sctk() {

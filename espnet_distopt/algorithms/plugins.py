@@ -1,0 +1,82 @@
+"""Algorithms that other installed packages add, by an entry point each.
+
+A package names them in its metadata, in the group `espnet_distopt.algorithms`:
+
+    [project.entry-points."espnet_distopt.algorithms"]
+    clipped_mean = "clipped_mean:registration"
+
+The name is what a user asks for; the object that it leads to is a `Registration`.
+"""
+
+import functools
+import logging
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from espnet_distopt.algorithms.registration import Registration
+
+GROUP = "espnet_distopt.algorithms"
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """The algorithms of other packages.
+
+    Attributes:
+        loaded: name -> registration.
+        failed: name -> why the algorithm cannot be used, in one line.
+    """
+
+    loaded: dict[str, Registration[Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@functools.cache
+def load_plugins(taken: frozenset[str]) -> Plugins:
+    """Load the algorithms of all installed packages, once in a process.
+
+    A package that does not load must not keep others from training, so a failure is
+    logged, and whoever asks for the algorithm by its name is told the reason.
+
+    Args:
+        taken: the names that packages may not use.
+    """
+    plugins = Plugins()
+    for point in sorted(entry_points(group=GROUP), key=_order):
+        name = point.name
+        if name in taken or name in plugins.loaded or name in plugins.failed:
+            _log(f"{_where(point)} is refused: the name is taken")
+            continue
+        try:
+            plugins.loaded[name] = _load(point)
+        # Whatever the package's own code raises, learners of other algorithms go on.
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            plugins.failed[name] = f"{_where(point)} does not load: {reason}"
+            _log(plugins.failed[name])
+    return plugins
+
+
+def _load(point: EntryPoint) -> Registration[Any]:
+    found = point.load()
+    if not isinstance(found, Registration):
+        raise TypeError(f"{point.value} is a {type(found).__name__}, no Registration")
+    return found
+
+
+def _order(point: EntryPoint) -> tuple[str, str]:
+    """Order by package, so that all learners take the same one of two equal names."""
+    return _package(point), point.name
+
+
+def _where(point: EntryPoint) -> str:
+    return f"algorithm '{point.name}' of package {_package(point)} ({point.value})"
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "?"
+
+
+def _log(message: str) -> None:
+    logging.getLogger(__name__).warning(message)
