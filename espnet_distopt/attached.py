@@ -17,8 +17,8 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.refusals import (
     check_algorithm,
     check_model,
-    check_process_group,
 )
+from espnet_distopt.distributed.launcher import check_process_group
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 

@@ -25,7 +25,8 @@ FLOORS = [
     {"session", "simulation", "scoring"},
     {"attached"},
     {"algorithms", "distributed", "corpora"},
-    {"optimizers", "core", "files", "cluster", "monitoring"},
+    {"optimizers", "core", "cluster", "monitoring"},
+    {"files"},
     {"errors"},
 ]
 """The families, from the top floor to the lowest."""
@@ -69,15 +70,15 @@ TRAINING = {
     "__init__",
 }
 
-BY_NAME = {"simulation/checks/schedules.py"}
-"""Commands among the drivers: they look up the algorithm that a person names."""
-
-KNOWN = {
-    ("arithmetic", "core/refusals.py", "torch.distributed"),
-    ("drivers", "simulation/virtual_learner.py", "espnet_distopt.algorithms"),
+BY_NAME = {
+    "simulation/checks/schedules.py",
+    "simulation/virtual_learner.py",
 }
-"""Breaches of today: the rule, the module, what it imports. One that is mended is
-struck from this list, or a test fails."""
+"""Modules beside the driver that build the algorithm which a person names: a command,
+and the virtual learner, which is to the simulation what the session is to processes."""
+
+REGISTRY = {f"{PACKAGE}.algorithms", f"{PACKAGE}.algorithms.lifecycle"}
+"""The registry, and the order in which the programs of any algorithm run."""
 
 
 def family(name: str) -> str:
@@ -132,7 +133,7 @@ def drivers(imports: list[Import]) -> Iterator[Import]:
         path = inside(each.path)
         if family(module_name(each.path)) not in {"distributed", "simulation"}:
             continue
-        asks = path in BY_NAME and each.name == f"{PACKAGE}.algorithms"
+        asks = path in BY_NAME and each.name in REGISTRY
         if path.startswith("simulation/study/") or asks:
             continue
         if each.reaches(f"{PACKAGE}.algorithms"):

@@ -3,32 +3,16 @@
 Each refusal is local: learners with the same configuration all make the same one.
 """
 
-import os
 from collections.abc import Iterator
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-
-
-def check_process_group() -> None:
-    """Raise InputError if the launcher says that there are others, and nobody met them.
-
-    A session made too early would train alone, and nothing would say so.
-    """
-    size = os.environ.get("WORLD_SIZE", "")
-    if not dist.is_initialized() and size.isdecimal() and int(size) > 1:
-        raise InputError(
-            f"WORLD_SIZE is {size}, but there is no process group: call "
-            "torch.distributed.init_process_group before the session is made (or unset "
-            "WORLD_SIZE to train alone)"
-        )
 
 
 def check_model(model: nn.Module, optimizer: Optimizer) -> None:

@@ -1,8 +1,12 @@
 """What the launcher of the learners says of where they run."""
 
+import os
 from collections.abc import Mapping
 
+import torch.distributed as dist
+
 from espnet_distopt.distributed.slurm_step import tasks_per_node
+from espnet_distopt.errors import InputError
 
 
 def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
@@ -39,3 +43,17 @@ def _filled(text: str, size: int) -> list[int]:
     """Return as many machines of `text` learners as `size` learners fill."""
     each = int(text) if text.isdecimal() else 0
     return [each] * (size // each) if each else []
+
+
+def check_process_group() -> None:
+    """Raise InputError if the launcher started others and no process group joins them.
+
+    A session made too early would train alone, and nothing would say so.
+    """
+    size = os.environ.get("WORLD_SIZE", "")
+    if not dist.is_initialized() and size.isdecimal() and int(size) > 1:
+        raise InputError(
+            f"WORLD_SIZE is {size}, but there is no process group: call "
+            "torch.distributed.init_process_group before the session is made (or unset "
+            "WORLD_SIZE to train alone)"
+        )
