@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from emulated.exchange_rows import exchange_rows
 from emulated.learners import Namespace, launch
-from report import how_often, spread, write_report
+from report import how_often, write_report
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
@@ -250,27 +250,6 @@ def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def ratios(seconds: dict[str, list[float]], name: str) -> str:
-    """Return the ratios to the sum of the same repeat, for the table."""
-    each = [a / b for a, b in zip(seconds[name], seconds[SUM], strict=True)]
-    return spread(each, ".2f")
-
-
-def table(size: int, found: dict[str, Any]) -> list[str]:
-    """Return the rows of `size` learners; `found` is what `work` has returned."""
-    clock, processor = found["clock"], found["processor"]
-    rows = [
-        f"| {size} | {name} | {median(clock[name]) * 1000:.0f} ms "
-        f"| {ratios(clock, name)} | {ratios(processor, name)} |"
-        for name in clock
-    ]
-    parts = [
-        f"{name} {median(seconds) * 1000:.0f} ms"
-        for name, seconds in found["phases"].items()
-    ]
-    return [*rows, f"| {size} | of which | {'; '.join(parts)} | | |"]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -285,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = {}
     for size in SIZES:
         found = launch([Namespace()] * size, work, units, repeats, timeout=1200)[0]
-        lines += table(size, found)
+        lines += exchange_rows(size, found, SUM)
         data[size] = found
     caption = (
         f"A time is a median and a ratio is {how_often(repeats)}, on learner 0. "
