@@ -25,13 +25,20 @@ import torch.distributed as dist
 from emulated.emulated import Emulated
 from emulated.learners import LearnersFailedError, Namespace, launch
 from emulated.methods import MeasuredTraining, begin
-from emulated.straggler_runs import LEARNERS, NODE, PARAMETERS, STEP_SECONDS, Run, runs
+from emulated.straggler_runs import (
+    LEARNERS,
+    NODE,
+    PARAMETERS,
+    STEP_SECONDS,
+    StragglerRun,
+    runs,
+)
 from report import how_often, spread, write_report
 
 from espnet_distopt import WorkQueue
 
 
-def batches(run: Run, rank: int, training: MeasuredTraining) -> Iterator[int]:
+def batches(run: StragglerRun, rank: int, training: MeasuredTraining) -> Iterator[int]:
     """Yield the batches of one learner.
 
     Args:
@@ -52,7 +59,7 @@ def batches(run: Run, rank: int, training: MeasuredTraining) -> Iterator[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epoch:
+class MeasuredEpoch:
     """One learner's record of an epoch; times are those of the machine's clock.
 
     Attributes:
@@ -68,7 +75,7 @@ class Epoch:
     exchanges: float
 
 
-def train(rank: int, run: Run) -> Epoch:
+def train(rank: int, run: StragglerRun) -> MeasuredEpoch:
     """Train for an epoch as learner `rank`."""
     slow = run.slowdown if rank == LEARNERS - 1 else 1.0
     model = Emulated(PARAMETERS, STEP_SECONDS * slow, rank)
@@ -82,7 +89,7 @@ def train(rank: int, run: Run) -> Epoch:
     exchanges = training.exchanges()
     training.finish()
     ended = time.monotonic()
-    return Epoch(began=began, steps=ends, ended=ended, exchanges=exchanges)
+    return MeasuredEpoch(began=began, steps=ends, ended=ended, exchanges=exchanges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +107,16 @@ class Figures:
     exchanges: float
 
 
-def figures(run: Run) -> Figures:
+def figures(run: StragglerRun) -> Figures:
     """Make a run, and return its figures.
 
     Raises:
         LearnersFailedError: the method has failed.
     """
     timeout = 60 + 4 * run.steps / LEARNERS * STEP_SECONDS * run.slowdown
-    epochs: list[Epoch] = launch([Namespace()] * LEARNERS, train, run, timeout=timeout)
+    epochs: list[MeasuredEpoch] = launch(
+        [Namespace()] * LEARNERS, train, run, timeout=timeout
+    )
     whole = max(e.ended for e in epochs) - min(e.began for e in epochs)
     throughput = middle = run.steps / whole
     if run.queue:
@@ -129,7 +138,7 @@ class Row:
         failure: the reason why there are no figures, or None.
     """
 
-    run: Run
+    run: StragglerRun
     found: list[Figures] = field(default_factory=list)
     failure: str | None = None
 

@@ -1,4 +1,9 @@
-"""How a session takes hold of a model and an optimizer, and lets go of them."""
+"""How a session attaches to a model and an optimizer, and detaches from them.
+
+While it is attached, the parameters are views of one flat buffer and hooks watch the
+optimizer and the model. `close` gives each parameter storage of its own and removes the
+hooks, so that nothing of the session stays behind.
+"""
 
 import contextlib
 from collections.abc import Generator, Mapping
@@ -24,13 +29,18 @@ from espnet_distopt.errors import InputError
 
 
 class Attached:
-    """A learner and its algorithm, tied to a model and an optimizer until `close`.
+    """A learner and its algorithm, attached to a model and an optimizer until `close`.
 
     Args:
-        model, optimizer, algorithm, driver, options: see `session.Session`.
+        model: the module that is trained, on its final device.
+        optimizer: the optimizer over its parameters.
+        algorithm: the name of an algorithm.
+        driver: what carries out the communication; None takes the process group.
+        options: the options of the algorithm.
 
     Raises:
-        InputError: see there. Nothing stays with the model and the optimizer then.
+        InputError: the algorithm cannot train this model with this optimizer, as
+            `session.Session` says. Nothing stays behind then.
     """
 
     learner: Learner
@@ -78,10 +88,11 @@ class Attached:
         self._hold.callback(self._changes.close)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave, as the end of `with` does: nothing stays with model and optimizer.
+        """Leave the training and detach, as the end of `with` does.
 
         Args:
-            error: that ends the training; the other learners are told.
+            error: the error that ends the training, which the other learners are told;
+                None if nothing has failed.
         """
         self._closed = True
         try:
@@ -90,10 +101,10 @@ class Attached:
             self._hold.close()
 
     def restart_from_model(self) -> None:
-        """Between epochs: begin anew at learner 0's model, which may have been loaded.
+        """Begin anew, between epochs, at learner 0's model.
 
-        All learners take part. What the algorithm remembers is that of a new run; what
-        the optimizer remembers stays.
+        All learners call it, for example after a state was loaded into the model. The
+        algorithm forgets what it remembers; the optimizer keeps its state.
 
         Raises:
             InputError: within an epoch, or inside the consensus.
@@ -125,7 +136,7 @@ class Attached:
             )
 
     def _check(self) -> None:
-        """Raise InputError if the session was left, or the model loaded."""
+        """Raise InputError if the session was left, or the model was loaded."""
         self._check_open()
         self._changes.check_not_loaded()
 

@@ -16,7 +16,11 @@ from espnet_distopt.errors import InputError
 
 
 class Session(Attached):
-    """One learner's part in a distributed training run.
+    """One learner's part in a distributed training.
+
+    While a session is open, the model's parameters lie in one buffer. A user who
+    freezes, unfreezes, moves or adds a parameter meanwhile, or loads a state into the
+    model, gets an InputError at the next step. Leave the session by `with` or `close`.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -34,18 +38,14 @@ class Session(Attached):
     Args:
         model: the module that is trained, on its final device.
         optimizer: any `torch.optim` optimizer over its parameters.
-        algorithm: a name in `espnet_distopt.algorithms.ALGORITHMS`.
-        driver: what carries out the communication; by default the process group.
-        options: the algorithm's options.
+        algorithm: the name of an algorithm (`espnet_distopt.algorithms.names`).
+        driver: what carries out the communication; None takes the process group.
+        options: the options of the algorithm.
 
     Raises:
-        InputError: unknown algorithm or option, an impossible number of learners, a
-            model or optimizer that cannot be trained so (`refusals`), or learners that
-            have different ones.
-
-    While it is open the parameters lie in one buffer: leave it by `with`, or `close`.
-    A parameter that is frozen, unfrozen, moved or added to the optimizer meanwhile, or
-    a state that is loaded into the model, is an InputError of the next step.
+        InputError: the algorithm or an option is unknown, the number of learners is
+            impossible, the algorithm cannot train the model or the optimizer
+            (`core.refusals`), or the learners have different ones.
     """
 
     def __init__(
@@ -79,20 +79,27 @@ class Session(Attached):
             self.close(error)
 
     def begin_batch(self, samples: float) -> None:
-        """At the start of each batch: how many samples it has (see `allreduce`).
+        """Say at the start of each batch how many samples it has.
 
-        At the start of an epoch the gossip begins here, if this is called, so that a
-        slow learner's neighbours need not wait for its first step; else with that step.
+        Algorithms that average gradients weigh each learner's by this number. A call is
+        optional, with one more effect: the gossip of an epoch begins with its first
+        batch instead of its first step, so that the neighbours of a slow learner need
+        not wait for that step.
+
+        Args:
+            samples: the number of samples of this learner's batch.
         """
         self._check()
         self.learner.samples = float(samples)
         self._run(self._lifecycle.begin_batch())
 
     def step(self) -> None:
-        """Once after each attempted step, also one whose update was skipped.
+        """Follow one attempted step; call it also where the update was skipped.
 
         Raises:
-            InputError: what is trained was changed or moved, or a state was loaded.
+            InputError: a parameter was frozen, unfrozen, added or moved, or a state was
+                loaded into the model.
+            PeerLostError: another learner has died; the message names it.
         """
         self._check()
         self.learner.check_storage()
@@ -104,8 +111,9 @@ class Session(Attached):
     def finish(self) -> bool:
         """End an epoch: wait for all learners, and end their gossip and blocks.
 
-        Returns False where another learner has stopped within the epoch meanwhile: this
-        one has paused with it, and is to do as after `pause`.
+        The result is True if the epoch has ended. It is False if another learner has
+        stopped within the epoch meanwhile: then this learner has paused with it, and
+        what follows is what follows `pause`.
         """
         self._check()
         finished: bool = self._train(self._lifecycle.finish())
@@ -121,14 +129,15 @@ class Session(Attached):
         self._run(_one(Barrier()))
 
     def request_stop(self) -> None:
-        """Ask all learners to stop soon; may be called by a signal handler."""
+        """Ask all learners to stop soon. A signal handler may call this."""
         self._stop_requested = True
 
     def agree_to_stop(self) -> bool:
-        """After a step, or before the first: whether this learner is to stop now.
+        """Return whether this learner must stop now: ask after each step, and before.
 
-        Learners that step together stop at the same step, which is at most a block
-        away. A learner that is told to stop calls `pause` and `state_dict`, and ends.
+        If any learner has requested a stop, learners that step together agree on a
+        step, which is at most a block away, and stop there. A learner that must stop
+        calls `pause` and `state_dict`, and ends.
         """
         driver, learner = self.driver, self.learner
         if self._stop_at is None:
@@ -144,14 +153,16 @@ class Session(Attached):
         return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
 
     def pause(self) -> None:
-        """At a stop within an epoch: wait until nothing is in flight anywhere."""
+        """Stop within an epoch: wait until nothing is in flight between learners."""
         self._train(self._lifecycle.pause())
         self._changes.remember()
 
     def enter_consensus(self) -> float:
-        """After `finish`: set the consensus model aside the learner's parameters.
+        """Put the consensus model xbar in place of the learner's parameters x_i.
 
-        Returns the consensus distance ||x_i - xbar|| / ||xbar||, averaged over them.
+        It comes after `finish`. The learner's own parameters are kept for
+        `leave_consensus`. The result is the consensus distance, the mean over the
+        learners of ||x_i - xbar|| / ||xbar||.
         """
         self._check()
         params = self.learner.params
@@ -163,12 +174,12 @@ class Session(Attached):
         return self.mean(float(distance))
 
     def mean(self, value: float) -> float:
-        """Return the mean of `value` over the learners; all take part."""
+        """Return the mean of `value` over the learners, who all call this."""
         tensor = self.learner.params.new_tensor([value], dtype=torch.float64)
         return float(self._run(_one(AllReduceMean(tensor))))
 
     def leave_consensus(self) -> None:
-        """Give the learner its own parameters back, if it is in the consensus."""
+        """Give the learner its own parameters back, if they were set aside."""
         if self._own is not None:
             self.learner.params.copy_(self._own)
             self._own = None
@@ -178,7 +189,7 @@ class Session(Attached):
     def consensus(self) -> Generator[float, None, None]:
         """End the epoch; inside, the model's parameters are the consensus model.
 
-        All learners take part. Gives the consensus distance.
+        All learners enter it. The value of the `with` is the consensus distance.
         """
         self.finish()
         distance = self.enter_consensus()

@@ -15,7 +15,8 @@ export python
 export PYTHONPATH="$MAIN_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 # Learners share the cores, so more threads per process would only compete for them.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-# torch warns whenever a learner waits for another for a second, which is normal here.
+# Where a learner is lost, torch logs a C++ stack for each of the connections that are
+# severed; the error that names the learner says more.
 export TORCH_CPP_LOG_LEVEL="${TORCH_CPP_LOG_LEVEL:-ERROR}"
 # The order of `sort` must be that of Python and of Kaldi.
 export LC_ALL=C

@@ -22,7 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class StragglerRun:
     """One run of a method.
 
     Attributes:
@@ -52,16 +52,18 @@ class Run:
         return (LEARNERS - self.slow + self.slow / self.slowdown) / LEARNERS
 
 
-def runs(slowdown: float, quick: bool) -> list[Run]:
+def runs(slowdown: float, quick: bool) -> list[StragglerRun]:
     """Return the runs; the first has equal learners without communication."""
     many, few = (160, 16) if quick else (960, 48)
 
-    def alone(slowdown: float, queue: bool) -> Run:
+    def alone(slowdown: float, queue: bool) -> StragglerRun:
         method = MeasuredMethod(name="none")
-        return Run(method=method, slowdown=slowdown, steps=many, queue=queue, slow=1)
+        return StragglerRun(
+            method=method, slowdown=slowdown, steps=many, queue=queue, slow=1
+        )
 
     queued = [
-        Run(
+        StragglerRun(
             method=MeasuredMethod(name=name, options=OPTIONS.get(name, {})),
             slowdown=slowdown,
             steps=many,
@@ -71,7 +73,7 @@ def runs(slowdown: float, quick: bool) -> list[Run]:
         for name in ("adpsgd", "hadpsgd", "hivemind")
     ]
     shared = [
-        Run(
+        StragglerRun(
             method=MeasuredMethod(
                 name=name, options=OPTIONS.get(name, {}), adam=name == "bmuf_adam"
             ),

@@ -1,10 +1,12 @@
 """Effects: what an algorithm yields when it must talk to other learners.
 
-An algorithm is a generator. It yields an effect, a driver carries the effect out,
-and the result comes back as the value of the `yield`. Between two yields a generator
-is atomic: a driver never runs the training side and the gossip side of one learner
-at the same time, but for the work of `RunInBackground`. Costs are bytes sent by one
-learner, for a tensor of n bytes and N learners.
+An algorithm is a generator. It yields an effect, a driver carries the effect out, and
+the result comes back as the value of the `yield`. A learner has a training side, which
+runs its steps, and may have a gossip side, which runs beside them. Between two yields a
+generator is atomic: a driver never runs both sides of one learner at the same time.
+Only the work of `RunInBackground` is an exception.
+
+Costs are the bytes that one learner sends, for a tensor of n bytes and N learners.
 """
 
 from collections.abc import Callable, Generator
@@ -14,114 +16,127 @@ from typing import Any
 from torch import Tensor
 
 Ranks = tuple[int, ...] | None
-"""The learners of a collective, in ascending order; None means all. Each yields it."""
+"""The ranks of the learners that take part in a collective, in ascending order; None
+means all learners. Each of them yields the collective."""
 
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """What several learners do together, each with its `tensor`."""
+    """An operation that several learners carry out together.
+
+    Attributes:
+        tensor: what this learner contributes.
+    """
 
     tensor: Tensor
 
     def bytes_sent(self, size: int) -> int:
-        """Return the bytes that each of its `size` learners sends."""
+        """Return the bytes that one learner sends, where `size` learners take part."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class GroupCollective(Collective):
-    """A collective of `ranks`."""
+    """A collective of a group of learners.
+
+    Attributes:
+        ranks: the group; None means all learners.
+    """
 
     ranks: Ranks = None
 
 
 @dataclass(frozen=True, eq=False)
 class AllReduceMean(GroupCollective):
-    """Replace `tensor` by its mean over `ranks`, in place; returns it.
+    """Replace `tensor` by its mean over `ranks`, in place; the result is `tensor`.
 
-    Every learner gets the same bits. One learner: `tensor` is left untouched, bit for
-    bit. Cost: 2n(N-1)/N.
+    Every learner gets the same bits. In a group of one learner `tensor` keeps its bits.
+    Cost: 2n(N-1)/N.
     """
 
     def bytes_sent(self, size: int) -> int:
-        """See above."""
+        """Return the bytes that one learner sends, where `size` learners take part."""
         return 2 * self.tensor.nbytes * (size - 1) // size
 
 
 @dataclass(frozen=True, eq=False)
 class Broadcast(GroupCollective):
-    """Overwrite `tensor` by that of the first of `ranks`, in place; returns it.
+    """Overwrite `tensor` by that of the first of `ranks`; the result is `tensor`.
 
     Cost: about n.
     """
 
     def bytes_sent(self, size: int) -> int:
-        """See above."""
+        """Return the bytes that one learner sends, where `size` learners take part."""
         return self.tensor.nbytes if size > 1 else 0
 
 
 @dataclass(frozen=True, eq=False)
 class AllToAll(GroupCollective):
-    """Send row j of `tensor` (N, S) to the j-th of `ranks`; the j-th's goes to `into`.
+    """Send row j of `tensor` (N, S) to the j-th of `ranks`, and receive a row from it.
 
-    Returns `into` (N, S), whose row j came from the j-th. Rows are contiguous, neither
-    whole need be. Cost: n(N-1)/N.
+    The result is `into` (N, S), whose row j came from the j-th learner. The rows of
+    both tensors are contiguous; the tensors themselves need not be. Cost: n(N-1)/N.
 
     Attributes:
-        into: None: a new tensor.
-        arrived: is called with j, from time to time, when columns 0 to j of `into` are
-            there: work on them goes on beside the communication. At the end j is S.
+        into: tensor (N, S) that receives the rows; None makes a new one.
+        arrived: function that is called with j, from time to time, when columns 0 to
+            j - 1 of `into` have arrived. What it computes runs beside the rest of the
+            communication. The last call has j = S.
     """
 
     into: Tensor | None = None
     arrived: Callable[[int], None] | None = None
 
     def bytes_sent(self, size: int) -> int:
-        """See above."""
+        """Return the bytes that one learner sends, where `size` learners take part."""
         return self.tensor.nbytes * (size - 1) // size
 
 
 @dataclass(frozen=True, eq=False)
 class AllGather(GroupCollective):
-    """Return `into` (N, S): the `tensor` (S,) of each of `ranks`, in order.
+    """Gather the `tensor` (S,) of each of `ranks` on all of them.
 
-    Rows of `into` are contiguous; the own one may be `tensor` itself. Cost: n(N-1).
+    The result is `into` (N, S), whose row j is the tensor of the j-th learner. Its rows
+    are contiguous, and this learner's row may be `tensor` itself. Cost: n(N-1).
 
     Attributes:
-        into: None: a new tensor.
-        prepare: is called with j, from time to time, before elements 0 to j of `tensor`
-            are sent: they may be computed then. At the end j is S.
+        into: tensor (N, S) that receives the rows; None makes a new one.
+        prepare: function that is called with j, from time to time, before elements 0 to
+            j - 1 of `tensor` are sent, so that it may compute them. The last call has
+            j = S.
     """
 
     into: Tensor | None = None
     prepare: Callable[[int], None] | None = None
 
     def bytes_sent(self, size: int) -> int:
-        """See above."""
+        """Return the bytes that one learner sends, where `size` learners take part."""
         return self.tensor.nbytes * (size - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourAllGather(Collective):
-    """Send `tensor` (S,) to each of `peers` and return theirs, (len(peers), S).
+    """Send `tensor` (S,) to each of `peers`; the result has theirs, (len(peers), S).
 
-    Every one of `peers` yields it too, with this learner among its own peers. No other
-    learner takes part. Cost: n len(peers).
+    Every peer yields it too, with this learner among its own peers. No other learner
+    takes part. Cost: n len(peers).
     """
 
     peers: tuple[int, ...]
 
     def bytes_sent(self, size: int) -> int:
-        """See above; whatever `size` is."""
+        """Return the bytes that this learner sends, which do not depend on `size`."""
         return self.tensor.nbytes * len(self.peers)
 
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """Begin a collective and return at once: training goes on beside it.
+    """Begin a collective, and let the training go on beside it.
 
-    Returns a handle for `Wait`. The collective's tensor must not be read or written
-    before. All learners begin and complete the same collectives in the same order.
+    The result is a handle for `Wait`. Until then nobody may read or write the tensor of
+    the collective. All learners begin and complete the same collectives, in the same
+    order.
     """
 
     collective: AllReduceMean | NeighbourAllGather
@@ -129,24 +144,28 @@ class Begin:
 
 @dataclass(frozen=True, eq=False)
 class Wait:
-    """Wait for what `Begin` has begun; returns what the collective does."""
+    """Wait until a collective that was begun has ended; the result is its result."""
 
     handle: Any
 
 
 @dataclass(frozen=True)
 class Invite:
-    """Ask `peer` for an exchange; returns at once. The peer will `Exchange` with us."""
+    """Ask `peer` for an exchange, without waiting. The peer will yield `Exchange`."""
 
     peer: int
 
 
 @dataclass(frozen=True)
 class Retire:
-    """Say that this learner will invite nobody any more; returns at once.
+    """Say that this learner will invite nobody any more, without waiting.
 
-    The last of `actives` learners to do so tells each of `passives`: N messages in all,
-    whoever might have invited whom.
+    When the last of the active learners has said so, each passive one is told. That
+    takes N messages in all.
+
+    Attributes:
+        actives: the number of active learners.
+        passives: the ranks of the passive learners.
     """
 
     actives: int
@@ -155,9 +174,9 @@ class Retire:
 
 @dataclass(frozen=True)
 class AwaitInvitation:
-    """Wait for an invitation from one of `peers`; returns the rank that sent it.
+    """Wait for an invitation from one of `peers`; the result is the rank that sent it.
 
-    Returns None once all active learners have retired.
+    The result is None once all active learners have retired.
     """
 
     peers: tuple[int, ...]
@@ -165,10 +184,15 @@ class AwaitInvitation:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Send `tensor` to `peer`; write what the peer sent to `into`; returns that.
+    """Send `tensor` to `peer` and receive the peer's tensor; the result is `into`.
 
-    Both ends must yield it. Neither tensor may be touched until the result is back.
-    Cost: n.
+    Both ends must yield it. Nobody may read or write either tensor until the result is
+    back. Cost: n.
+
+    Attributes:
+        peer: the rank of the other end.
+        tensor: what is sent.
+        into: what receives the peer's tensor.
     """
 
     peer: int
@@ -178,10 +202,10 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class RunInBackground:
-    """Gossip side: run `work`, which is long, while the training side goes on.
+    """Gossip side: run `work`, which takes long, while the training side goes on.
 
-    The training side leaves alone what `work` writes, and does not write what it reads,
-    until the result is back: None.
+    Until it has ended, the training side does not touch what `work` writes, and does
+    not write what `work` reads. The result is None.
     """
 
     work: Callable[[], object]
@@ -191,7 +215,7 @@ class RunInBackground:
 class AwaitStep:
     """Gossip side: wait until the training side has published again.
 
-    Returns True, or False when the training side has ended (an epoch, or for good).
+    The result is True, or False when the training side has ended its epoch.
     """
 
 
@@ -225,7 +249,10 @@ class StopGossip:
 class Barrier:
     """Training side: wait for all learners, however long they take.
 
-    Returns whether any of them is `pausing`.
+    The result says whether any of them is `pausing`.
+
+    Attributes:
+        pausing: whether this learner stops within the epoch.
     """
 
     pausing: bool = False
@@ -253,4 +280,5 @@ Effect = (
 )
 
 Program = Generator[Effect, Any, None]
-"""A piece of an algorithm: yields effects, is sent their results, returns nothing."""
+"""A program of an algorithm: it yields effects, is sent their results, and returns
+nothing."""

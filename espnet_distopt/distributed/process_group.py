@@ -1,11 +1,10 @@
 """The process-group driver: one learner a process, over `torch.distributed`.
 
-Collectives run on the training thread. Gossip runs on one thread of its own, over a
-gloo group of its own, from CPU memory (pinned for a GPU): NCCL supports neither several
-threads nor waiting for whichever peer comes. Algorithms run under one lock, which is
-released while an effect is carried out; so the code between two yields is atomic, and
-what takes the gossip side long (`RunInBackground`) does not hold up the training
-thread.
+Collectives run on the training thread. Gossip runs on a thread of its own, over a gloo
+group of its own, from CPU memory (pinned for a GPU), because NCCL does not support
+several threads. The programs of an algorithm run under one lock, which the driver
+releases while it carries out an effect. So the code between two yields is atomic, and
+long work of the gossip side (`RunInBackground`) does not hold up the training thread.
 """
 
 import itertools
@@ -51,21 +50,22 @@ class ProcessGroupDriver:
     """Carries out effects between the processes of the default process group.
 
     Without a process group it serves one learner alone. All processes construct it
-    together (it creates groups).
+    together, because it connects them.
 
     Args:
         silence: seconds without a heartbeat after which a learner counts as lost: it
             has died, was stopped, or is cut off by the network.
-        recording: keep `record`.
+        recording: whether to keep `record`.
 
     Attributes:
-        rank, size: of this learner, among all.
-        per_node: learners on each machine, as the launcher says; None: it does not, or
-            there are unequal numbers of them.
+        rank: the number of this learner, 0 <= rank < size.
+        size: the number of learners.
+        per_node: the number of learners on each machine, as the launcher says; None if
+            it does not say so, or if the machines have unequal numbers.
         record: the sections of the algorithm's programs that have run in epochs, in
-            their order, as `simulation.replay` takes them; None: not kept.
-        spent: seconds that the training thread spent in collectives ("comm_time") and
-            in waits for gossip ("wait_time"), and bytes sent ("bytes").
+            their order, for `simulation.replay`; None if they are not kept.
+        spent: seconds that the training thread has spent in collectives ("comm_time")
+            and in waits for gossip ("wait_time"), and bytes sent ("bytes").
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class ProcessGroupDriver:
         """Run `program` on the calling thread and return its value.
 
         Args:
-            program: of the training side.
-            in_epoch: it is part of an epoch's training, which is recorded.
+            program: a program of the training side.
+            in_epoch: whether it is part of an epoch's training, which is recorded.
 
         Raises:
             PeerLostError: another learner has died; the message names it.

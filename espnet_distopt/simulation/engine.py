@@ -46,25 +46,27 @@ Section = tuple[int, str, Any]
 
 
 class DeadlockError(RuntimeError):
-    """Nobody can go on, and not everybody is done; the message says who waits."""
+    """Learners wait for each other for ever; the message says who waits for what."""
 
 
 class Engine:
     """Advances both sides of each learner, and carries out their effects.
 
     Attributes:
-        clock, wire, gossip: of this simulation.
-        sides: of each learner, in the programs that run or ran last.
-        in_epoch: the programs that run or ran last are a training.
-        last: the side that the last event has advanced, if it did.
-        sections: of the algorithm's programs in epochs, in the order in which they
-            ran; None: not kept.
+        clock: the virtual clock.
+        wire: the arrival of messages between learners.
+        gossip: the mail and the exchanges between learners.
+        sides: the two sides of each learner, in the programs that run or ran last.
+        in_epoch: whether these programs train.
+        last: the side that the last event has advanced; None if it advanced none.
+        sections: the sections of the algorithm's programs in epochs, in the order in
+            which they ran; None if they are not kept.
 
     Args:
-        learners: in the order of their ranks.
-        network: how long messages take.
-        crashes: makes the crashes, given the clock.
-        stepped: is called with every step.
+        learners: the virtual learners, in the order of their ranks.
+        network: the model of how long messages take.
+        crashes: function that makes the crashes, given the clock.
+        stepped: function that is called with every step.
     """
 
     def __init__(
@@ -95,12 +97,12 @@ class Engine:
         """Run one training program for each learner until nothing is left to do.
 
         Args:
-            programs: by rank.
-            after_event: is called after every event.
-            in_epoch: they train, and their sections are kept.
+            programs: one program per rank, in the order of ranks.
+            after_event: function that is called after every event.
+            in_epoch: whether the programs train, so that their sections are kept.
 
         Returns:
-            What the programs return.
+            The values that the programs return, in the order of ranks.
 
         Raises:
             DeadlockError: learners wait for each other.
@@ -178,7 +180,7 @@ class Engine:
             self._resume(training)
 
     def _counts(self, side: Side) -> bool:
-        """Return whether what `side` runs next is a section of the algorithm's."""
+        """Return whether the code that `side` runs next counts as a section."""
         return self.in_epoch and side.in_algorithm
 
     # Effects

@@ -12,9 +12,12 @@ from espnet_distopt.simulation.wire import Wire
 
 
 class Transfer(NamedTuple):
-    """One end of an exchange, under way: what this learner will receive and sent.
+    """One end of an exchange that is under way.
 
-    `received` is what the peer sent; it will be written to `into`.
+    Attributes:
+        received: what the peer has sent, and this learner will receive.
+        sent: what this learner has sent.
+        into: the tensor to which `received` will be written.
     """
 
     received: Tensor
@@ -26,11 +29,12 @@ class VirtualGossip:
     """Brings mail and tensors to their receivers, in their time.
 
     Attributes:
-        in_flight: rank -> what its exchange has not brought it yet.
+        in_flight: for each rank that exchanges, what its exchange has not brought yet.
 
     Args:
-        clock, wire: of the simulation.
-        receive: is called with a rank and what an exchange has brought it.
+        clock: the virtual clock.
+        wire: the arrival of messages between learners.
+        receive: function that is called with a rank and what an exchange has brought.
     """
 
     def __init__(

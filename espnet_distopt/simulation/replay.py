@@ -1,15 +1,16 @@
 """Replay: a simulation that follows what each learner recorded elsewhere, bit for bit.
 
-A recording is a learner's list of sections, in the order in which they ran: a section
+A recording is a learner's list of sections, in the order in which they ran. A section
 is what a program of the algorithm does between two of its yields.
 
     ("training", None)      a section of after_backward, after_step, end_steps, finish
-    ("gossip", value)       a section of gossip; value is what it was sent: the peer (or
-                            None) where it awaited an invitation, a bool where it
-                            awaited a step, else None
+    ("gossip", value)       a section of gossip. Where it awaited an invitation, value
+                            is the peer, or None; where it awaited a step, value is a
+                            bool; elsewhere it is None.
 
-Parameters depend on nothing but these orders and the gradients. Exchanges of a pair
-match in their order, and so do collectives.
+The parameters depend on these orders and on the gradients, and on nothing else. The
+exchanges of a pair match in their order, and so do collectives. What runs after an
+effect of the lifecycle (`core.effects.LIFECYCLE`) is no section.
 """
 
 from collections import defaultdict
@@ -45,11 +46,11 @@ def by_learner(sections: Sequence[Section], size: int) -> dict[int, list[Entry]]
 class ReplayEngine(Engine):
     """Lets each learner's sections run in the recorded order, whatever the clock says.
 
-    A side that could go on is held until it is its turn.
+    A side that could go on waits until its turn comes.
 
     Args:
-        recordings: of every learner.
-        arguments: of `Engine`.
+        recordings: the recording of every learner.
+        arguments: the arguments of `Engine`.
     """
 
     def __init__(self, recordings: Recordings, *arguments: Any) -> None:

@@ -1,8 +1,7 @@
 """The simulation driver: N virtual learners in one process, under a virtual clock.
 
-It runs the very algorithms that the process-group driver runs, with real gradients of
-real models; only time is simulated (`cluster`). A run is a pure function of its
-arguments.
+It runs the same algorithms as the process-group driver, with real gradients of real
+models. Only time is simulated (`cluster`). A run is a pure function of its arguments.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,26 +30,27 @@ __all__ = ["DeadlockError", "Simulation"]
 
 @dataclass
 class Simulation:
-    """Runs virtual learners: `start`, then `epoch`s, with `consensus` after any.
+    """Runs virtual learners: `start`, then epochs, with `consensus` after any of them.
 
     A simulation that has raised an error cannot go on.
 
     Attributes:
-        learners: in the order of their ranks.
-        compute: how long steps take.
-        network: how long messages take.
-        seed: of torch's random numbers in gradients.
-        crashes: learner -> the second from which on it does nothing.
-        silence: seconds after which who waits for a crashed learner gives up.
-        check: is called after every event, to look at invariants.
-        replay: what every learner recorded elsewhere (see `replay`): its epochs run in
-            that order.
-        recording: keep `sections`.
+        learners: the virtual learners, in the order of their ranks.
+        compute: the model of how long steps take.
+        network: the model of how long messages take.
+        seed: the seed of torch's random numbers in gradients.
+        crashes: for a rank, the virtual second from which on the learner does nothing.
+        silence: the virtual seconds for which a learner waits for one that has crashed,
+            before it gives up.
+        check: function that is called after every event, to look at invariants.
+        replay: what the learners recorded elsewhere (`replay`); epochs run in that
+            order. None lets the models of time decide.
+        recording: whether to keep the order of sections, for `recordings`.
         record: one entry for each step of each learner, in the order of time.
 
     Raises:
-        InputError: `learners` are not all learners, in the order of their ranks, or
-            a slowdown or a crash is of none of them.
+        InputError: `learners` are not all learners in the order of their ranks, or a
+            slowdown or a crash belongs to none of them.
     """
 
     learners: Sequence[VirtualLearner]
@@ -94,7 +94,7 @@ class Simulation:
 
     @property
     def in_flight(self) -> Mapping[int, Transfer]:
-        """Rank -> what its exchange has not brought it yet."""
+        """For each rank that exchanges, what its exchange has not brought it yet."""
         return self.engine.gossip.in_flight
 
     @property
@@ -115,9 +115,10 @@ class Simulation:
         """Train for an epoch of `steps` steps, the same or one number per learner.
 
         Args:
-            steps: see above.
-            pausing: all stop within the epoch, as with `Session.pause`: `state_dict`
-                comes next, and a simulation that has loaded it makes the other steps.
+            steps: the number of steps of all learners, or one number per learner.
+            pausing: whether all learners stop within the epoch, as in `Session.pause`.
+                `state_dict` comes next, and a simulation that has loaded it makes the
+                steps that are left.
 
         Raises:
             DeadlockError: an algorithm has made learners wait for each other.
@@ -146,9 +147,9 @@ class Simulation:
             self.check(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: tensors, numbers, strings, lists, dicts.
+        """Return the state between epochs or after a pause, without the record.
 
-        It is that between epochs, or after a pause. The record is not in it.
+        It has tensors, numbers, strings, lists and dicts only.
         """
         return {
             "learners": [virtual.state_dict() for virtual in self.learners],

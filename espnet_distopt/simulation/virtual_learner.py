@@ -53,20 +53,23 @@ class VirtualLearner:
     """A replica, and the gradient that it descends.
 
     Attributes:
-        bytes_sent: since the last `metrics`.
+        bytes_sent: the bytes that the learner has sent since the last `metrics`.
 
     Args:
-        model: this learner's replica.
-        optimizer: over its parameters; clips, if at all, in a pre-hook of its step.
-        gradient: see `Gradient`. Gradients are zero before it. Its random numbers come
-            from torch's default generator, which is seeded for each step.
-        algorithm: a name in `espnet_distopt.algorithms.ALGORITHMS`.
-        rank: of this learner, 0 <= rank < size.
-        size: number of learners.
-        options: the algorithm's options.
+        model: the replica of this learner.
+        optimizer: the optimizer over its parameters. If gradients are clipped, a
+            pre-hook of its step does so.
+        gradient: function that runs the forward and backward pass of a step. Gradients
+            are zero before it. Its random numbers come from torch's default generator,
+            which is seeded for each step.
+        algorithm: the name of an algorithm (`espnet_distopt.algorithms.names`).
+        rank: the number of this learner, 0 <= rank < size.
+        size: the number of learners.
+        options: the options of the algorithm.
 
     Raises:
-        InputError: unknown algorithm or option, or an impossible number of learners.
+        InputError: the algorithm or an option is unknown, or the number of learners is
+            impossible.
     """
 
     def __init__(
@@ -155,7 +158,10 @@ class VirtualLearner:
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state between epochs: tensors, numbers, strings, lists, dicts."""
+        """Return the state between epochs.
+
+        It has tensors, numbers, strings, lists and dicts only.
+        """
         untrained = model_buffers(self.model, self.learner)
         return {
             "learner": self.learner.state_dict(),

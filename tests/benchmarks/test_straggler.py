@@ -4,11 +4,11 @@ import pytest
 import straggler
 from emulated.learners import LearnersFailedError, Namespace, launch
 from emulated.methods import MeasuredMethod
-from emulated.straggler_runs import LEARNERS, Run, runs
+from emulated.straggler_runs import LEARNERS, StragglerRun, runs
 
 
 def test_a_queue_deals_out_every_step_once() -> None:
-    run = Run(
+    run = StragglerRun(
         method=MeasuredMethod(name="adpsgd"), slowdown=4.0, steps=24, queue=True, slow=1
     )
     epochs = launch([Namespace()] * LEARNERS, straggler.train, run, timeout=60)
@@ -19,7 +19,7 @@ def test_a_queue_deals_out_every_step_once() -> None:
 
 
 def test_a_failure_is_one_line() -> None:
-    run = Run(method=MeasuredMethod(name="nonsense"), slowdown=1.0, steps=4)
+    run = StragglerRun(method=MeasuredMethod(name="nonsense"), slowdown=1.0, steps=4)
     with pytest.raises(LearnersFailedError, match=r"InputError: unknown algorithm.*"):
         straggler.figures(run)
 
