@@ -34,6 +34,8 @@ STARTERS = {
 """The last part of a module, and a function of it that starts processes."""
 
 TESTS = Path(__file__).parent
+OURS = [TESTS, TESTS.parent / "espnet_distopt", TESTS.parent / "benchmarks"]
+"""Folders whose code is followed; the environment may lie in the repository, too."""
 
 
 def kind_of(item: pytest.Item) -> str:
@@ -62,13 +64,14 @@ def _starts(function: Callable[..., Any]) -> bool:
     left: list[Any] = [function]
     while left:
         each = left.pop()
+        # Any other object may compute or load what it is asked for.
+        if not isinstance(each, types.FunctionType | type) or each in seen:
+            continue
+        seen.add(each)
         each = getattr(each, "__wrapped__", each)
         inner = getattr(each, "hypothesis", None)
         if inner is not None:
             left.append(inner.inner_test)
-        if not isinstance(each, types.FunctionType | type) or each in seen:
-            continue
-        seen.add(each)
         if (each.__module__.rpartition(".")[2], each.__name__) in STARTERS:
             return True
         left += _reached(each)
@@ -80,7 +83,7 @@ def _reached(each: Any) -> list[Any]:
     if isinstance(each, type):
         own = (each.__module__ or "").split(".")[0] not in {"builtins", "torch"}
         return [v for v in vars(each).values() if callable(v)] if own else []
-    if not Path(each.__code__.co_filename).is_relative_to(TESTS.parent):
+    if not any(map(Path(each.__code__.co_filename).is_relative_to, OURS)):
         return []
     names = set(_names(each.__code__))
     found = [value for name, value in each.__globals__.items() if name in names]
