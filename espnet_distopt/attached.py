@@ -77,6 +77,7 @@ class Attached:
         self._hold.callback(learner.release)
         self.algorithm = build(self.name, self._options, learner)
         self._lifecycle = Lifecycle(model, learner, self.algorithm)
+        self._hold.callback(self._lifecycle.close)
         check_algorithm(self.name, self.algorithm, learner, model)
         found = items(model, learner, self.name, options(self.name, self._options))
         if learner.size > 1:

@@ -52,12 +52,15 @@ class Algorithm:
             so that unequal numbers of steps are an error.
         may_freeze: whether a user may freeze a parameter during the training. True for
             an algorithm that remembers nothing of a parameter from step to step.
+        averaged_batches: the number of batches whose mean the average of the learners
+            takes, for which Adam's second moment is corrected; 1 leaves it alone.
     """
 
     wants_gradients = False
     wants_gossip = False
     equal_steps = False
     may_freeze = False
+    averaged_batches = 1
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:

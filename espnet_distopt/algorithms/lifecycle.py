@@ -29,6 +29,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.model_buffers import average_statistics, share_model_buffers
+from espnet_distopt.optimizers.consistent import correct
 
 
 class Lifecycle:
@@ -38,6 +39,10 @@ class Lifecycle:
         model: the module that is trained.
         learner: one replica of it.
         algorithm: what the learner runs.
+
+    Raises:
+        InputError: the second moment of the learner's optimizer is to be corrected, and
+            is not known (`optimizers.consistent`).
 
     Attributes:
         epoch_start: the attempted steps that the learner had made when the epoch began.
@@ -52,6 +57,12 @@ class Lifecycle:
         self.algorithm = algorithm
         self.epoch_start = 0
         self.gossiping = False
+        self._correction = correct(learner.optimizer, algorithm.averaged_batches)
+
+    def close(self) -> None:
+        """Detach from the optimizer."""
+        if self._correction is not None:
+            self._correction.close()
 
     def start(self) -> Program:
         """Let every learner begin at learner 0's model, buffers included."""

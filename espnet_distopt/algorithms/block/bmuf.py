@@ -100,6 +100,7 @@ class Bmuf(Algorithm):
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
         self.rule = rule = config.rule(learner.size)
+        self.averaged_batches = rule.averaged_batches
         kept = learner.params if rule.filters else learner.params[:0]
         self.theta = kept.detach().clone()
         self.delta = torch.zeros_like(self.theta)

@@ -23,10 +23,15 @@ class LocalSgdConfig(BlockConfig):
         delay: steps of the next block that hide the average, see `delayed`.
         moments: treatment of the optimizer's moments at the end of a block: local (left
             alone), average or reset.
+        second_moment: local leaves Adam's second moment as it is, which is that of this
+            learner's own batches; consistent corrects it to that of all learners'
+            batches together, see `optimizers.consistent`.
     """
 
     moments: Literal["local", "average", "reset"] = "local"
+    second_moment: Literal["local", "consistent"] = "local"
 
     def rule(self, size: int) -> BlockRule:
         """Return the rule of plain averaging."""
-        return BlockRule(momentum=0.0, moments=self.moments)
+        batches = size if self.second_moment == "consistent" else 1
+        return BlockRule(momentum=0.0, moments=self.moments, averaged_batches=batches)

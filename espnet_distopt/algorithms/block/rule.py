@@ -26,6 +26,8 @@ class BlockRule:
             rate; it is not used together with nesterov.
         evaluates_start: whether the model to evaluate is the start of the next block.
         moments: treatment of the optimizer's moments at the end of a block.
+        averaged_batches: the number of batches for which Adam's second moment is
+            corrected, see `optimizers.consistent`; 1 leaves it alone.
 
     Raises:
         InputError: a number is out of range.
@@ -38,6 +40,7 @@ class BlockRule:
     follows_lr: bool = False
     evaluates_start: bool = False
     moments: Literal[Fate, "local"] = "local"
+    averaged_batches: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:

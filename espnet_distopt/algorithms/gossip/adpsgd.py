@@ -77,6 +77,9 @@ class AdpsgdConfig:
         from_consensus: whether learners begin each epoch at the consensus model. If
             False, each begins at its own parameters.
         seed: seed of the random choice of neighbours.
+        second_moment: local leaves Adam's second moment as it is, which is that of this
+            learner's own batches; consistent corrects it to that of all learners'
+            batches together, see `optimizers.consistent`.
     """
 
     topology: Literal["ring", "random"] = "ring"
@@ -84,6 +87,7 @@ class AdpsgdConfig:
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0
+    second_moment: Literal["local", "consistent"] = "local"
 
     def __post_init__(self) -> None:
         if self.max_staleness < 1:
@@ -105,7 +109,10 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         self.active, self.neighbours = self._place(learner)
-        self._actives, self._passives = colours(self._gossip_ranks(learner))
+        ranks = self._gossip_ranks(learner)
+        self._actives, self._passives = colours(ranks)
+        if config.second_moment == "consistent":
+            self.averaged_batches = len(ranks)
         self.snapshot = Snapshot(learner, shared=bool(self.neighbours))
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":

@@ -20,7 +20,7 @@ its copy in flight, and a copy for a run that is resumed.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -44,14 +44,24 @@ from espnet_distopt.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class D1dModelConfig:
-    """`d1d_model` has no options."""
+    """Options of `d1d_model`.
+
+    Attributes:
+        second_moment: local leaves Adam's second moment as it is, which is that of this
+            learner's own batches; consistent corrects it to that of all learners'
+            batches together, see `optimizers.consistent`.
+    """
+
+    second_moment: Literal["local", "consistent"] = "local"
 
 
 class D1dModel(Dpsgd):
     """Delay-by-one of models, one of two readings of an unknown published form."""
 
     def __init__(self, config: D1dModelConfig, learner: Learner) -> None:
-        super().__init__(DpsgdConfig(topology="complete"), learner)
+        moment = config.second_moment
+        complete = DpsgdConfig(topology="complete", second_moment=moment)
+        super().__init__(complete, learner)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ if complete; and the messages received, 2P on a ring.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,10 +60,14 @@ class DpsgdConfig:
             order in each step, which mixes many learners much faster) or complete (all
             learners are neighbours).
         seed: seed of the orders of the randomized ring.
+        second_moment: local leaves Adam's second moment as it is, which is that of this
+            learner's own batches; consistent corrects it to that of all learners'
+            batches together, see `optimizers.consistent`.
     """
 
     topology: Topology = "ring"
     seed: int = 0
+    second_moment: Literal["local", "consistent"] = "local"
 
 
 class Dpsgd(Algorithm):
@@ -81,6 +85,8 @@ class Dpsgd(Algorithm):
 
     def __init__(self, config: DpsgdConfig, learner: Learner) -> None:
         self.config = config
+        if config.second_moment == "consistent":
+            self.averaged_batches = learner.size
         self.mixings = 0
         self._params = learner.params
         self._rank, self._size = learner.rank, learner.size
