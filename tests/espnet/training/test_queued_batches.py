@@ -3,7 +3,7 @@
 import argparse
 import multiprocessing
 import time
-from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import torch
 from espnet2.schedulers.warmup_lr import WarmupLR
 from espnet2.tasks.abs_task import IteratorOptions
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader
 
 from espnet_distopt.errors import InputError
@@ -100,6 +101,16 @@ def loader(batches: list[list[str]]) -> DataLoader[Any]:
 BATCHES = [list("abcdefgh"), list("ijklm"), list("nopqrs")]
 
 
+class Driver:
+    """The driver of a learner that need not ask others anything."""
+
+    def __init__(self) -> None:
+        self.store = HashStore()
+
+    def asking(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class Group:
     """A session of learner `rank` of four, whose nodes have two."""
 
@@ -107,9 +118,8 @@ class Group:
         self.learner = SimpleNamespace(rank=rank, size=4)
         first = rank - rank % 2
         self.algorithm = SimpleNamespace(lockstep=lambda _: (first, first + 1))
-        self.driver = SimpleNamespace(
-            watch=None, barrier=lambda: None, run=lambda _: None, spent=Counter()
-        )
+        self.driver = Driver()
+        self.barrier = lambda: None
 
 
 def test_pieces_are_those_of_stock_sharding() -> None:
