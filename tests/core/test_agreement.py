@@ -94,7 +94,10 @@ CASES = {
         "learner 2 has 7 parameters",
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
-    options: ["period=3, and not so on", "period=4, and not so on"],
+    options: [
+        "period=3, second_moment='local', and not so on",
+        "period=4, and not so on",
+    ],
     buffers: ["'seen', which is not trained, is float32 (2,)", "int32 (2,)"],
     equal: ["", ""],
 }
