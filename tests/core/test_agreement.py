@@ -94,7 +94,7 @@ CASES = {
         "learner 2 has 7 parameters",
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
-    options: [
+    options: ["period=3, second_moment='local', and not", "period=4, second"],
         "period=3, second_moment='local', and not so on",
         "period=4, and not so on",
     ],
