@@ -95,9 +95,6 @@ CASES = {
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
     options: ["period=3, second_moment='local', and not", "period=4, second"],
-        "period=3, second_moment='local', and not so on",
-        "period=4, and not so on",
-    ],
     buffers: ["'seen', which is not trained, is float32 (2,)", "int32 (2,)"],
     equal: ["", ""],
 }
