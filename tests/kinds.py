@@ -14,7 +14,7 @@ import pytest
 
 KINDS = {
     "fast": "none of the others: computes in one process",
-    "thorough": "computes in one process, for long: schedules by the thousand",
+    "thorough": "computes in one process, for long, as schedules by the thousand do",
     "processes": "starts learners as real processes",
     "slurm": "starts a Slurm of its own",
     "recipes": "runs scripts of local/, tools/ and egs/",

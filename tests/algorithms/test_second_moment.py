@@ -66,6 +66,7 @@ def distance_gone(name: str, moment: str | None) -> float:
     return -float(simulation.consensus().mean())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["local_sgd", "dpsgd", "adpsgd"])
 def test_the_mean_goes_as_far_as_with_all_reduce(name: str) -> None:
     whole = distance_gone("allreduce", None)

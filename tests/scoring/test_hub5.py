@@ -143,6 +143,7 @@ def run_hubscr(directory: Path, paths: dict[str, Path], drop: str) -> str:
     return (directory / "ctm.filt.raw").read_text()
 
 
+@pytest.mark.thorough
 @needs_sctk
 def test_halves_equal_hubscr_on_lines_dropped(tmp_path: Path) -> None:
     paths = make_task(tmp_path)

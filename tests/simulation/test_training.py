@@ -138,6 +138,7 @@ def test_time_of_a_step_with_all_reduce() -> None:
     assert simulation.record[-1].seconds == started + 1 + 6 * (0.5 + 1.25)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("topology", "size"), [("ring", 1024), ("random", 256)])
 def test_a_thousand_learners_on_a_quadratic(topology: str, size: int) -> None:
     learners = points("adpsgd", size, towards_rank, topology=topology)

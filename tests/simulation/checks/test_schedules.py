@@ -64,6 +64,7 @@ def test_every_invariant_holds_in_different_schedules(title: str) -> None:
         assert tried < 2 * count + 50, "the schedules are too much alike"
 
 
+@pytest.mark.thorough
 def test_a_schedule_is_its_line() -> None:
     for schedule in islice(family("adpsgd", [2, 5], [("topology", "random")]), 6):
         assert Schedule.parse(repr(schedule)) == schedule
