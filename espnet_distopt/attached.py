@@ -85,6 +85,11 @@ class Attached:
             if self.algorithm.wants_gradients:
                 learner.watch_backward(self._after_backward)
         self._run(self._lifecycle.start())
+        if self.algorithm.survives:
+            driver.survive(
+                lambda rank: self.algorithm.lost_with(learner, rank),
+                lambda members: self.algorithm.change_members(learner, members),
+            )
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
 

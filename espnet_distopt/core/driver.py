@@ -1,11 +1,12 @@
 """What a session and a work queue need of a driver."""
 
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from espnet_distopt.core.effects import Effect
+from espnet_distopt.core.membership import Members
 
 
 class SharedStore(Protocol):
@@ -61,6 +62,22 @@ class Driver(Protocol):
 
         Raises:
             PeerLostError: a learner is lost, or the store, while `what` was under way.
+        """
+
+    @property
+    def members(self) -> Members:
+        """The learners that live, as this one knows by now."""
+
+    def survive(
+        self,
+        lost_with: Callable[[int], Iterable[int]],
+        change: Callable[[Members], None],
+    ) -> None:
+        """Let the training go on when a learner is lost, from now on.
+
+        Args:
+            lost_with: returns the ranks that leave the members with a lost one.
+            change: is called between two yields when the members have changed.
         """
 
     def announce_stop(self) -> None:

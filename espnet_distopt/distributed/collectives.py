@@ -28,6 +28,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
+from espnet_distopt.distributed.watch import Watch
 
 TAG = 11
 """The tag of messages to neighbours. Those of a pair arrive in the order of posting."""
@@ -54,6 +55,7 @@ class InFlight:
         finish: returns the result when they are complete.
         kept: a tensor that must not be freed before that.
         on_gpu: whether the operations are NCCL's.
+        ranks: the learners that take part; empty for messages to neighbours.
     """
 
     what: str
@@ -61,6 +63,7 @@ class InFlight:
     finish: Callable[[], Tensor]
     kept: object = None
     on_gpu: bool = False
+    ranks: tuple[int, ...] = ()
 
 
 class Collectives:
@@ -87,16 +90,31 @@ class Collectives:
             if groups is None or not effect.peers:
                 return InFlight(what, [], lambda: alone(effect))
             self._spent["bytes"] += effect.bytes_sent(len(groups.everybody))
-            with self._on_network(what):
+            with self._groups_watch.asking(what), self._timed():
                 return _send_to_neighbours(what, effect, groups.messages)
         assert isinstance(effect, GroupCollective)
         if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
             return InFlight(what, [], lambda: alone(effect))
         group = groups.of(ranks, effect.tensor)
+        with self._groups_watch.asking(what):
+            return self.begin_in(group, effect, ranks)
+
+    def begin_in(
+        self, group: Group, effect: GroupCollective, ranks: tuple[int, ...]
+    ) -> InFlight:
+        """Begin `effect` in a group, and leave its errors unexplained.
+
+        Args:
+            group: a group of the learners in `ranks`.
+            effect: what is to be done.
+            ranks: the learners that take part.
+        """
+        what = _NAMES[type(effect)]
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
-        with self._on_network(what):
-            return _begin_in_group(what, effect, group, self._gpu_work)
+        with self._timed():
+            handle = _begin_in_group(what, effect, group, self._gpu_work)
+        return replace(handle, ranks=ranks)
 
     def wait(self, handle: InFlight) -> Tensor:
         """Wait for a collective that has begun, and return its result.
@@ -105,25 +123,37 @@ class Collectives:
             PeerLostError: one of its learners has died; the message names it.
         """
         if handle.works:
-            with self._on_network(handle.what):
-                for work in handle.works:
-                    if handle.on_gpu:
-                        self._gpu_work(work)
-                    else:
-                        work.wait()
+            with self._groups_watch.asking(handle.what):
+                self.complete(handle)
         return handle.finish()
 
-    def _gpu_work(self, work: Any) -> None:
+    def complete(self, handle: InFlight) -> None:
+        """Wait for the operations of a collective, and leave errors unexplained."""
+        with self._timed():
+            for work in handle.works:
+                if handle.on_gpu:
+                    self._gpu_work(work, handle.ranks)
+                else:
+                    work.wait()
+
+    @property
+    def _groups_watch(self) -> Watch:
+        assert self._groups is not None
+        return self._groups.watch
+
+    def _gpu_work(self, work: Any, ranks: tuple[int, ...] = ()) -> None:
         """Wait until `work`, an operation of NCCL, is complete.
 
         NCCL's own wait returns at once, and if a learner is lost, the first operation
         that reads the result hangs. So this polls until the operation is complete or a
         learner is lost.
         """
-        assert self._groups is not None
+        live = self._groups_watch.liveness
         while not work.is_completed():
-            if (lost := self._groups.watch.liveness.lost) is not None:
-                raise RuntimeError(lost)
+            if live.lost is not None:
+                raise RuntimeError(live.lost)
+            if not set(ranks) <= set(live.members.ranks):
+                raise RuntimeError("the connection to a learner is closed")
             time.sleep(POLL)
         work.wait()
 
@@ -146,12 +176,10 @@ class Collectives:
         return effect
 
     @contextmanager
-    def _on_network(self, what: str) -> Generator[None, None, None]:
-        assert self._groups is not None
+    def _timed(self) -> Generator[None, None, None]:
         start = time.perf_counter()
         try:
-            with self._groups.watch.asking(what):
-                yield
+            yield
         finally:
             self._spent["comm_time"] += time.perf_counter() - start
 

@@ -1,41 +1,38 @@
 """The gossip thread of a learner: it carries out the exchanges of one epoch.
 
-Two learners agree on an exchange through the rendezvous store, where every passive
-learner has a mailbox for each epoch. An active learner puts its rank into the mailbox
-of a passive one, and then both send their tensor to the other and receive the other's.
-A wait in gloo cannot be cancelled, so no learner may enter an exchange that its peer
-does not enter as well.
+An active learner invites a passive one over their own connection (`pairs`), and then
+both send their tensor to the other and receive the other's.
 
 One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
 
-    1. Ben's thread waits in the store for the key `mail/1/1/1`: epoch 1 of the driver,
-       mailbox of rank 1, first mail.
-    2. Anna's training side ends a step. Her thread picks Ben, adds 1 to the counter
-       `mail/1/1`, gets 1 back, and so writes her rank under `mail/1/1/1`.
-    3. Ben's thread reads that mail and deletes it. Both threads post their send and
-       their receive before they wait for either, and the tensors cross.
+    1. Ben's thread waits on all of his connections.
+    2. Anna's training side ends a step. Her thread picks Ben and sends an invitation.
+    3. Ben's thread reads it, and the tensors cross.
     4. Ben's training side ends its epoch, because he has less data. His thread goes on
-       waiting, for `mail/1/1/2`, and answers Anna's further invitations.
-    5. Anna's training side ends its epoch. Her last exchange is over, and her thread
-       adds 1 to the counter `mail/1/retired`. She is the last active learner to do so,
-       so she mails "retired" to Ben, and his thread ends.
+       waiting, and answers Anna's further invitations.
+    5. Anna's training side ends its epoch. Her last exchange is over, and she retires
+       (`retirement`). She is the last active learner to do so, and so Ben's thread
+       ends.
 
 What could go wrong, and why it does not:
 
     If Ben's thread ended in step 4, an invitation of Anna's might arrive just after
-    that, and she would wait for Ben without end. His thread ends only after the mail of
-    step 5, and an active learner retires only when its last exchange is over: so no
-    invitation can follow that mail.
+    that, and she would wait for Ben without end. His thread ends only when all active
+    learners that live have retired, and one retires only when its last exchange is
+    over: so no invitation can follow.
 
-    If Anna and another active learner, Cleo, mail to Ben at the same time, the store's
-    atomic addition gives them different numbers, so neither overwrites the other's
-    mail. Ben answers them one after the other.
+    If Anna and another active learner, Cleo, invite Ben at the same time, each does so
+    on her own connection. Ben answers them one after the other.
 
     If Ben could invite too, Anna might wait for Ben, Ben for Cleo and Cleo for Anna.
     Only active learners invite, and passive ones only answer: no such cycle can form.
+
+    If Ben dies, Anna's connection to him closes, or he is no member any more after a
+    silence. Her exchange is dropped, and she goes on with other neighbours.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,14 +48,9 @@ from espnet_distopt.core.effects import (
     Retire,
     RunInBackground,
 )
-from espnet_distopt.distributed.groups import Group
+from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.watch import Watch
-
-TAG = 7
-"""The tag that tells messages of an exchange from other messages of the group."""
-
-RETIRED = b"retired"
-"""The mail that tells a passive learner that nobody will invite it any more."""
 
 
 class GossipThread(threading.Thread):
@@ -75,10 +67,12 @@ class GossipThread(threading.Thread):
         program: the algorithm's gossip program.
         monitor: the lock under which the programs of both sides run; it is notified
             when one side has something new for the other.
-        mailboxes: the prefix of this epoch's mailboxes in the store.
+        epoch: the number of this epoch, the same on all learners.
         watch: the gossip thread's own connection to the store.
-        group: the gloo group that the exchanges use, and nothing else does.
-        rank: this learner's rank.
+        pairs: this learner's connections for exchanges.
+        retirement: the end of this epoch's gossip.
+        tell: tells the algorithm of a change of the members; it is called between two
+            yields.
         record: the list that gets an entry for each section of the program that runs;
             None means that none is kept.
     """
@@ -87,10 +81,11 @@ class GossipThread(threading.Thread):
         self,
         program: Program,
         monitor: threading.Condition,
-        mailboxes: str,
+        epoch: int,
         watch: Watch,
-        group: Group,
-        rank: int,
+        pairs: Pairs,
+        retirement: Retirement,
+        tell: Callable[[], None],
         record: list[tuple[str, Any]] | None = None,
     ) -> None:
         super().__init__(name="distopt-gossip", daemon=True)
@@ -101,19 +96,20 @@ class GossipThread(threading.Thread):
         self.bytes_sent = 0
         self._program = program
         self._monitor = monitor
-        self._mailboxes = mailboxes
+        self._epoch = epoch
         self._watch = watch
-        self._group = group
-        self._rank = rank
+        self._pairs = pairs
+        self._retirement = retirement
+        self._tell = tell
         self._record = record
         self._steps_seen = 0
-        self._mails_read = 0
         self._staged: tuple[Tensor, Tensor] | None = None
 
     def run(self) -> None:
         """Run the program to its end; keep a failure for the training side to raise."""
         try:
             self._drive()
+            self._retirement.close()
         except BaseException as error:
             with self._monitor:
                 self.failure = error
@@ -124,6 +120,7 @@ class GossipThread(threading.Thread):
         decided = False
         while True:
             with self._monitor:
+                self._tell()
                 try:
                     if self._record is not None:
                         self._record.append(("gossip", result if decided else None))
@@ -141,13 +138,14 @@ class GossipThread(threading.Thread):
             case AwaitStep():
                 return self._await_step()
             case Invite(peer):
-                self._mail(peer, b"%d" % self._rank)
+                with self._watch.asking(f"inviting learner {peer}"):
+                    self._pairs.invite(peer, self._epoch)
                 return None
-            case Retire(actives, passives):
-                self._retire(actives, passives)
+            case Retire(actives):
+                self._retirement.retire(actives)
                 return None
-            case AwaitInvitation():
-                return self._await_invitation()
+            case AwaitInvitation(actives):
+                return self._await_invitation(actives)
             case Exchange(peer, tensor, into):
                 return self._exchange(peer, tensor, into)
             case RunInBackground(work):
@@ -160,51 +158,31 @@ class GossipThread(threading.Thread):
         with self._monitor:
             while self.steps == self._steps_seen and not self.ending:
                 self._monitor.wait(1.0)
+                self._watch.check("a step")
             self._steps_seen = self.steps
             return not self.ending
 
-    def _mail(self, peer: int, message: bytes) -> None:
-        store, box = self._watch.store, f"{self._mailboxes}/{peer}"
-        with self._watch.asking(f"telling learner {peer}"):
-            number = store.add(box, 1)
-            store.set(f"{box}/{number}", message)
+    def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
+        while not self._retirement.is_over(actives):
+            self._watch.check("gossip")
+            peer = self._pairs.await_invitation(self._epoch)
+            if peer is not None:
+                return peer
+        return None
 
-    def _retire(self, actives: int, passives: tuple[int, ...]) -> None:
-        with self._watch.asking("the end of the gossip"):
-            retired = self._watch.store.add(f"{self._mailboxes}/retired", 1)
-        if retired == actives:
-            for peer in passives:
-                self._mail(peer, RETIRED)
-
-    def _await_invitation(self) -> int | None:
-        key, what = f"{self._mailboxes}/{self._rank}/{self._mails_read + 1}", "gossip"
-        mail = self._watch.wait_for(key, what)
-        with self._watch.asking(what):
-            self._watch.store.delete_key(key)
-        self._mails_read += 1
-        return None if mail == RETIRED else int(mail)
-
-    def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor:
-        """Post the send and the receive before waiting for either.
-
-        Otherwise both learners could wait in a send for the other's receive.
-        """
+    def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor | None:
         outgoing, incoming = self._buffers(tensor, into)
         what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
         with self._watch.asking(what):
-            works = (
-                self._group.send([outgoing], peer, TAG),
-                self._group.recv([incoming], peer, TAG),
-            )
-            for work in works:
-                work.wait()
+            if not self._pairs.swap(self._epoch, _bytes(outgoing), _bytes(incoming)):
+                return None
         self.bytes_sent += tensor.nbytes
         return into if incoming is into else into.copy_(incoming)
 
     def _buffers(self, tensor: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tensors to send and to receive into.
 
-        gloo takes CPU memory. Tensors on a GPU go through pinned CPU copies.
+        The network takes CPU memory. Tensors on a GPU go through pinned CPU copies.
         """
         if not tensor.is_cuda:
             return tensor, into
@@ -212,6 +190,12 @@ class GossipThread(threading.Thread):
             self._staged = _pinned_like(tensor), _pinned_like(into)
         staged, received = self._staged
         return staged.copy_(tensor), received
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor."""
+    array: Any = tensor.detach().view(torch.uint8).numpy()
+    return memoryview(array)
 
 
 def _pinned_like(tensor: Tensor) -> Tensor:

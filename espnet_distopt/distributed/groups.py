@@ -5,6 +5,7 @@ cannot be used for that. It names the new group by the number of groups that a p
 has made, and if these numbers differ between the members, it never returns.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed.barrier import barrier
+from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.watch import Watch
 
@@ -27,6 +29,9 @@ _made: list[Group] = []
 learner that finishes first keeps its connections open, because others may still be
 reading from them."""
 
+Meet = Callable[[str, str, tuple[int, ...]], Members]
+"""Waits for the learners of a new group (`Meetings.meet`)."""
+
 
 class Groups:
     """Makes the process groups; all processes construct it together.
@@ -36,34 +41,36 @@ class Groups:
 
     Args:
         rank: this learner's rank.
-        size: number of learners, N.
+        size: number of places, N.
         watch: the calling thread's connection to the store.
+        meet: waits for the other learners of a new group.
 
     Attributes:
-        everybody: the ranks of all learners.
+        everybody: the ranks of all places.
         watch: explains which learner is lost when an operation of a group has failed.
         messages: a gloo group of all learners, for messages from one to another.
-        gossip: a second gloo group of all learners, for the gossip thread. It is
-            separate, because a timeout destroys the whole group in which it happens.
     """
 
-    def __init__(self, rank: int, size: int, watch: Watch) -> None:
+    def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
         self.everybody = tuple(range(size))
         self._rank = rank
+        self._meet = meet
         self.watch = watch
-        self.messages = self._make("gloo", "all", self.everybody)
-        self.gossip = self._make("gloo", "gossip", self.everybody)
-        self._groups: dict[tuple[str, tuple[int, ...]], Group] = {
-            ("gloo", self.everybody): self.messages
-        }
+        self._groups: dict[tuple[str, int, tuple[int, ...]], Group] = {}
+        self._connections: dict[tuple[int, ...], list[Connections]] = {}
+        with watch.asking("connecting all learners"):
+            self.messages = self._make("gloo", "all", self.everybody)
+        self._groups["gloo", 0, self.everybody] = self.messages
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         if self._nccl:
-            self._groups["nccl", self.everybody] = dist.group.WORLD
+            self._groups["nccl", 0, self.everybody] = dist.group.WORLD
+        watch.liveness.listeners.append(self._sever_lost)
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
 
-        Inside the group ranks count from 0, in the order of `ranks`.
+        Inside the group ranks count from 0, in the order of `ranks`. If one of them
+        dies, the run ends for the others.
 
         Args:
             ranks: the ranks of its members, this learner among them.
@@ -74,7 +81,8 @@ class Groups:
             PeerLostError: a member has died before the group was made.
             RuntimeError: this learner is not a member.
         """
-        key = "nccl" if tensor.is_cuda and self._nccl else "gloo", ranks
+        backend = "nccl" if tensor.is_cuda and self._nccl else "gloo"
+        key = backend, 0, ranks
         if key not in self._groups:
             if self._rank not in ranks:
                 raise RuntimeError(
@@ -84,15 +92,55 @@ class Groups:
             name = "-".join(map(str, ranks))
             others = [rank for rank in ranks if rank != self._rank]
             what = f"meeting learners {', '.join(map(str, others))}"
-            barrier(self.watch, f"group/{key[0]}/{name}", others, what)
-            self._groups[key] = self._make(key[0], name, ranks)
+            self._meet(f"group/{backend}/{name}", what, ranks)
+            with self.watch.asking(f"connecting learners {ranks}"):
+                self._groups[key] = self._make(backend, name, ranks)
         return self._groups[key]
+
+    def among(self, members: Members, attempt: str, tensor: Tensor) -> Group:
+        """Return the group of learners that have agreed on being its members.
+
+        It is the one of the collectives before, if the members are the same and none of
+        these collectives has failed (`drop`). After the first loss GPU tensors go over
+        gloo, because a group of NCCL cannot lose a member.
+
+        Args:
+            members: its members, in the same version on all of them.
+            attempt: the name of the collective, which no other one has.
+            tensor: a tensor on the device of those to be sent.
+        """
+        backend = "nccl" if tensor.is_cuda and self._nccl else "gloo"
+        if (backend, members.version, members.ranks) not in self._groups:
+            backend = "gloo"
+        key = backend, members.version, members.ranks
+        if key not in self._groups:
+            self._groups[key] = self._make("gloo", attempt, members.ranks)
+        return self._groups[key]
+
+    def drop(self, members: Members) -> None:
+        """Sever the groups of `members`, whose collective has failed or was aborted."""
+        for backend in ("gloo", "nccl"):
+            self._groups.pop((backend, members.version, members.ranks), None)
+        for connections in self._connections.pop(members.ranks, ()):
+            connections.sever()
+
+    def _sever_lost(self) -> None:
+        """End the waits in groups that have lost a member."""
+        living = set(self.watch.liveness.members.ranks)
+        for ranks, groups in tuple(self._connections.items()):
+            if not living.issuperset(ranks):
+                for connections in groups:
+                    connections.sever()
 
     def _make(self, backend: str, name: str, ranks: tuple[int, ...]) -> Group:
         make = _nccl if backend == "nccl" else dist.ProcessGroupGloo
-        store = PrefixStore(f"group/{backend}/{name}", self.watch.store)
-        connections = self.watch.liveness.connections
-        with self.watch.asking(f"connecting learners {ranks}"), connections.opening():
+        live = self.watch.liveness
+        own = Connections(live.port)
+        self._connections.setdefault(ranks, []).append(own)
+        with live.connections.opening(), own.opening():
+            # Severing its own connection to the store ends the wait for others.
+            store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
+        with live.connections.opening(), own.opening():
             group = make(store, ranks.index(self._rank), len(ranks), TIMEOUT)
         _made.append(group)
         return group

@@ -1,40 +1,51 @@
 """Liveness: learners notice through heartbeats in the rendezvous store who is lost.
 
-Each learner has a heartbeat thread. Once a second it counts up its own key of the store
-and reads those of all others in one operation. A learner whose count stands still for
-`silence` seconds is lost. The store is lost if it does not answer for as long; a second
-thread notices that, because it never waits for the store. A learner that fails writes
-the reason to the store before it ends.
+Each learner has a heartbeat thread. Every half second it counts up its own key of the
+store, and reads those of all others and the members in one operation. A learner is lost
+if its count stands still for `silence` seconds; or for 2 s after one of its connections
+has failed; or at once if its machine then says that its process is gone (`suspects`).
+The store is lost if it does not answer for `silence` seconds; a second thread notices
+that, because it never waits for the store.
 
-What a learner does when another is lost, with learners A and B as an example:
+Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
-    A waits in an all-reduce; B's process is stopped, and its connections stay open.
-    A's heartbeat thread sees B's count stand still, and after 30 s notes that B is
-        lost. It severs A's connections (`connections`).
-    A's all-reduce raises an error of the network. `watch.Watch` looks at the note,
-        and A raises `PeerLostError`, which names B.
+    If it does, whoever notices the loss removes the learner from the members
+    (`membership`). Everybody reads the members with each heartbeat, and `listeners` are
+    told of a change. A learner that is no member any more, because it was stopped or
+    cut off for too long, ends with an error: its parameters are out of date.
 
-If B's process dies instead, its connections are closed, A's all-reduce raises at once,
-and `watch.Watch` waits for the note.
+    If it does not, the run ends. The heartbeat thread notes the reason and severs the
+    connections of this process (`connections`), so that every wait for another learner
+    raises an error of the network. `watch.Watch` looks at the note, and raises a
+    `PeerLostError` which names the lost learner.
+
+A learner may change what others have only while it has a lease: its last heartbeat is
+younger than `silence`. The others cannot have given it up before, for silence at least.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
+from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.addresses import refuses, store_address
 from espnet_distopt.distributed.connections import Connections, keeps_store
+from espnet_distopt.distributed.farewell import LEFT, describe, wait_for_leavers
+from espnet_distopt.distributed.membership import KEY, Membership
+from espnet_distopt.distributed.suspects import PROBE, Suspect
 
 Store = Any
 """A `torch.distributed.Store`, whose published types lack `clone` and bytes."""
 
-BEAT = 1.0
+BEAT = 0.5
 """Seconds between two heartbeats."""
 
 LATE = 5.0
-"""Seconds by which the alarm thread may wake up too late. If it is later, this process
-was stopped itself, and cannot know which learners were silent meanwhile."""
+"""Seconds by which a thread may wake up too late. If it is later, this process was
+stopped itself, and cannot know which learners were silent meanwhile."""
 
 LINGER = 5.0
 """Seconds for which a failing learner keeps the store, so that others read why."""
@@ -42,42 +53,58 @@ LINGER = 5.0
 START = 1800.0
 """Seconds for which learners wait for one that has not begun its session."""
 
-_LEFT = b"left"
-"""The heartbeat count of a learner that has left the session."""
-
 
 class Liveness:
     """The heartbeat of this process, and its knowledge of which learners are lost.
 
-    Cost: two store operations a second; the second one reads N + 1 short values.
+    Cost: four store operations a second; half of them read N + 2 short values.
 
     Args:
         store: the store of all learners; the heartbeat gets a connection of its own.
         rank: this learner's rank.
-        size: number of learners, N.
+        size: number of places, N.
         silence: seconds without a heartbeat after which a learner counts as lost.
+        incarnation: how often a learner of this rank was started before.
 
     Attributes:
-        connections: the driver's connections, which are severed when a learner is lost.
+        connections: the driver's connections, which are severed when the run ends.
+        port: the port of the store; None if it is not a TCP store.
         store_waits: the connections to the store on which threads are waiting now.
-        lost: which learner is lost and why, in words; None as long as none is.
+        membership: who lives, as last read from the store.
+        listeners: functions that are called, on the heartbeat's thread, when the
+            members have changed.
+        alarms: functions that are called, on any thread, when the run ends.
+        lost: why the run ends for this learner, in words; None as long as it does not.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, silence: float = 30) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        silence: float = 30,
+        incarnation: int = 0,
+    ) -> None:
         self.rank, self.size, self.silence = rank, size, silence
         self.lost: str | None = None
-        self._port = store_port(store)
-        self.connections = Connections(self._port)
+        address = store_address(store)
+        self.port = address and address[1]
+        self.connections = Connections(self.port)
         self.store_waits: list[Connections] = []
+        self.listeners: list[Callable[[], None]] = []
+        self.alarms: list[Callable[[], None]] = []
         self._store = store.clone()
         self._store.compare_set("failed", "", "")
+        self.membership = Membership(self._store, rank, size, incarnation)
         self._store.set(self._key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
+        self._lost_with: Callable[[int], Iterable[int]] | None = None
         self._counts: dict[int, bytes] = {}
         self._seen: dict[int, float] = {}
+        self._suspects: dict[int, Suspect] = {}
         self._all_began = False
-        self._began = self._answered = time.monotonic()
-        self._noted = threading.Event()
+        self._began = self._answered = self._lease = time.monotonic()
+        self._noted, self._nudged = threading.Event(), threading.Event()
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"distopt-{name}", daemon=True)
@@ -90,56 +117,158 @@ class Liveness:
     def _key(rank: int) -> str:
         return f"beat/{rank}"
 
+    @property
+    def members(self) -> Members:
+        """The living learners, as last read from the store."""
+        return self.membership.members
+
+    def survive(self, lost_with: Callable[[int], Iterable[int]]) -> None:
+        """Let the training go on when a learner is lost, from now on.
+
+        Args:
+            lost_with: returns the ranks that leave the members with a lost one.
+        """
+        self._lost_with = lost_with
+
+    # The lease
+
+    def has_lease(self) -> bool:
+        """Return whether the others cannot have given this learner up for silence."""
+        return time.monotonic() - self._lease < self.silence
+
+    def await_lease(self) -> None:
+        """Wait for a heartbeat, if the last one is too old.
+
+        Raises:
+            RuntimeError: the run ends for this learner.
+        """
+        while not self.has_lease() and self.lost is None:
+            self.pause()
+        if self.lost is not None:
+            raise RuntimeError(self.lost)
+
+    def pause(self) -> None:
+        """Wait for a moment, or until the run ends."""
+        self._noted.wait(PROBE)
+
+    # The heartbeat's thread
+
     def _beat(self) -> None:
-        """Once a second, write this learner's count and read those of the others."""
-        count = 0
-        while not self._stop.wait(BEAT):
+        """Count, and read what others have written, until this learner leaves."""
+        count, last = 0, time.monotonic()
+        while not self._stop.is_set():
+            self._nudged.wait(PROBE if self._suspects else BEAT)
+            self._nudged.clear()
+            begin = time.monotonic()
             count += 1
             try:
                 self._store.set(self._key(self.rank), str(count))
-                self._look()
+                self._look(begin)
+                if time.monotonic() - last > LATE + BEAT:
+                    self._begin_anew()
+                last = time.monotonic()
+                self._judge(last)
             except RuntimeError:
                 if not self._stop.is_set():
                     self._note(_STORE_GONE)
                 return
 
-    def _look(self) -> None:
-        """Read the counts of the others, and the reason if a learner has failed."""
+    def _look(self, begin: float) -> None:
+        """Read the members, the counts of the others, and why a learner has failed."""
         keys = [self._key(peer) for peer in self._others]
         if not self._all_began and not self._store.check(keys):
             keys = []
         self._all_began = bool(keys)
-        failed, *counts = self._store.multi_get(["failed", *keys])
+        failed, members, *counts = self._store.multi_get(["failed", KEY, *keys])
         self._answered = now = time.monotonic()
         if failed:
             reason = bytes(failed).decode()
-            given_up = reason.startswith(f"learner {self.rank} has been silent")
-            story = "the others have given this learner up: " if given_up else ""
-            self._note(story + reason)
+            given_up = reason.startswith(f"learner {self.rank} has ")
+            self._note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
+        before = self.members
+        if self.membership.read(members):
+            self._follow(before)
+        if not self.membership.excluded:
+            self._lease = begin
         for peer, count in zip(self._others, counts, strict=False):
             if self._counts.get(peer) != count:
                 self._counts[peer], self._seen[peer] = bytes(count), now
 
+    def _begin_anew(self) -> None:
+        """Forget who was silent while this process was stopped itself."""
+        now = time.monotonic()
+        self._seen = dict.fromkeys(self._seen, now)
+        for suspect in self._suspects.values():
+            suspect.since = now
+
+    def _judge(self, now: float) -> None:
+        """Find out who is lost."""
+        for peer, since in tuple(self._seen.items()):
+            if peer not in self.members.ranks:
+                self._suspects.pop(peer, None)
+            elif now - since > self.silence and self._matters(peer):
+                self._lose(peer, describe(peer, self._counts[peer], now - since))
+            elif (suspect := self._suspects.get(peer)) is not None:
+                self._examine(peer, suspect)
+
+    def _examine(self, peer: int, suspect: Suspect) -> None:
+        """Decide whether a learner has died whose connection has failed."""
+        if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
+            del self._suspects[peer]
+            return
+        key = self.membership.address_key(peer)
+        if self._store.check([key]) and refuses(self._store.get(key).decode(), PROBE):
+            self._lose(peer, f"learner {peer} has died: its process is gone")
+        elif suspect.overdue():
+            self._lose(
+                peer, f"learner {peer} has died or does not respond: {suspect.why}"
+            )
+
+    def _lose(self, peer: int, why: str) -> None:
+        """End the run because of a lost learner, or go on without it."""
+        self._suspects.pop(peer, None)
+        if self._lost_with is None:
+            self._note(f"{why}; look at its log")
+            return
+        before = self.members
+        self.membership.remove(self._store, self._lost_with(peer), why)
+        if self.members != before:
+            self._follow(before)
+
+    def _follow(self, before: Members) -> None:
+        """Follow a change of the members."""
+        after = self.members
+        for rank in sorted({*before.ranks} - {*after.ranks}):
+            fate = self.membership.fate_key(rank)
+            known = self._store.check([fate])
+            why = self._store.get(fate).decode() if known else f"learner {rank} is lost"
+            if rank == self.rank:
+                self._note(f"{_GIVEN_UP}: {why}; start it again")
+            else:
+                logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
+        if self.membership.excluded:
+            self._note(f"{_GIVEN_UP}; start it again")
+        for listener in tuple(self.listeners):
+            listener()
+
+    # The alarm's thread
+
     def _guard(self) -> None:
-        """Note a learner that has been silent for too long, or the store.
+        """Note a store that has been silent for too long, or learners that do not come.
 
         This thread does not use the store, because the store may not answer.
         """
         last = time.monotonic()
-        while not self._stop.wait(BEAT / 2):
+        while not self._stop.wait(min(BEAT, 0.5)):
             if self.lost is not None:
                 self._end_waits()  # A wait may have begun since the last look.
                 continue
             now = time.monotonic()
             if now - last > LATE + BEAT:
-                self._seen = dict.fromkeys(self._seen, now)
                 self._answered = now
             last = now
             if now - self._answered > self.silence:
                 self._note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
-            for peer, since in tuple(self._seen.items()):
-                if now - since > self.silence and self._matters(peer):
-                    self._note(self._describe_silence(peer, now - since))
             if not self._all_began and now - self._began > START:
                 self._note(f"others have not begun their sessions for {START:.0f} s")
 
@@ -148,15 +277,26 @@ class Liveness:
 
         One that has left may be silent, unless a thread is waiting in the store now.
         """
-        return self._counts[peer] != _LEFT or bool(self.store_waits)
+        return self._counts[peer] != LEFT or bool(self.store_waits)
 
-    def _describe_silence(self, peer: int, seconds: float) -> str:
-        if self._counts[peer] == _LEFT:
-            return f"learner {peer} has left the session {seconds:.0f} s ago"
-        return (
-            f"learner {peer} has been silent for {seconds:.0f} s; its process or its "
-            "machine is gone or does not respond: look at its log"
-        )
+    # All threads
+
+    def suspect(self, peers: Iterable[int], why: str) -> None:
+        """Find out soon whether learners have died: a connection to one has failed.
+
+        Args:
+            peers: their ranks.
+            why: what has happened, in words.
+        """
+        now = time.monotonic()
+        for peer in peers:
+            if peer != self.rank:
+                self._suspects.setdefault(peer, Suspect(why, now))
+        self._nudged.set()
+
+    def suspects(self, peers: Iterable[int]) -> bool:
+        """Return whether it is still open if any of `peers` has died."""
+        return not self._suspects.keys().isdisjoint(peers)
 
     def _note(self, reason: str) -> None:
         """Note the reason, unless there is an earlier one, and end every wait."""
@@ -164,6 +304,8 @@ class Liveness:
             self.lost = reason
             self._noted.set()
             self._end_waits()
+            for alarm in tuple(self.alarms):
+                alarm()
 
     def _end_waits(self) -> None:
         self.connections.sever()
@@ -193,7 +335,7 @@ class Liveness:
         finally:
             self.store_waits.remove(store)
 
-    def leave(self, why: str | None = None) -> None:
+    def leave(self, why: str | None = None, alone: bool = False) -> None:
         """End the heartbeat, and tell the others why if this learner has failed.
 
         The process that keeps the store leaves last, because the others need the store
@@ -201,43 +343,36 @@ class Liveness:
 
         Args:
             why: the reason of the failure, in words; None if this learner ends well.
+            alone: whether the others go on after a failure, if the algorithm survives.
         """
         if self._stop.is_set():
             return
         self._stop.set()
+        self._nudged.set()
         in_time = LINGER if why is not None or self.lost is not None else None
-        farewell = threading.Thread(target=self._say_goodbye, args=(why,), daemon=True)
+        farewell = threading.Thread(
+            target=self._say_goodbye, args=(why, alone), daemon=True
+        )
         farewell.start()
-        farewell.join(2 * BEAT)
-        if keeps_store(self._port):
-            self._wait_for_leavers(in_time)
+        farewell.join(2 * max(BEAT, 0.5))
+        if keeps_store(self.port):
+            others = {p: self._key(p) for p in self._others if p in self.members.ranks}
+            wait_for_leavers(self._store, others, self.silence, in_time)
 
-    def _say_goodbye(self, why: str | None) -> None:
+    def _say_goodbye(self, why: str | None, alone: bool) -> None:
         for thread in self._threads:
             thread.join()
         try:
-            if why is not None:
+            if why is not None and alone and self._lost_with is not None:
+                self.membership.remove(self._store, self._lost_with(self.rank), why)
+            elif why is not None:
                 self._store.compare_set("failed", "", why)
-            self._store.set(self._key(self.rank), _LEFT)
+            self._store.set(self._key(self.rank), LEFT)
         except RuntimeError:
             return  # The store is gone, so that no learner can read it any more.
 
-    def _wait_for_leavers(self, seconds: float | None) -> None:
-        """Wait until the others have left or are silent, at most for `seconds`."""
-        begin = time.monotonic()
-        staying = dict.fromkeys(self._others, (b"", begin))
-        while staying and (seconds is None or time.monotonic() - begin < seconds):
-            counts = self._store.multi_get([self._key(peer) for peer in staying])
-            now = time.monotonic()
-            for peer, count in zip(tuple(staying), counts, strict=True):
-                before, since = staying[peer]
-                if bytes(count) == _LEFT or now - since > self.silence:
-                    del staying[peer]
-                elif bytes(count) != before:
-                    staying[peer] = bytes(count), now
-            time.sleep(0.005)
 
-
+_GIVEN_UP = "the others have given this learner up"
 _STORE_GONE = (
     "the rendezvous store is gone: the process that keeps it (learner 0, or the "
     "launcher) has died"
@@ -246,11 +381,3 @@ _STORE_SILENT = (
     "the process that keeps the rendezvous store (learner 0, or the launcher) has not "
     "answered"
 )
-
-
-def store_port(store: Store) -> int | None:
-    """Return the port at which the store listens; None if it is not a TCP store."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    port: int | None = getattr(store, "port", None)
-    return port

@@ -1,10 +1,11 @@
 """The process-group driver: one learner a process, over `torch.distributed`.
 
-Collectives run on the training thread. Gossip runs on a thread of its own, over a gloo
-group of its own, from CPU memory (pinned for a GPU), because NCCL does not support
-several threads. The programs of an algorithm run under one lock, which the driver
-releases while it carries out an effect. So the code between two yields is atomic, and
-long work of the gossip side (`RunInBackground`) does not hold up the training thread.
+Collectives run on the training thread. Gossip runs on a thread of its own, over TCP
+connections of its own, from CPU memory (pinned for a GPU), because a group of gloo or
+NCCL fails as a whole when one of its learners dies. The programs of an algorithm run
+under one lock, which the driver releases while it carries out an effect. So the code
+between two yields is atomic, and long work of the gossip side (`RunInBackground`) does
+not hold up the training thread.
 """
 
 import itertools
@@ -12,35 +13,43 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.driver import SharedStore
 from espnet_distopt.core.effects import (
     LIFECYCLE,
+    AllReduceMean,
     AwaitGossip,
     Barrier,
     Begin,
+    Broadcast,
     Collective,
     Effect,
+    GroupCollective,
     Program,
     Published,
     StartGossip,
     StopGossip,
     Wait,
 )
-from espnet_distopt.distributed.barrier import barrier
-from espnet_distopt.distributed.collectives import Collectives
+from espnet_distopt.core.membership import Meeting, Members
+from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.launcher import learners_per_node
-from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.retirement import Retirement
+from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import InputError, PeerLostError
 
 _serial = itertools.count()
 """Numbers the drivers of a process: their keys in the store must not meet."""
@@ -79,11 +88,15 @@ class ProcessGroupDriver:
         self._gossip: GossipThread | None = None
         self._liveness: Liveness | None = None
         self._groups: Groups | None = None
+        self._surviving: SurvivingCollectives | None = None
+        self._change: Callable[[Members], None] | None = None
+        self._unit: set[int] = set()
         self._rounds = 0
-        self._meetings = 0
+        self._barriers = 0
         self._monitor = threading.Condition()
         if dist.is_initialized():
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._told = Members.everybody(self.size)
         self.per_node = learners_per_node(self.size, os.environ)
         self._store: SharedStore = HashStore()
         if self.size > 1:
@@ -92,13 +105,49 @@ class ProcessGroupDriver:
 
     def _connect(self, silence: float) -> None:
         default = dist.distributed_c10d._get_default_store()
-        store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
-        self._liveness = Liveness(store, self.rank, self.size, silence)
-        self._watch = Watch(self._liveness, store)
+        store: Store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
+        self._liveness = live = Liveness(store, self.rank, self.size, silence)
+        self._watch = Watch(live, store)
         self._store = self._watch.store
-        self._gossip_watch = Watch(self._liveness, store)
-        self._groups = Groups(self.rank, self.size, self._watch)
-        self._liveness.connections.adopt_others()
+        self._gossip_watch = Watch(live, store)
+        self._retirement_watch = Watch(live, store)
+        self._pairs = Pairs(live, self._gossip_watch)
+        # The heartbeat's thread never waits; it has no connection to be severed.
+        self._waiting = Waiting(live, store.clone())
+        self._meetings = Meetings(self._watch, self._waiting)
+        self._groups = Groups(self.rank, self.size, self._watch, self._meetings.meet)
+        live.connections.adopt_others()
+
+    @property
+    def members(self) -> Members:
+        """The learners that live, as this one knows by now."""
+        if self._liveness is None:
+            return Members.everybody(self.size)
+        return self._liveness.members
+
+    def survive(
+        self,
+        lost_with: Callable[[int], Iterable[int]],
+        change: Callable[[Members], None],
+    ) -> None:
+        """Let the training go on when a learner is lost, from now on.
+
+        Args:
+            lost_with: returns the ranks that leave the members with a lost one.
+            change: is called between two yields when the members have changed.
+        """
+        if self._liveness is None or self._groups is None:
+            return
+        self._change, self._unit = change, set(lost_with(self.rank))
+        if self._surviving is None:
+            self._surviving = SurvivingCollectives(
+                self._groups,
+                self._collectives,
+                self._watch,
+                self._meetings,
+                self._waiting,
+            )
+        self._liveness.survive(lost_with)
 
     @property
     def store(self) -> SharedStore:
@@ -134,6 +183,8 @@ class ProcessGroupDriver:
         while True:
             with self._monitor:
                 self._check_gossip()
+                if self._surviving is not None:
+                    self._watch.check("a step")
                 if in_epoch and not isinstance(effect, LIFECYCLE):
                     self._note_section()
                 try:
@@ -150,11 +201,11 @@ class ProcessGroupDriver:
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
             case Collective():
-                return self._collectives.wait(self._collectives.begin(effect))
+                return self._wait(self._begin(effect))
             case Begin(collective):
-                return self._collectives.begin(collective)
+                return self._begin(collective)
             case Wait(handle):
-                return self._collectives.wait(handle)
+                return self._wait(handle)
             case AwaitGossip():
                 return self._await_gossip(progress)
             case StartGossip(program):
@@ -168,6 +219,39 @@ class ProcessGroupDriver:
             case _:
                 raise TypeError(f"{effect} belongs in a gossip program")
 
+    # Collectives
+
+    def _begin(self, effect: Collective) -> InFlight | Attempt:
+        if self._surviving is not None and self._survives(effect):
+            assert isinstance(effect, GroupCollective)
+            with self._watch.asking("a collective"):
+                return self._surviving.begin(effect)
+        return self._collectives.begin(effect)
+
+    def _survives(self, effect: Collective) -> bool:
+        """Return whether the loss of some of its learners leaves others.
+
+        Those of one unit, as the learners of a node, are lost together.
+        """
+        if not isinstance(effect, (AllReduceMean, Broadcast)):
+            return False
+        return effect.ranks is None or not self._unit.issuperset(effect.ranks)
+
+    def _wait(self, handle: InFlight | Attempt) -> Tensor | None:
+        if isinstance(handle, InFlight):
+            return self._collectives.wait(handle)
+        assert self._surviving is not None
+        result = self._surviving.wait(handle)
+        with self._monitor:
+            self._tell(self.members if result is None else self._surviving.agreed)
+        return result
+
+    def _tell(self, members: Members) -> None:
+        """Tell the algorithm of newer members."""
+        if self._change is not None and members.version > self._told.version:
+            self._told = members
+            self._change(members)
+
     # Gossip
 
     def _start_gossip(self, program: Program) -> None:
@@ -179,10 +263,16 @@ class ProcessGroupDriver:
         self._gossip = GossipThread(
             program,
             self._monitor,
-            f"mail/{self._rounds}",
+            self._rounds,
             self._gossip_watch,
-            self._groups.gossip,
-            self.rank,
+            self._pairs,
+            Retirement(
+                self._rounds,
+                self._gossip_watch,
+                self._retirement_watch,
+                self._pairs.wakeup,
+            ),
+            lambda: self._tell(self.members),
             self.record,
         )
         self._gossip.start()
@@ -228,25 +318,29 @@ class ProcessGroupDriver:
 
     # Meeting and leaving
 
-    def _barrier(self, pausing: bool) -> bool:
-        """Wait for all learners, however long they take, as long as they live.
+    def _barrier(self, pausing: bool) -> Meeting:
+        """Wait for all living learners, however long they take.
 
         Comes before the collectives at the end of an epoch, which a learner may reach
-        long before a slow one. Returns whether one of them is `pausing`.
+        long before a slow one.
         """
         if self._liveness is None:
-            return pausing
+            return Meeting(pausing, Members.everybody(self.size))
         start = time.perf_counter()
-        self._meetings += 1
-        what = "the end of an epoch"
-        others = [peer for peer in range(self.size) if peer != self.rank]
+        self._barriers += 1
+        what, pause = "the end of an epoch", f"pause/{self._barriers}"
         with self._watch.asking(what):
             if pausing:
-                self._watch.store.set(f"pause/{self._meetings}", b"1")
-        barrier(self._watch, f"epoch/{self._meetings}", others, what)
+                self._watch.store.set(pause, b"1")
+        met = self._meetings.meet(f"epoch/{self._barriers}", what)
         self.spent["wait_time"] += time.perf_counter() - start
+        if self._surviving is not None:
+            self._surviving.agreed = met
+            with self._monitor:
+                self._tell(met)
+                self._told = met
         with self._watch.asking(what):
-            return bool(self._watch.store.check([f"pause/{self._meetings}"]))
+            return Meeting(bool(self._watch.store.check([pause])), met)
 
     def announce_stop(self) -> None:
         """Tell all learners that the run is to stop."""
@@ -284,9 +378,11 @@ class ProcessGroupDriver:
         if error is None:
             self._liveness.leave()
         elif isinstance(found, PeerLostError):
-            self._liveness.leave(found.reason)
+            self._liveness.leave(found.reason, alone=True)
         else:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._liveness.leave(f"learner {self.rank} ended with {what}")
+            alone = isinstance(error, Exception) and not isinstance(error, InputError)
+            self._liveness.leave(f"learner {self.rank} ended with {what}", alone)
+        self._pairs.close()
         if isinstance(found, PeerLostError) and found is not error:
             raise found from error

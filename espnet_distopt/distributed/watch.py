@@ -12,9 +12,14 @@ from datetime import timedelta
 
 from torch.distributed import DistStoreError
 
+from espnet_distopt.distributed.addresses import store_address
 from espnet_distopt.distributed.connections import Connections
-from espnet_distopt.distributed.liveness import Liveness, Store, store_port
+from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.suspects import CONFIRM
 from espnet_distopt.errors import PeerLostError
+
+FOUND_OUT = 2 * CONFIRM
+"""Seconds after which it is known who of those suspected has died."""
 
 _LONG = timedelta(days=1)
 """The time limit of a wait that can be severed."""
@@ -44,7 +49,7 @@ class Watch:
         with self._connection.opening():
             self.store = store.clone()
         # Only a TCP connection can be severed; a wait in another store is repeated.
-        self._slice = _SLICE if store_port(store) is None else _LONG
+        self._slice = _SLICE if store_address(store) is None else _LONG
 
     def wait_for(self, key: str, what: str) -> bytes:
         """Wait until the store has `key`, and return its value.
@@ -71,6 +76,15 @@ class Watch:
                 continue
         raise RuntimeError(self.liveness.lost)
 
+    def check(self, what: str) -> None:
+        """Raise PeerLostError if the run has ended for this learner.
+
+        Args:
+            what: what is under way, in words, for the message.
+        """
+        if self.liveness.lost is not None:
+            raise self.explain(RuntimeError(self.liveness.lost), what)
+
     @contextmanager
     def asking(self, what: str) -> Generator[None, None, None]:
         """Explain errors of the store and the network that are raised inside.
@@ -93,18 +107,19 @@ class Watch:
         """Return the error to raise after an operation has failed.
 
         If the error is one of the network, that is a `PeerLostError`, which says who is
-        lost and why. When a process dies, its connections are closed at once, but it
-        counts as silent only some time later, so this waits for that note. Another
-        error is returned as a `RuntimeError` that says what was under way.
+        lost and why. When a process dies, its connections are closed at once, and so
+        all others are suspected of having died, and this waits for what comes of it.
+        Another error is returned as a `RuntimeError` that says what was under way.
 
         Args:
             error: the error that the operation has raised.
             what: what was under way, in words.
         """
         rank, live = self.liveness.rank, self.liveness
-        if live.lost is None and not _of_network(error):
+        if live.lost is None and not of_network(error):
             return RuntimeError(f"learner {rank}: {what} has failed: {error}")
-        reason = live.wait_for_note(live.silence + 5)
+        live.suspect(range(live.size), f"the network said: {error}")
+        reason = live.wait_for_note(FOUND_OUT)
         reason = reason or f"nobody is silent; the network said: {error}"
         return PeerLostError(f"learner {rank}: {what} has failed: {reason}", reason)
 
@@ -135,7 +150,7 @@ def interruptibly(call: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def _of_network(error: RuntimeError) -> bool:
+def of_network(error: RuntimeError) -> bool:
     """Return whether an error is of the connection, not of the tensor to be sent."""
     words = "onnect", "NCCL", "time", "close", "reset", "ocket", "pipe", "recv", "send"
     return any(word in str(error) for word in words)

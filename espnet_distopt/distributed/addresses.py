@@ -1,0 +1,116 @@
+"""The addresses at which learners listen for each other, in the rendezvous store."""
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from typing import Any
+
+BACKLOG = 128
+"""The most connections that wait to be accepted."""
+
+_SIOCGIFADDR = 0x8915
+_ELSEWHERE = "192.0.2.1", 9
+"""An address on no network (RFC 5737): the route to it is the default one."""
+
+
+def listen() -> socket.socket:
+    """Return a socket that listens on a port that the system chooses."""
+    if socket.has_dualstack_ipv6():
+        six = socket.AF_INET6
+        try:
+            return socket.create_server(
+                ("", 0), family=six, dualstack_ipv6=True, backlog=BACKLOG
+            )
+        except OSError:  # IPv6 is compiled in and switched off.
+            pass
+    return socket.create_server(("", 0), backlog=BACKLOG)
+
+
+def own_address(port: int, store: tuple[str, int] | None) -> str:
+    """Return where others reach this process: its machine, then hosts, then the port.
+
+    The first host is that of the interface which GLOO_SOCKET_IFNAME names, or else that
+    from which this process reaches the store. On the machine of the store it may be one
+    that other machines cannot reach, and so that of the default route comes second.
+
+    Args:
+        port: the port at which this process listens.
+        store: host and port of the store; None if it is not a TCP store.
+    """
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    if name:
+        hosts = [_host_of_interface(name)]
+    else:
+        hosts = [_host_towards(*store)] if store else ["127.0.0.1"]
+        if _is_loopback(hosts[0]):
+            hosts.append(_host_towards(*_ELSEWHERE))
+    return " ".join([socket.gethostname(), *hosts, str(port)])
+
+
+def reachable(address: str) -> tuple[str, int]:
+    """Return host and port at which this process reaches a learner.
+
+    Args:
+        address: what `own_address` has returned to that learner.
+    """
+    machine, *hosts, port = address.split(" ")
+    if machine != socket.gethostname():
+        hosts = [host for host in hosts if not _is_loopback(host)] or hosts
+    return hosts[0], int(port)
+
+
+def refuses(address: str, seconds: float) -> bool:
+    """Return whether the machine at `address` says that nobody listens there.
+
+    That is so once the process is gone, while its machine lives.
+
+    Args:
+        address: what `own_address` has returned to the learner.
+        seconds: the time limit for an answer.
+    """
+    try:
+        socket.create_connection(reachable(address), seconds).close()
+    except OSError as error:
+        return error.errno == errno.ECONNREFUSED
+    return False
+
+
+def store_address(store: Any) -> tuple[str, int] | None:
+    """Return host and port of a store; None if it is not a TCP store."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    port = getattr(store, "port", None)
+    return None if port is None else (store.host, port)
+
+
+def _host_of_interface(name: str) -> str:
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError as error:
+            raise RuntimeError(
+                f"GLOO_SOCKET_IFNAME names {name}, which has no IPv4 address: {error}"
+            ) from error
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _host_towards(host: str, port: int) -> str:
+    """Return the address from which this machine sends to `host`; nothing is sent."""
+    for family, kind, protocol, _, target in socket.getaddrinfo(
+        host, port, type=socket.SOCK_DGRAM
+    ):
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.connect(target)
+            except OSError:
+                continue
+            own: str = probe.getsockname()[0]
+            return own.removeprefix("::ffff:")
+    return "127.0.0.1"
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "::1" or host.startswith("127.")

@@ -1,0 +1,198 @@
+"""One TCP connection between two learners, which carries headers and tensors.
+
+The bytes of a tensor go from its own memory to the kernel and back, without a copy in
+this process. Both directions are under way at once, on one thread: two learners that
+send 140 MB to each other would otherwise wait for each other's receive.
+"""
+
+import socket
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from espnet_distopt.distributed.wakeup import Check, WakeUp
+
+CHUNK = 1 << 20
+"""The most bytes that are handed to the kernel at a time, so that receives go on."""
+
+_FORMAT = struct.Struct("<IIQQ")
+
+
+class Kind(IntEnum):
+    """What a header says.
+
+    Attributes:
+        INVITE: the active learner asks the passive one for an exchange.
+        DATA: the tensor follows.
+        RECEIVED: the active learner has the passive one's whole tensor.
+        COMMIT: the passive learner has applied the exchange; the active one applies it.
+        ABORT: the exchange is dropped.
+    """
+
+    INVITE = 1
+    DATA = 2
+    RECEIVED = 3
+    COMMIT = 4
+    ABORT = 5
+
+
+class Header(NamedTuple):
+    """What precedes a tensor, or stands alone.
+
+    Attributes:
+        kind: what it says.
+        epoch: the number of the gossip's epoch.
+        number: the number of the exchange, which its active learner gives.
+        size: bytes of the tensor that follows.
+    """
+
+    kind: Kind
+    epoch: int
+    number: int
+    size: int = 0
+
+    def packed(self) -> bytes:
+        """Return the bytes of the header."""
+        return _FORMAT.pack(*self)
+
+
+class Channel:
+    """A connection; one thread uses it.
+
+    Args:
+        connection: a connected socket, which is the channel's from now on.
+        wakeup: the thread's waits.
+        check: called after each wake-up; raises if the wait has become pointless.
+        patience: seconds after which a link that is cut counts as broken.
+
+    Attributes:
+        connection: the socket.
+        used: a count of the thread's exchanges when this channel was last used.
+        verdict: number and verdict of the last exchange that the peer may not know of.
+    """
+
+    def __init__(
+        self, connection: socket.socket, wakeup: WakeUp, check: Check, patience: float
+    ) -> None:
+        self.connection = connection
+        self.used = 0
+        self.verdict: tuple[int, Kind] | None = None
+        self._wakeup = wakeup
+        self._check = check
+        connection.setblocking(False)
+        _tune(connection, patience)
+
+    def send(self, header: Header) -> None:
+        """Send a header.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        self._move([memoryview(header.packed())], [])
+
+    def receive(self) -> Header:
+        """Wait for a header, and return it.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        received = bytearray(_FORMAT.size)
+        self._move([], [memoryview(received)])
+        return _header(received)
+
+    def await_reply(self) -> None:
+        """Wait until the peer has sent something, or the connection is broken.
+
+        A tensor is only sent to a peer that is about to receive it. So no data waits in
+        a connection for longer than a cut link takes to be noticed, however long a step
+        of the peer takes.
+        """
+        while not self._wakeup.until_ready([self.connection]):
+            self._check()
+
+    def swap(self, header: Header, sent: memoryview, received: memoryview) -> None:
+        """Send a tensor with its header, and receive the peer's of the same size.
+
+        Raises:
+            OSError: the connection is broken, or the peer has sent something else.
+        """
+        theirs = bytearray(_FORMAT.size)
+        self._move([memoryview(header.packed()), sent], [memoryview(theirs), received])
+        if _header(theirs) != header:
+            raise ConnectionError(f"expected {header}, and received {_header(theirs)}")
+
+    def close(self) -> None:
+        """Close the connection: the peer's waits end."""
+        self.connection.close()
+
+    def _move(self, sent: list[memoryview], received: list[memoryview]) -> None:
+        """Send and receive the bytes of several pieces of memory, in their order."""
+        out, into = _filled(sent), _filled(received)
+        while out or into:
+            moved = self._send(out) + self._receive(into)
+            if not moved:
+                reading = [self.connection] if into else []
+                writing = [self.connection] if out else []
+                self._wakeup.until_ready(reading, writing)
+                self._check()
+
+    def _send(self, pieces: list[memoryview]) -> int:
+        if not pieces:
+            return 0
+        short = len(pieces[0]) < CHUNK
+        try:
+            count = self.connection.sendmsg([p[:CHUNK] for p in pieces[: 1 + short]])
+        except BlockingIOError:
+            return 0
+        return _advance(pieces, count)
+
+    def _receive(self, pieces: list[memoryview]) -> int:
+        if not pieces:
+            return 0
+        try:
+            count, *_ = self.connection.recvmsg_into(pieces)
+        except BlockingIOError:
+            return 0
+        if count == 0:
+            raise ConnectionResetError("the peer has closed the connection")
+        return _advance(pieces, count)
+
+
+def _filled(pieces: list[memoryview]) -> list[memoryview]:
+    return [piece for piece in pieces if len(piece)]
+
+
+def _advance(pieces: list[memoryview], count: int) -> int:
+    """Take `count` bytes from the front of `pieces`; return `count`."""
+    left = count
+    while left:
+        step = min(left, len(pieces[0]))
+        pieces[0] = pieces[0][step:]
+        left -= step
+        if not len(pieces[0]):
+            del pieces[0]
+    return count
+
+
+def _header(received: bytearray) -> Header:
+    kind, *rest = _FORMAT.unpack(received)
+    try:
+        return Header(Kind(kind), *rest)
+    except ValueError as error:
+        raise ConnectionError(f"no header of an exchange: {error}") from error
+
+
+def _tune(connection: socket.socket, patience: float) -> None:
+    """Send small messages at once, and notice within `patience` that a link is cut."""
+    tcp = socket.IPPROTO_TCP
+    connection.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    third = max(1, round(patience / 3))
+    for name, value in (
+        ("TCP_KEEPIDLE", third),
+        ("TCP_KEEPINTVL", max(1, third // 2)),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", round(1000 * patience)),
+    ):
+        if hasattr(socket, name):
+            connection.setsockopt(tcp, getattr(socket, name), value)

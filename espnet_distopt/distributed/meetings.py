@@ -1,0 +1,122 @@
+"""Meetings: points that all living learners reach, at very different times.
+
+A wait in the store takes as long as it takes, whereas a collective that waits for its
+`groups.TIMEOUT` destroys its group. So learners meet before a network operation that
+one of them may reach long before a slow one.
+
+Every learner writes that it has arrived. Whoever sees that all living ones have arrived
+decides who has met, by compare-and-set: the last one to arrive; or, when the members
+change, the heartbeat's thread of any that waits. So all have the same list, although a
+learner may die at any moment.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.watch import Watch
+
+OnChange = Callable[[Store], None]
+"""What to do in the store when the members have changed."""
+
+
+class Waiting:
+    """What the heartbeat's thread does for waits of others when the members change.
+
+    Args:
+        liveness: who lives.
+        store: the store of all learners, for the heartbeat's thread.
+    """
+
+    def __init__(self, liveness: Liveness, store: Store) -> None:
+        self._store = store
+        self._waits: list[OnChange] = []
+        liveness.listeners.append(self._follow)
+
+    def _follow(self) -> None:
+        for wait in tuple(self._waits):
+            wait(self._store)
+
+    @contextmanager
+    def until(self, follow: OnChange) -> Generator[None, None, None]:
+        """Call `follow` on each change of the members, inside."""
+        self._waits.append(follow)
+        try:
+            yield
+        finally:
+            self._waits.remove(follow)
+
+
+class Meetings:
+    """Carries out meetings.
+
+    Args:
+        watch: the training thread's connection to the store.
+        waiting: what is done on a change of the members.
+    """
+
+    def __init__(self, watch: Watch, waiting: Waiting) -> None:
+        self._watch = watch
+        self._waiting = waiting
+        self._before: list[str] = []
+
+    def meet(self, name: str, what: str, ranks: Sequence[int] | None = None) -> Members:
+        """Wait until the living learners have come; return those who have met.
+
+        Cost: five operations of the store, one of which looks for N keys.
+
+        Args:
+            name: the name of this meeting, which no other one has.
+            what: what is under way, in words, for messages.
+            ranks: the learners that meet, this one among them; None means all.
+
+        Raises:
+            PeerLostError: the run has ended, or goes on without this learner.
+        """
+        live, store = self._watch.liveness, self._watch.store
+        key = f"met/{name}"
+
+        def follow(asked: Store) -> None:
+            members = live.members
+            awaited = [r for r in members.ranks if ranks is None or r in ranks]
+            if asked.check([_arrival(name, rank) for rank in awaited]):
+                met = Members(members.version, tuple(awaited))
+                asked.compare_set(key, "", _format(met))
+
+        with self._watch.asking(what):
+            live.await_lease()
+            store.set(_arrival(name, live.rank), "1")
+            with self._waiting.until(follow):
+                follow(store)
+                met = _parse(self._watch.wait_for(key, what))
+            if ranks is None:
+                self._sweep(name, met)
+        return met
+
+    def _sweep(self, name: str, met: Members) -> None:
+        """Delete the keys of the meeting before the last: nobody reads them any more.
+
+        Whoever has come to this meeting has left the last one, and whoever is in the
+        last one has left the one before.
+        """
+        rank = self._watch.liveness.rank
+        self._before.append(name)
+        if len(self._before) > 2:
+            old = self._before.pop(0)
+            self._watch.store.delete_key(_arrival(old, rank))
+            if rank == met.ranks[0]:
+                self._watch.store.delete_key(f"met/{old}")
+
+
+def _arrival(name: str, rank: int) -> str:
+    return f"meet/{name}/{rank}"
+
+
+def _format(members: Members) -> str:
+    return f"{members.version}:{','.join(map(str, members.ranks))}"
+
+
+def _parse(value: bytes) -> Members:
+    version, _, ranks = bytes(value).decode().partition(":")
+    return Members(int(version), tuple(map(int, ranks.split(","))))

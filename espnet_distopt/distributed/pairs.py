@@ -1,0 +1,344 @@
+"""Exchanges between two learners, over one TCP connection of their own for each pair.
+
+No connection is shared by more than the two who talk, so that the death of a learner
+breaks its own pairs and no other. (A gloo group fails as a whole.) Every learner
+listens on a port; an active one connects to a passive one when it first invites it.
+
+An exchange of Anna (active) and Ben (passive):
+
+    1. Anna sends INVITE and waits.
+    2. Ben's thread is free. He sends DATA and his tensor. With the first bytes from
+       Ben, Anna begins to send hers.
+    3. Anna has Ben's whole tensor. She sends RECEIVED.
+    4. Ben has Anna's whole tensor and her RECEIVED. He decides: he sends COMMIT, and
+       applies the exchange.
+    5. Anna gets COMMIT, and applies the exchange.
+
+An exchange is applied at both ends or at none, although a connection may break at any
+moment:
+
+    If it breaks before Anna has sent RECEIVED, Ben cannot have decided to apply it, and
+    both drop the exchange.
+
+    If it breaks between steps 3 and 5, Anna cannot know what Ben has decided. He
+    notices the break at the latest when he next waits for an invitation, and writes his
+    last verdict to the store, where Anna waits for it.
+
+    If Ben dies then, Anna waits until he is no member any more, and drops the exchange:
+    what he may have applied is lost with him.
+
+A learner whose lease is over (see `liveness`) may not be a member any more without
+knowing it. So Ben does not decide to apply an exchange without a lease, and Anna waits
+for hers before she applies one.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import time
+
+from espnet_distopt.distributed.addresses import (
+    listen,
+    own_address,
+    reachable,
+    store_address,
+)
+from espnet_distopt.distributed.channel import Channel, Header, Kind
+from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.wakeup import WakeUp
+from espnet_distopt.distributed.watch import Watch
+
+CONNECT = 5.0
+"""The most seconds that a connection may take to be made."""
+
+ASK = 0.02
+"""Seconds between two looks for a verdict in the store."""
+
+_HELLO = struct.Struct("<16sII")
+
+
+class DroppedError(Exception):
+    """The peer is no member any more, so that an exchange with it is pointless."""
+
+
+class Pairs:
+    """The connections of a learner for exchanges; its gossip thread uses them.
+
+    Args:
+        liveness: who lives.
+        watch: the gossip thread's connection to the store.
+
+    Attributes:
+        wakeup: ends the gossip thread's waits, for example when the members change.
+    """
+
+    def __init__(self, liveness: Liveness, watch: Watch) -> None:
+        self.wakeup = WakeUp()
+        self._liveness = liveness
+        self._watch = watch
+        self._listener = listen()
+        self._listener.setblocking(False)
+        self._token = _token(watch)
+        self._invited: dict[int, Channel] = {}
+        self._inviting: dict[int, Channel] = {}
+        self._strangers: list[socket.socket] = []
+        self._peer: int | None = None
+        self._exchange: tuple[Channel, int, bool] | None = None
+        self._count = 0
+        port = self._listener.getsockname()[1]
+        with watch.asking("publishing this learner's address"):
+            self._watch.store.set(
+                liveness.membership.address_key(liveness.rank),
+                own_address(port, store_address(watch.store)),
+            )
+        liveness.listeners.append(self.wakeup.wake)
+        liveness.alarms.append(self.wakeup.wake)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for channel in (*self._invited.values(), *self._inviting.values()):
+            channel.close()
+        for stranger in (*self._strangers, self._listener):
+            stranger.close()
+
+    # The active side
+
+    def invite(self, peer: int, epoch: int) -> None:
+        """Ask `peer` for an exchange. If that fails, `swap` drops the exchange."""
+        self._count += 1
+        self._peer, self._exchange = peer, None
+        self._liveness.await_lease()
+        try:
+            channel = self._invited.get(peer) or self._connect(peer)
+            channel.send(Header(Kind.INVITE, epoch, self._count))
+        except DroppedError:
+            return
+        except OSError as error:
+            self._break(peer, error)
+            return
+        self._exchange = channel, self._count, True
+
+    def _connect(self, peer: int) -> Channel:
+        """Connect to `peer`, and say who is connecting."""
+        key = self._liveness.membership.address_key(peer)
+        with self._watch.asking(f"connecting to learner {peer}"):
+            host, port = reachable(self._watch.store.get(key).decode())
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            self._await_connection(connection, (host, port))
+        except (OSError, DroppedError):
+            connection.close()
+            raise
+        live = self._liveness
+        hello = _HELLO.pack(
+            self._token, live.rank, live.membership.incarnation(live.rank)
+        )
+        connection.send(hello)  # The buffer of a new connection takes it at once.
+        self._invited[peer] = self._channel(connection)
+        return self._invited[peer]
+
+    def _await_connection(
+        self, connection: socket.socket, target: tuple[str, int]
+    ) -> None:
+        error = connection.connect_ex(target)
+        deadline = time.monotonic() + CONNECT
+        while error == errno.EINPROGRESS:
+            left = deadline - time.monotonic()
+            if left < 0:
+                raise TimeoutError(f"{target} has not answered for {CONNECT:.0f} s")
+            if self.wakeup.until_ready([], [connection], left):
+                error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._check()
+        if error:
+            raise OSError(error, f"connecting to {target}: {os.strerror(error)}")
+
+    # The passive side
+
+    def await_invitation(self, epoch: int) -> int | None:
+        """Return the rank that has invited this learner; None after a wake-up.
+
+        Of several invitations that have come, one of the learner whose last one is
+        longest ago is taken; the others stay in their connections.
+        """
+        channels = {c.connection.fileno(): p for p, c in self._inviting.items()}
+        waiting = [c.connection for c in self._inviting.values()]
+        ready = self.wakeup.until_ready([self._listener, *waiting, *self._strangers])
+        if self._listener.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._strangers.append(self._listener.accept()[0])
+        for stranger in [s for s in self._strangers if s.fileno() in ready]:
+            self._strangers.remove(stranger)
+            self._meet(stranger)
+        calling = [channels[descriptor] for descriptor in ready & channels.keys()]
+        calling = [peer for peer in calling if peer in self._inviting]
+        if not calling:
+            return None
+        peer = min(calling, key=lambda each: (self._inviting[each].used, each))
+        return peer if self._read_invitation(peer, epoch) else None
+
+    def _meet(self, stranger: socket.socket) -> None:
+        """Take over a new connection, if it is of a member of this run."""
+        stranger.setblocking(False)
+        try:
+            token, rank, incarnation = _HELLO.unpack(stranger.recv(_HELLO.size))
+        except (OSError, struct.error):
+            stranger.close()  # A probe, or nobody of ours.
+            return
+        live = self._liveness
+        known = (
+            rank in live.members.ranks
+            and incarnation == live.membership.incarnation(rank)
+        )
+        if token != self._token or not known:
+            stranger.close()
+            return
+        if rank in self._inviting:  # Its earlier connection was broken.
+            self._end(rank)
+        self._inviting[rank] = self._channel(stranger)
+
+    def _read_invitation(self, peer: int, epoch: int) -> bool:
+        channel = self._inviting[peer]
+        self._peer, self._exchange = peer, None
+        try:
+            header = channel.receive()
+            if (header.kind, header.epoch) != (Kind.INVITE, epoch):
+                raise ConnectionError(f"expected an invitation, and received {header}")
+        except DroppedError:
+            self._end(peer)
+            return False
+        except OSError as error:
+            self._end(peer)
+            self._liveness.suspect([peer], f"its connection has failed: {error}")
+            return False
+        channel.verdict = None  # The peer goes on, and so has had it.
+        self._count += 1
+        channel.used = self._count
+        self._exchange = channel, header.number, False
+        return True
+
+    def _end(self, peer: int) -> None:
+        """Close the connection of a peer that may not have heard of a verdict."""
+        channel = self._inviting.pop(peer)
+        channel.close()
+        if channel.verdict is not None:
+            number, verdict = channel.verdict
+            with self._watch.asking("the verdict on an exchange"):
+                self._watch.store.set(self._verdict_key(peer, number), verdict.name)
+
+    # Both sides
+
+    def swap(self, epoch: int, sent: memoryview, received: memoryview) -> bool:
+        """Exchange tensors with the peer of the last invitation.
+
+        Returns whether the exchange is to be applied; if not, `received` has any
+        content.
+
+        Args:
+            epoch: the number of the gossip's epoch.
+            sent: the bytes to send.
+            received: what is overwritten by the bytes of the peer, of the same size.
+
+        Raises:
+            PeerLostError: the run has ended, or goes on without this learner.
+        """
+        if self._exchange is None:
+            return False
+        channel, number, active = self._exchange
+        self._exchange = None
+        header = Header(Kind.DATA, epoch, number, len(sent))
+        if active:
+            return self._swap_as_active(channel, header, sent, received)
+        return self._swap_as_passive(channel, header, sent, received)
+
+    def _swap_as_active(
+        self, channel: Channel, header: Header, sent: memoryview, received: memoryview
+    ) -> bool:
+        peer, asked = self._current_peer(), False
+        try:
+            channel.await_reply()
+            channel.swap(header, sent, received)
+            asked = True
+            channel.send(header._replace(kind=Kind.RECEIVED))
+            verdict = channel.receive().kind
+        except DroppedError:
+            self._break(peer, None)
+            return False
+        except OSError as error:
+            self._break(peer, error)
+            verdict = self._ask_for_verdict(peer, header) if asked else Kind.ABORT
+        self._liveness.await_lease()
+        return verdict is Kind.COMMIT
+
+    def _swap_as_passive(
+        self, channel: Channel, header: Header, sent: memoryview, received: memoryview
+    ) -> bool:
+        peer, verdict = self._current_peer(), Kind.ABORT
+        channel.verdict = header.number, verdict
+        try:
+            channel.swap(header, sent, received)
+            if channel.receive().kind is not Kind.RECEIVED:
+                raise ConnectionError("the peer did not confirm the exchange")
+            self._check()
+            verdict = Kind.COMMIT if self._liveness.has_lease() else Kind.ABORT
+            channel.verdict = header.number, verdict
+            channel.send(header._replace(kind=verdict))
+        except DroppedError:
+            self._end(peer)
+        except OSError as error:
+            self._end(peer)
+            self._liveness.suspect([peer], f"its connection has failed: {error}")
+        return verdict is Kind.COMMIT
+
+    def _ask_for_verdict(self, peer: int, header: Header) -> Kind:
+        """Wait until the store has the peer's verdict, or the peer is lost."""
+        key = self._verdict_key(self._liveness.rank, header.number)
+        while True:
+            with self._watch.asking("the verdict on an exchange"):
+                if self._watch.store.check([key]):
+                    return Kind[self._watch.store.get(key).decode()]
+            try:
+                self._check()
+            except DroppedError:
+                return Kind.ABORT
+            self.wakeup.until_ready([], [], ASK)
+
+    def _verdict_key(self, active: int, number: int) -> str:
+        return (
+            f"verdict/{active}.{self._liveness.membership.incarnation(active)}/{number}"
+        )
+
+    def _break(self, peer: int, error: OSError | None) -> None:
+        """Close the connection to `peer`, which may have died if there is an error."""
+        if peer in self._invited:
+            self._invited.pop(peer).close()
+        if error is not None:
+            self._liveness.suspect([peer], f"its connection has failed: {error}")
+
+    def _channel(self, connection: socket.socket) -> Channel:
+        silence = self._liveness.silence
+        return Channel(connection, self.wakeup, self._check, silence)
+
+    def _current_peer(self) -> int:
+        assert self._peer is not None
+        return self._peer
+
+    def _check(self) -> None:
+        """Raise if a wait for the current peer has become pointless.
+
+        Raises:
+            DroppedError: the peer is no member any more.
+            PeerLostError: the run has ended, or goes on without this learner.
+        """
+        self._watch.check("an exchange")
+        if self._peer is not None and self._peer not in self._liveness.members.ranks:
+            raise DroppedError
+
+
+def _token(watch: Watch) -> bytes:
+    """Return 16 bytes by which the learners of this run know each other."""
+    with watch.asking("agreeing on a token"):
+        return bytes(watch.store.compare_set("token", "", os.urandom(8).hex()))

@@ -1,0 +1,173 @@
+"""Learners that die or freeze in the middle of an epoch, and the others, who go on."""
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import launch
+from torch import nn
+
+from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import PeerLostError
+from espnet_distopt.session import Session
+from espnet_distopt.work_queue import WorkQueue
+
+SIZE = 4
+SILENCE = 3.0
+EPOCHS = 3
+STEPS = 60
+ITEMS = 200
+DEATH = 20
+"""The step of the second epoch in which a learner dies."""
+
+
+class Survivor(NamedTuple):
+    """What a learner that goes on has seen.
+
+    Attributes:
+        consensus: after each epoch.
+        params: at the end of each epoch, before the consensus.
+        applied: with whom it has exchanged, how often, all epochs together.
+        gap: how often after the death with learners that it had not exchanged with.
+        items: those that it has begun, of each epoch.
+        slowest: the longest step after the death, in seconds.
+        lines: its log.
+    """
+
+    consensus: list[float]
+    params: list[float]
+    applied: Counter[int]
+    after: Counter[int]
+    items: list[list[int]]
+    slowest: float
+    lines: list[str]
+
+
+def session(algorithm: str, **options: Any) -> Session:
+    model = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    driver = ProcessGroupDriver(silence=SILENCE)
+    return Session(model, optimizer, algorithm, driver, **options)
+
+
+def place(run: Session, value: float) -> None:
+    run.learner.params.fill_(value)
+    algorithm: Any = run.algorithm
+    algorithm.snapshot.publish()
+
+
+def step(run: Session) -> None:
+    run.learner.optimizer.zero_grad()
+    (x,) = run.learner.parameters
+    x.sum().backward()
+    run.learner.optimizer.step()
+    run.step()
+
+
+class Lines(logging.Handler):
+    """Keeps the log of this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def die(run: Session, folder: str) -> None:
+    """Note what this learner takes along, and end this process."""
+    state = run.algorithm.gossip_state()
+    assert state is not None
+    lacking = sum((d.sum().item() for d in state.differences), 0.0)
+    left = run.learner.params.sum().item() + state.weight * lacking
+    Path(folder, "left").write_text(repr(left))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Survivor:
+    """Train in three epochs, in the second of which `victim` dies."""
+    rank, handler = dist.get_rank(), Lines()
+    logging.getLogger().addHandler(handler)
+    applied, after = Counter[int](), Counter[int]()
+    swap = Pairs.swap
+
+    def counted(self: Any, *arguments: Any) -> bool:
+        peer = self._peer
+        committed = swap(self, *arguments)
+        applied[peer] += committed
+        after[peer] += committed and Path(folder, "left").exists()
+        return committed
+
+    Pairs.swap = counted  # type: ignore[method-assign]
+    params, consensus, items, slowest = [], [], [], 0.0
+    with session("adpsgd", **options) as run:
+        place(run, 4.0**rank)
+        for epoch in range(EPOCHS):
+            items.append([])
+            queue = WorkQueue(run, ITEMS) if queued else None
+            for item in queue.read(list) if queue else range(STEPS):
+                items[-1].append(item)
+                time.sleep(0.005)
+                if rank == victim and (epoch, len(items[-1])) == (1, DEATH):
+                    die(run, folder)
+                begin = time.monotonic()
+                step(run)
+                slowest = max(slowest, time.monotonic() - begin)
+            run.finish()
+            params.append(run.learner.params.item())
+            run.enter_consensus()
+            consensus.append(run.learner.params.item())
+            run.leave_consensus()
+    return Survivor(
+        consensus, params, applied, after, items, slowest, handler.lines
+    )
+
+
+def check(found: list[Survivor], victim: int, left: float) -> None:
+    """Check what the survivors say of a training in which `victim` died."""
+    ranks = [rank for rank in range(SIZE) if rank != victim]
+    survivors = {rank: found[rank] for rank in ranks}
+    total = sum(4.0**rank for rank in range(SIZE))
+    for epoch in range(1, EPOCHS):
+        mean = sum(s.params[epoch] for s in survivors.values()) / len(ranks)
+        for each in survivors.values():
+            assert each.consensus[epoch] == pytest.approx(mean, rel=1e-12)
+    assert len({s.consensus[-1] for s in survivors.values()}) == 1
+    # What the others have is what the dead one has not taken along, but for the one
+    # exchange that it may have been in.
+    rest = sum(s.params[1] for s in survivors.values())
+    assert sum(s.params[2] for s in survivors.values()) == pytest.approx(rest)
+    assert abs(rest + left - total) < max(s.params[0] for s in survivors.values())
+    for one in ranks:
+        for other in ranks:
+            assert survivors[one].applied[other] == survivors[other].applied[one]
+        assert sum(survivors[one].after[r] for r in ranks) > 0, "nobody is left alone"
+        deaths = [line for line in survivors[one].lines if f"learner {victim}" in line]
+        assert len(deaths) == 1 and "3 of 4 go on" in deaths[0], deaths
+
+
+@pytest.mark.parametrize("victim", range(SIZE))
+@pytest.mark.parametrize("queued", [False, True])
+def test_the_others_go_on(victim: int, queued: bool, tmp_path: Path) -> None:
+    args = str(tmp_path), victim, queued, {}
+    found = launch(SIZE, train, *args, dying={victim}, timeout=60)
+    check(found, victim, float((tmp_path / "left").read_text()))
+    if queued:
+        dead = set(range(ITEMS))
+        for each in found:
+            dead -= set(each.items[1]) if each else set()
+            assert each is None or len(set(each.items[1])) == len(each.items[1])
+        assert len(dead) <= DEATH, "only what the dead one had begun is missing"
+        last = [item for each in found if each for item in each.items[2]]
+        assert sorted(last) == list(range(ITEMS))
