@@ -33,7 +33,7 @@ class Membership:
         self._incarnations = dict.fromkeys(range(size), 0) | {rank: incarnation}
         self.members = Members.everybody(size)
         self._text = ""
-        self._present: str | None = None
+        self._present: int | None = None
         first = f"0:{','.join(f'{each}.0' for each in range(size))}"
         self.read(store.compare_set(KEY, "", first))
 
@@ -44,15 +44,12 @@ class Membership:
     def read(self, value: bytes) -> bool:
         """Take over the store's value; return whether the members have changed."""
         text = bytes(value).decode()
-        version, _, living = text.partition(":")
-        if text == self._text or int(version) < self.members.version:
+        version, living = _parse(text)
+        if text == self._text or version < self.members.version:
             return False
-        pairs = [entry.split(".") for entry in living.split(",") if entry]
-        self._incarnations |= {
-            int(rank): int(number) for rank, number in pairs if int(rank) != self._rank
-        }
-        self._present = dict(pairs).get(str(self._rank))
-        self.members = Members(int(version), tuple(int(rank) for rank, _ in pairs))
+        self._present = living.get(self._rank)
+        self._incarnations |= {r: n for r, n in living.items() if r != self._rank}
+        self.members = Members(version, tuple(living))
         self._text = text
         return True
 
@@ -72,7 +69,7 @@ class Membership:
     @property
     def excluded(self) -> bool:
         """Whether the others have given this learner up, or have replaced it."""
-        return self._present != str(self._own)
+        return self._present != self._own
 
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before; -1 if never."""
@@ -85,3 +82,15 @@ class Membership:
     def address_key(self, rank: int) -> str:
         """Return the key of the address at which a learner listens."""
         return f"address/{rank}.{self._incarnations[rank]}"
+
+
+def living_in(store: Any) -> tuple[int, ...]:
+    """Return the living ranks that the store has now, which this process may not."""
+    return tuple(_parse(store.get(KEY).decode())[1])
+
+
+def _parse(text: str) -> tuple[int, dict[int, int]]:
+    """Return the version, and the incarnation of each living rank, in their order."""
+    version, _, living = text.partition(":")
+    pairs = (entry.split(".") for entry in living.split(",") if entry)
+    return int(version), {int(rank): int(number) for rank, number in pairs}

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
+from espnet_distopt.distributed.membership import living_in
 from espnet_distopt.distributed.wakeup import WakeUp
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
@@ -72,7 +73,10 @@ class Retirement:
         return self._over.is_set()
 
     def _end_if_all_have(self, actives: Sequence[int]) -> bool:
-        store, living = self._watch.store, self._watch.liveness.members.ranks
+        # The store's members are newer than this process's. So of a death and of a
+        # retirement at the same time, whoever comes second sees the first.
+        store = self._watch.store
+        living = living_in(store)
         keys = [_retired(self._epoch, rank) for rank in actives if rank in living]
         if keys and not store.check(keys):
             return False

@@ -97,6 +97,7 @@ def die(run: Session, folder: str) -> None:
 
 def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Survivor:
     """Train in three epochs, in the second of which `victim` dies."""
+    import faulthandler; faulthandler.dump_traceback_later(25)
     rank, handler = dist.get_rank(), Lines()
     logging.getLogger().addHandler(handler)
     applied, after = Counter[int](), Counter[int]()
