@@ -14,6 +14,7 @@ from torch import Tensor
 from espnet_distopt.core.effects import Broadcast, Effect, Program
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 
 
 class UnequalStepsError(RuntimeError):
@@ -54,6 +55,8 @@ class Algorithm:
             an algorithm that remembers nothing of a parameter from step to step.
         averaged_batches: the number of batches whose mean the average of the learners
             takes, for which Adam's second moment is corrected; 1 leaves it alone.
+        survives: whether the training goes on when a learner is lost. If not, the run
+            ends with a `PeerLostError`, which names the learner.
     """
 
     wants_gradients = False
@@ -61,6 +64,7 @@ class Algorithm:
     equal_steps = False
     may_freeze = False
     averaged_batches = 1
+    survives = False
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
@@ -111,6 +115,31 @@ class Algorithm:
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the learners that step together, this one among them."""
         return tuple(range(learner.size))
+
+    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
+        """Return the ranks that leave the members when `rank` is lost, `rank` too."""
+        return (rank,)
+
+    def change_members(self, learner: Learner, members: Members) -> None:
+        """Follow a change of the living learners; a driver calls it between two yields.
+
+        Where learners gossip, they are told as soon as their driver knows, and so not
+        all at the same time. Where they meet in collectives, a change comes with a
+        collective, before its result, and is the same on all who took part in it.
+        """
+        learner.members = members
+
+    def join(self, learner: Learner, state: dict[str, Any]) -> None:
+        """Begin beside learners that are training, in place of `start`.
+
+        The learner has its parameters and its optimizer's state from a member already,
+        and knows the members.
+
+        Args:
+            learner: the learner that joins.
+            state: what `state_dict` of that member's algorithm has returned.
+        """
+        self.load_state_dict(state)
 
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks whose parameters are the same bits after each step."""

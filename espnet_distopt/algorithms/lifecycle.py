@@ -28,6 +28,7 @@ from espnet_distopt.core.effects import (
     StopGossip,
 )
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Meeting
 from espnet_distopt.core.model_buffers import average_statistics, share_model_buffers
 from espnet_distopt.optimizers.consistent import correct
 
@@ -124,8 +125,9 @@ class Lifecycle:
         yield from self.algorithm.end_steps(self._learner)
         yield StopGossip()
         self.gossiping = False
-        anybody_pauses: bool = yield Barrier(pausing)
-        return anybody_pauses
+        meeting: Meeting = yield Barrier(pausing)
+        self.algorithm.change_members(self._learner, meeting.members)
+        return meeting.pausing
 
     def consensus(self) -> Generator[Effect, Any, Tensor]:
         """Average what BatchNorm has learnt; return the consensus model, (P,)."""

@@ -17,7 +17,10 @@ from torch import Tensor
 
 Ranks = tuple[int, ...] | None
 """The ranks of the learners that take part in a collective, in ascending order; None
-means all learners. Each of them yields the collective."""
+means all living learners. Each of them yields the collective. If one of them dies
+before all have the result, and the algorithm survives, a collective of all is repeated
+among those who live, from what they contributed. One of given ranks is dropped: the
+result is None, and `tensor` is as it was."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,23 +163,26 @@ class Invite:
 class Retire:
     """Say that this learner will invite nobody any more, without waiting.
 
-    When the last of the active learners has said so, each passive one is told. That
-    takes N messages in all.
+    When all living ones of the active learners have said so, each passive one is told.
+    That takes N messages in all.
 
     Attributes:
-        actives: the number of active learners.
+        actives: the ranks that are active in this epoch, dead ones included.
         passives: the ranks of the passive learners.
     """
 
-    actives: int
+    actives: tuple[int, ...]
     passives: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class AwaitInvitation:
-    """Wait for an invitation from one of `peers`; the result is the rank that sent it.
+    """Wait for an invitation from an active learner; the result is its rank.
 
-    The result is None once all active learners have retired.
+    The result is None once all living ones of the active learners have retired.
+
+    Attributes:
+        peers: the ranks that are active in this epoch, dead ones included.
     """
 
     peers: tuple[int, ...]
@@ -187,7 +193,9 @@ class Exchange:
     """Send `tensor` to `peer` and receive the peer's tensor; the result is `into`.
 
     Both ends must yield it. Nobody may read or write either tensor until the result is
-    back. Cost: n.
+    back. Cost: n. If the exchange is dropped, because the peer has died or cannot be
+    reached, the result is None. It is dropped at both ends or at none, unless one of
+    them has died.
 
     Attributes:
         peer: the rank of the other end.
@@ -247,9 +255,9 @@ class StopGossip:
 
 @dataclass(frozen=True)
 class Barrier:
-    """Training side: wait for all learners, however long they take.
+    """Training side: wait for all living learners, however long they take.
 
-    The result says whether any of them is `pausing`.
+    The result is a `Meeting`: those who have met, and whether any of them is `pausing`.
 
     Attributes:
         pausing: whether this learner stops within the epoch.

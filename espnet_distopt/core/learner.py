@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from espnet_distopt.core.gradients import BackwardWatch, give
 from espnet_distopt.core.layout import Slot, lay_out
+from espnet_distopt.core.membership import Members
 from espnet_distopt.core.memory import own_storage
 from espnet_distopt.errors import InputError
 
@@ -30,7 +31,8 @@ class Learner:
 
     Attributes:
         rank: this learner's number, 0 <= rank < size.
-        size: number of learners, N.
+        size: number of places, N; a place whose learner has died counts.
+        members: the learners that live.
         per_node: number of learners on each node, or None if it is not known.
         optimizer: the optimizer that trains this replica.
         names: names of the trainable parameters in the model, in the buffer's order.
@@ -77,6 +79,7 @@ class Learner:
     ) -> None:
         self.rank = rank
         self.size = size
+        self.members = Members.everybody(size)
         self.per_node = per_node
         self.optimizer = optimizer
         named, self.slots = lay_out(model, optimizer)

@@ -169,10 +169,10 @@ class GossipThread(threading.Thread):
             number = store.add(box, 1)
             store.set(f"{box}/{number}", message)
 
-    def _retire(self, actives: int, passives: tuple[int, ...]) -> None:
+    def _retire(self, actives: tuple[int, ...], passives: tuple[int, ...]) -> None:
         with self._watch.asking("the end of the gossip"):
             retired = self._watch.store.add(f"{self._mailboxes}/retired", 1)
-        if retired == actives:
+        if retired == len(actives):
             for peer in passives:
                 self._mail(peer, RETIRED)
 

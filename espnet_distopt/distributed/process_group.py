@@ -33,6 +33,7 @@ from espnet_distopt.core.effects import (
     StopGossip,
     Wait,
 )
+from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.barrier import barrier
 from espnet_distopt.distributed.collectives import Collectives
 from espnet_distopt.distributed.gossip_thread import GossipThread
@@ -228,14 +229,15 @@ class ProcessGroupDriver:
 
     # Meeting and leaving
 
-    def _barrier(self, pausing: bool) -> bool:
+    def _barrier(self, pausing: bool) -> Meeting:
         """Wait for all learners, however long they take, as long as they live.
 
         Comes before the collectives at the end of an epoch, which a learner may reach
-        long before a slow one. Returns whether one of them is `pausing`.
+        long before a slow one.
         """
+        everybody = Members.everybody(self.size)
         if self._liveness is None:
-            return pausing
+            return Meeting(pausing, everybody)
         start = time.perf_counter()
         self._meetings += 1
         what = "the end of an epoch"
@@ -246,7 +248,8 @@ class ProcessGroupDriver:
         barrier(self._watch, f"epoch/{self._meetings}", others, what)
         self.spent["wait_time"] += time.perf_counter() - start
         with self._watch.asking(what):
-            return bool(self._watch.store.check([f"pause/{self._meetings}"]))
+            paused = self._watch.store.check([f"pause/{self._meetings}"])
+        return Meeting(bool(paused), everybody)
 
     def announce_stop(self) -> None:
         """Tell all learners that the run is to stop."""

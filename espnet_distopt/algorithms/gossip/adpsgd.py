@@ -9,8 +9,9 @@ average their replicas. Each pair does so on its own, and there is no barrier:
     X (columns x^i)       the `learner.params` of each learner
     W_k (1/2, 1/2)        one `Exchange` between an active and a passive learner
     tau_k                 staleness, `Snapshot.staleness`
-    active / passive      even / odd ranks: active learners invite, passive ones only
-                          answer, so no cycle of waits can form
+    active / passive      even / odd places among the living learners: active learners
+                          invite, passive ones only answer, so no cycle of waits can
+                          form
 
 The pair average is applied as a correction, x_a += (s_p - s_a) / 2, where s_a and s_p
 are the snapshots that the two learners have sent (see `snapshot`). So updates that an
@@ -24,6 +25,11 @@ mixes; random pairs hardly become slower. A ring of an odd number of learners is
 open between its two ends, because both ends are active. Any number of learners can
 train.
 
+The training survives the death of any learner. Its neighbours drop the exchange that
+they have with it, and the ring closes over the gap (`core.topology.living_ring`).
+Colours are dealt at the beginning of each epoch and hold until its end. If all learners
+of one colour die, the others train on without exchanges until then.
+
 A learner that has ended a step during an exchange waits for the end of its next step
 before it exchanges again, so that it sends a new snapshot.
 
@@ -36,7 +42,7 @@ elements, or 3P if a learner is invited twice before its step ends.
 
 import random
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +50,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
+from espnet_distopt.algorithms.gossip.colours import Colours
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
@@ -58,7 +65,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.topology import is_active, other_colour, two_coloured_ring
+from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 
 
@@ -99,36 +106,37 @@ class Adpsgd(Algorithm):
 
     Attributes:
         config: the options.
-        active: whether this learner invites others; a passive one only answers.
-        neighbours: ranks of the learners that this one may exchange with.
+        colours: who invites, who answers, and this learner's neighbours.
         snapshot: the copy of this learner's parameters that its neighbours receive.
     """
 
     wants_gossip = True
+    survives = True
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
-        self.active, self.neighbours = self._place(learner)
         ranks = self._gossip_ranks(learner)
-        self._actives, self._passives = colours(ranks)
+        self.colours = Colours(config.topology, learner.rank, ranks)
         if config.second_moment == "consistent":
             self.averaged_batches = len(ranks)
-        self.snapshot = Snapshot(learner, shared=bool(self.neighbours))
+        self._gossips = learner.rank in ranks and len(ranks) > 1
+        self.snapshot = Snapshot(learner, shared=self._gossips)
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
-            shown = learner.params if self.neighbours else learner.params[:0]
+            shown = learner.params if self._gossips else learner.params[:0]
             self._rounded = Rounded(shown)
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
         self._reported: Counter[int] = Counter()
 
-    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
-        """Return whether the learner is active, and its neighbours."""
-        return place(self.config, learner.rank, learner.size)
+    def _gossip_ranks(self, learner: Learner) -> tuple[int, ...]:
+        """Return the living ranks that gossip, in the order of the ring."""
+        return learner.members.ranks
 
-    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
-        """Return the ranks that take part in the gossip, in the order of the ring."""
-        return range(learner.size)
+    def change_members(self, learner: Learner, members: Members) -> None:
+        """Close the ring over learners that have died, and let in those that join."""
+        super().change_members(learner, members)
+        self.colours.change(self._gossip_ranks(learner))
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters, and publish them."""
@@ -150,34 +158,45 @@ class Adpsgd(Algorithm):
 
     def gossip(self, learner: Learner) -> Program:
         """Exchange with one neighbour after another."""
-        if not self.neighbours:
+        if not self._gossips:
             return
-        if self.active:
+        colours = self.colours
+        if colours.active:
             while (yield AwaitStep()):
-                if self.snapshot.outdated:
+                if self.snapshot.outdated or not colours.neighbours:
                     continue
-                peer = self._choice.choice(self.neighbours)
+                peer = self._choice.choice(colours.neighbours)
                 yield Invite(peer)
                 yield from self._average_with(peer)
-            yield Retire(self._actives, self._passives)
+            passives = colours.passives(self._gossip_ranks(learner))
+            yield Retire(colours.actives, passives)
         else:
-            while (peer := (yield AwaitInvitation(self.neighbours))) is not None:
+            while (peer := (yield AwaitInvitation(colours.actives))) is not None:
                 yield from self._average_with(peer)
                 while self.snapshot.outdated and (yield AwaitStep()):
                     pass
 
     def _average_with(self, peer: int) -> Program:
+        """Exchange with `peer`; if the exchange is dropped, nothing has happened."""
         copy = self.snapshot.begin_exchange()
         if self._rounded:
-            received, sent = yield from self._rounded.swap(peer, copy)
-            yield from self.snapshot.end_exchange(received, sent)
+            messages = yield from self._rounded.swap(peer, copy)
+            if messages is None:
+                self.snapshot.cancel_exchange()
+                return
+            yield from self.snapshot.end_exchange(*messages)
         else:
-            received = yield Exchange(peer, copy, self.snapshot.spare())
+            into = self.snapshot.spare()
+            received = yield Exchange(peer, copy, into)
+            if received is None:
+                self.snapshot.cancel_exchange(into)
+                return
             yield from self.snapshot.end_exchange(received)
         self._exchanges += 1
 
     def finish(self, learner: Learner) -> Program:
-        """Apply the last corrections."""
+        """Apply the last corrections, and deal the colours of the next epoch."""
+        self.colours.deal(self._gossip_ranks(learner))
         yield from self._correct(learner)
 
     def pause(self, learner: Learner) -> Program:
@@ -194,13 +213,13 @@ class Adpsgd(Algorithm):
 
     def gossip_state(self) -> GossipState | None:
         """Return the snapshot's state; None if the learner exchanges with nobody."""
-        if not self.neighbours:
+        if not self._gossips:
             return None
         return self.snapshot.state(self.config.max_staleness)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""
-        mean = yield from self._mean(learner.params.detach().clone())
+        """Return the mean of the living learners' parameters. Cost: 2n(N-1)/N."""
+        mean = yield from self._mean(learner, learner.params.detach().clone())
         if self.config.from_consensus:
             learner.params.copy_(mean)
             self.snapshot.publish()
@@ -208,7 +227,7 @@ class Adpsgd(Algorithm):
             self._rounded.refer_to(mean)
         return mean
 
-    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+    def _mean(self, learner: Learner, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Replace `tensor` by its mean over the learners, and return it."""
         yield AllReduceMean(tensor)
         return tensor
@@ -236,7 +255,11 @@ class Adpsgd(Algorithm):
         """Return the state of the choice of neighbours, and the bfloat16 reference."""
         version, internal, gauss = self._choice.getstate()
         reference = self._rounded.reference.clone() if self._rounded else None
-        return {"choice": [version, list(internal), gauss], "reference": reference}
+        return {
+            "choice": [version, list(internal), gauss],
+            "reference": reference,
+            "actives": list(self.colours.actives),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the choice of neighbours, and publish the restored parameters.
@@ -247,6 +270,15 @@ class Adpsgd(Algorithm):
         """
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
+        self._load_model(state)
+
+    def join(self, learner: Learner, state: dict[str, Any]) -> None:
+        """Publish the member's parameters, and take over the colours of the epoch."""
+        self.colours.hold(state["actives"], self._gossip_ranks(learner))
+        self._load_model(state)
+
+    def _load_model(self, state: dict[str, Any]) -> None:
+        """Publish the parameters, and take over the reference that messages round."""
         self.snapshot.publish()
         if self._rounded is None:
             return
@@ -256,27 +288,3 @@ class Adpsgd(Algorithm):
                 "remove the experiment's distopt/ folder to begin from the consensus"
             )
         self._rounded.refer_to(state["reference"])
-
-
-def place(
-    config: AdpsgdConfig, number: int, count: int
-) -> tuple[bool, tuple[int, ...]]:
-    """Return whether member `number` of `count` is active, and its neighbours.
-
-    Args:
-        config: the options, of which `topology` matters.
-        number: the member's place on the ring, 0 <= number < count.
-        count: number of members on the ring.
-    """
-    neighbours = two_coloured_ring if config.topology == "ring" else other_colour
-    return is_active(number), neighbours(number, count)
-
-
-def colours(ranks: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """Return the number of active learners in `ranks`, and the passive ones' ranks.
-
-    Args:
-        ranks: the learners that gossip, in the order of the ring.
-    """
-    passives = tuple(rank for n, rank in enumerate(ranks) if not is_active(n))
-    return len(ranks) - len(passives), passives

@@ -63,11 +63,11 @@ class Rounded:
 
     def swap(
         self, peer: int, copy: Tensor
-    ) -> Generator[RunInBackground | Exchange, Any, tuple[Tensor, Tensor]]:
+    ) -> Generator[RunInBackground | Exchange, Any, tuple[Tensor, Tensor] | None]:
         """Exchange `copy` (P,) with `peer`; return the messages received and sent.
 
         Both messages (P,) are relative to the reference, in bfloat16. They are valid
-        until the next exchange.
+        until the next exchange. The result is None if the exchange was dropped.
 
         Raises:
             InputError: the peer has another reference.
@@ -75,6 +75,8 @@ class Rounded:
         sent = self._sent[: self._size]
         yield RunInBackground(lambda: self._round(copy, sent))
         received = yield Exchange(peer, self._sent, self._received)
+        if received is None:
+            return None
         if not torch.equal(received[self._size :], self._sent[self._size :]):
             raise InputError(
                 f"learner {peer} and this one round against different models, because "

@@ -16,20 +16,23 @@ step the leader tells its node whether one is pending, and if so broadcasts it. 
 replicas of a node stay equal, bit for bit. With one node this is `allreduce`; with one
 learner a node it is `adpsgd`.
 
+If a learner dies, its whole node leaves the run, because the others of the node hold
+the same replica and cannot step without it. The other nodes go on.
+
 Cost of a step, for n bytes of parameters and m learners a node: 2n(m-1)/m bytes inside
 the node, and n more when a correction has come; between nodes n at most, beside the
 computation. Memory: 2P elements (gradient and correction); a leader needs 1P beside
 that of `adpsgd`.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig, place
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
@@ -69,15 +72,15 @@ class Hadpsgd(Adpsgd):
     """
 
     def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
-        per_node = _per_node(config, learner)
+        self._per_node = per_node = _per_node(config, learner)
         self.node = node_ranks(learner.rank, per_node)
         self.leads = learner.rank == self.node[0]
         self.wants_gradients = self.equal_steps = per_node > 1
-        self._leaders = tuple(range(0, learner.size, per_node))
+        self._several_nodes = learner.size > per_node
         if self.wants_gradients:
             reserve(learner)
         super().__init__(config, learner)
-        follows = len(self._leaders) > 1 and not self.leads
+        follows = self._several_nodes and not self.leads
         self._correction = learner.params.new_empty(
             learner.params.numel() if follows else 0
         )
@@ -91,19 +94,13 @@ class Hadpsgd(Adpsgd):
                 f"{size} learners do not make nodes of per_node = {per_node} each"
             )
 
-    def _place(self, learner: Learner) -> tuple[bool, tuple[int, ...]]:
-        """Return whether the node's leader is active, and this learner's neighbours.
+    def _gossip_ranks(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks of the living leaders, in the order of their nodes."""
+        return tuple(r for r in learner.members.ranks if r % self._per_node == 0)
 
-        Leaders stand on the ring in the order of their nodes. Other learners have no
-        neighbours.
-        """
-        number, count = self._leaders.index(self.node[0]), len(self._leaders)
-        active, nodes = place(self.config, number, count)
-        return active, tuple(self._leaders[n] for n in nodes) if self.leads else ()
-
-    def _gossip_ranks(self, learner: Learner) -> Sequence[int]:
-        """Return the ranks of the leaders."""
-        return self._leaders
+    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
+        """Return the ranks of the node of `rank`: a node leaves as a whole."""
+        return node_ranks(rank, self._per_node)
 
     def after_backward(self, learner: Learner) -> Program:
         """Average the gradients of the node's learners, weighted by samples.
@@ -140,7 +137,7 @@ class Hadpsgd(Adpsgd):
 
     def _correct(self, learner: Learner) -> Program:
         """Publish, and apply the leader's pending correction on the whole node."""
-        if len(self._leaders) == 1:
+        if not self._several_nodes:
             return
         difference = self.snapshot.take() if self.leads else None
         # The flag lies on the CPU, so that no step waits for a GPU to read it.
@@ -158,13 +155,15 @@ class Hadpsgd(Adpsgd):
             yield Broadcast(tensor, self.node)
         return tensor
 
-    def _mean(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
+    def _mean(self, learner: Learner, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Replace `tensor` by its mean over the nodes, and return it.
 
         The learners of a node have equal replicas, so that only leaders average.
         """
         if self.leads:
-            yield AllReduceMean(tensor, self._leaders)
+            # A node that dies meanwhile changes the leaders.
+            while (yield AllReduceMean(tensor, self._gossip_ranks(learner))) is None:
+                pass
         return (yield from self._from_leader(tensor))
 
 

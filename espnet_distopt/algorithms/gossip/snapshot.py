@@ -199,6 +199,17 @@ class Snapshot:
         """Return a tensor (P,) of any content, for an exchange to receive into."""
         return self._spares.pop() if self._spares else torch.empty_like(self._copy)
 
+    def cancel_exchange(self, spare: Tensor | None = None) -> None:
+        """Take back the copy of an exchange that was dropped; nothing else changes.
+
+        Args:
+            spare: the tensor from `spare` that the exchange would have received into.
+        """
+        assert self._lent, "begin_exchange() comes first"
+        self._lent = False
+        if spare is not None:
+            self._spares.append(spare)
+
     def end_exchange(self, received: Tensor, sent: Tensor | None = None) -> Program:
         """Hand over the correction (received - sent) / 2; the copy is lent no longer.
 
