@@ -183,7 +183,7 @@ class Gossip:
                 self._peers[other].mails.append(rank)
             case Retire(actives, passives):
                 self._retired += 1
-                if self._retired == actives:
+                if self._retired == len(actives):
                     for other in passives:
                         self._peers[other].mails.append(None)
         try:

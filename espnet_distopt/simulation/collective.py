@@ -20,6 +20,7 @@ from espnet_distopt.core.effects import (
     Broadcast,
     NeighbourAllGather,
 )
+from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
 from espnet_distopt.simulation.wire import Wire
@@ -173,7 +174,8 @@ def _results(effects: Sequence[Gathering]) -> list[Any]:
     match effects[0]:
         case Barrier():
             pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
-            return [pausing] * len(effects)
+            members = Members.everybody(len(effects))
+            return [Meeting(pausing, members)] * len(effects)
         case AllToAll():
             tensors = _tensors(effects)
             return _deliver(effects, torch.stack(tensors, 1))

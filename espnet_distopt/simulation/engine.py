@@ -225,7 +225,7 @@ class Engine:
                 self._resume(side)
             case Retire(actives, passives):
                 self._retired += 1
-                if self._retired == actives:
+                if self._retired == len(actives):
                     for peer in passives:
                         self._mail(side.rank, peer, None)
                 self._resume(side)

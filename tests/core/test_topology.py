@@ -1,7 +1,7 @@
 """Who talks to whom."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from espnet_distopt.core.topology import (
     Topology,
-    is_active,
+    deal_colours,
+    living_other_colour,
+    living_ring,
     mixing_matrix,
-    other_colour,
     randomized_ring,
     ring_weights,
     spectral_gap,
-    two_coloured_ring,
 )
 
 TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "complete"]
@@ -24,36 +24,78 @@ TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "complete"]
 
 # Two colours, for AD-PSGD
 
-Neighbours = Callable[[int, int], tuple[int, ...]]
-COLOURED: list[Neighbours] = [two_coloured_ring, other_colour]
+Neighbours = Callable[[int, Collection[int], Sequence[int]], tuple[int, ...]]
+COLOURED: list[Neighbours] = [living_ring, living_other_colour]
+Edges = set[tuple[int, int]]
 
 
-def edges(neighbours: Neighbours, size: int) -> set[tuple[int, int]]:
+def edges(neighbours: Neighbours, size: int) -> Edges:
     """Every edge twice: (a, b) and (b, a)."""
-    return {(a, b) for a in range(size) for b in neighbours(a, size)}
+    return healed(neighbours, deal_colours(range(size)), range(size))
+
+
+def healed(
+    neighbours: Neighbours, actives: Collection[int], living: Sequence[int]
+) -> Edges:
+    return {(a, b) for a in living for b in neighbours(a, actives, living)}
+
+
+@st.composite
+def survivors(draw: st.DrawFn) -> tuple[tuple[int, ...], list[int]]:
+    """Return the actives of a team, and those who live; some may have joined since."""
+    size = draw(st.integers(1, 40))
+    ranks = st.lists(st.integers(0, size - 1), min_size=1, unique=True).map(sorted)
+    return deal_colours(draw(ranks)), draw(ranks)
+
+
+def reached(found: Edges, first: int) -> set[int]:
+    seen, left = {first}, [first]
+    while left:
+        own = left.pop()
+        near = {b for a, b in found if a == own} - seen
+        seen |= near
+        left += near
+    return seen
 
 
 @pytest.mark.parametrize("neighbours", COLOURED)
-@given(size=st.integers(1, 40))
-def test_edges_join_actives_with_passives_both_ways(
-    neighbours: Neighbours, size: int
+@given(team=survivors())
+def test_edges_join_living_actives_with_living_passives(
+    neighbours: Neighbours, team: tuple[tuple[int, ...], list[int]]
 ) -> None:
-    found = edges(neighbours, size)
+    actives, living = team
+    found = healed(neighbours, actives, living)
     assert all((b, a) in found for a, b in found)
-    assert all(is_active(a) != is_active(b) for a, b in found)
-    assert {a for a, _ in found} == (set(range(size)) if size > 1 else set())
+    assert all((a in actives) != (b in actives) for a, b in found)
+    assert {a for a, _ in found} <= set(living)
+    colours = {rank in actives for rank in living}
+    everybody = set(living) if len(colours) == 2 else {living[0]}
+    assert reached(found, living[0]) == everybody
 
 
 @given(st.integers(3, 40))
-def test_a_two_coloured_ring_is_a_ring_or_a_path(size: int) -> None:
-    found = edges(two_coloured_ring, size)
+def test_a_ring_without_gaps_is_a_ring_or_a_path(size: int) -> None:
+    found = edges(living_ring, size)
     assert all(abs(a - b) in (1, size - 1) for a, b in found)
     assert len(found) == 2 * (size if size % 2 == 0 else size - 1)
 
 
+def test_a_ring_closes_over_its_gaps() -> None:
+    """Learners 2 and 6 of a ring of 8 die, then 1 and 7 too; 0 and 4 are active."""
+    actives = deal_colours(range(8))
+    assert healed(living_ring, actives, [0, 1, 3, 4, 5, 7]) == {
+        edge
+        for a, b in [(0, 1), (0, 7), (0, 3), (0, 5), (4, 3), (4, 5), (4, 1), (4, 7)]
+        for edge in [(a, b), (b, a)]
+    }
+    assert living_ring(0, actives, [0, 3, 4, 5]) == (3, 5)
+    assert living_ring(5, actives, [0, 3, 4, 5]) == (0, 4)
+
+
 @given(st.integers(1, 40))
 def test_other_colour_has_every_edge_there_is(size: int) -> None:
-    assert len(edges(other_colour, size)) == 2 * (size // 2) * (size - size // 2)
+    found = edges(living_other_colour, size)
+    assert len(found) == 2 * (size // 2) * (size - size // 2)
 
 
 def contraction(neighbours: Neighbours, size: int) -> float:
@@ -73,8 +115,10 @@ def contraction(neighbours: Neighbours, size: int) -> float:
 def test_contraction_of_single_pairs(size: int) -> None:
     """Closed forms of random pairs (complete bipartite halves), and of ring edges."""
     ring = 1 - (1 - math.cos(2 * math.pi / size)) / size
-    assert contraction(two_coloured_ring, size) == pytest.approx(ring, abs=1e-12)
-    assert contraction(other_colour, size) == pytest.approx(1 - 1 / size, abs=1e-12)
+    assert contraction(living_ring, size) == pytest.approx(ring, abs=1e-12)
+    assert contraction(living_other_colour, size) == pytest.approx(
+        1 - 1 / size, abs=1e-12
+    )
 
 
 # Mixing matrices (docs/algorithms/synchronous.md, SD3, SD5 and D5)

@@ -310,7 +310,9 @@ def test_ad3_a_random_pair_contracts_the_mean_square_by_one_nth() -> None:
         starts = [even, odd, -even, -odd, 0.0, 0.0, 0.0, 0.0]
         place(replicas, starts)
         active = source.randrange(0, 8, 2)
-        passive = algorithms[active]._choice.choice(algorithms[active].neighbours)
+        passive = algorithms[active]._choice.choice(
+            algorithms[active].colours.neighbours
+        )
         pair = [algorithms[rank].snapshot for rank in (active, passive)]
         sent = [published.begin_exchange().clone() for published in pair]
         for published, received in zip(pair, reversed(sent), strict=True):

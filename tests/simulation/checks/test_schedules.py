@@ -138,7 +138,7 @@ class AnswersTwice(Adpsgd):
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
-        self.snapshot = OneAnswerTwice(learner, shared=bool(self.neighbours))
+        self.snapshot = OneAnswerTwice(learner, shared=self._gossips)
 
 
 class PullsOnly(Adpsgd):
@@ -147,7 +147,9 @@ class PullsOnly(Adpsgd):
     def _average_with(self, peer: int) -> Program:
         sent = self.snapshot.begin_exchange()
         received = yield Exchange(peer, sent, self.snapshot.spare())
-        yield from self.snapshot.end_exchange(received if self.active else sent.clone())
+        yield from self.snapshot.end_exchange(
+            received if self.colours.active else sent.clone()
+        )
 
 
 class CorrectsTwice(Adpsgd):
@@ -172,7 +174,7 @@ class TwoActives(Adpsgd):
 
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         super().__init__(config, learner)
-        self.active = True
+        self.colours.active = True
 
 
 class LosesTheLast(Adpsgd):
