@@ -37,6 +37,7 @@ class Attached:
         algorithm: the name of an algorithm.
         driver: what carries out the communication; None takes the process group.
         options: the options of the algorithm.
+        heartbeat_seconds: seconds of silence after which a learner counts as lost.
 
     Raises:
         InputError: the algorithm cannot train this model with this optimizer, as
@@ -52,11 +53,12 @@ class Attached:
         algorithm: str,
         driver: Driver | None,
         options: Mapping[str, Any],
+        heartbeat_seconds: float = 30,
     ) -> None:
         if driver is None:
             check_process_group()
         check_model(model, optimizer)
-        self.driver: Driver = driver or ProcessGroupDriver()
+        self.driver: Driver = driver or ProcessGroupDriver(heartbeat_seconds)
         self.name = algorithm
         self._options = options
         self._model = model

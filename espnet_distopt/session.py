@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from espnet_distopt.attached import Attached
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
+from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.errors import InputError
 
 
@@ -40,12 +41,14 @@ class Session(Attached):
         optimizer: any `torch.optim` optimizer over its parameters.
         algorithm: the name of an algorithm (`espnet_distopt.algorithms.names`).
         driver: what carries out the communication; None takes the process group.
+        heartbeat_seconds: seconds of silence after which a learner counts as lost, at
+            least 1. It is for the process group; another driver has its own.
         options: the options of the algorithm.
 
     Raises:
-        InputError: the algorithm or an option is unknown, the number of learners is
-            impossible, the algorithm cannot train the model or the optimizer
-            (`core.refusals`), or the learners have different ones.
+        InputError: the algorithm or an option is unknown, the number of learners or
+            `heartbeat_seconds` is impossible, the algorithm cannot train the model or
+            the optimizer (`core.refusals`), or the learners have different ones.
     """
 
     def __init__(
@@ -54,9 +57,16 @@ class Session(Attached):
         optimizer: Optimizer,
         algorithm: str,
         driver: Driver | None = None,
+        heartbeat_seconds: float = 30,
         **options: Any,
     ) -> None:
-        super().__init__(model, optimizer, algorithm, driver, options)
+        if heartbeat_seconds < 1:
+            raise InputError(
+                f"heartbeat_seconds must be at least 1, not {heartbeat_seconds:g}"
+            )
+        super().__init__(
+            model, optimizer, algorithm, driver, options, heartbeat_seconds
+        )
         self._stop_requested = False
         self._stop_at: int | None = None
 
@@ -120,13 +130,15 @@ class Session(Attached):
         self._changes.remember()
         return finished
 
-    def barrier(self) -> None:
-        """Wait for all learners, however long they take, while all of them live.
+    def barrier(self) -> Members:
+        """Wait for all living learners, however long they take; return who has met.
 
         Raises:
-            PeerLostError: a learner is lost; the message names it.
+            PeerLostError: a learner is lost, and the algorithm does not survive that;
+                the message names it.
         """
-        self._run(_one(Barrier()))
+        meeting: Meeting = self._run(_one(Barrier()))
+        return meeting.members
 
     def request_stop(self) -> None:
         """Ask all learners to stop soon. A signal handler may call this."""

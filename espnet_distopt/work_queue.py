@@ -29,7 +29,7 @@ What could go wrong, and why it does not:
     `state_dict` names it, and she trains on it first when the run is resumed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -75,6 +75,9 @@ class WorkQueue:
     if it has begun with the share, but not the items that it has taken `ahead` from
     others. It may read on later, and then gets what it has not begun. If nobody trains
     on the rest, the log says so, unless `state_dict` has saved it.
+
+    If a learner dies, the others take what its group had not begun. What it had begun
+    since its last save is not trained on again.
 
     Cost: a step takes two operations of the rendezvous store. In a group of several
     learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
@@ -149,9 +152,10 @@ class WorkQueue:
         self._prefix = self._keys.prefix()
         with self._driver.asking(WHAT):
             self._open(taken)
-        session.barrier()
+        met = session.barrier().ranks
         with self._driver.asking(WHAT):
-            self._keys.sweep()
+            self._shares.adopt(self._without(met))
+            self._keys.sweep(met)
             self._refuse_differences()
 
     def _open(self, taken: list[int]) -> None:
@@ -171,6 +175,11 @@ class WorkQueue:
         others = [self._prefix + name for name in ("items", "state", "differs")]
         names = [*self._shares.keys, *ahead, *others]
         self._keys.register(self._prefix, self, self._items, names)
+
+    def _without(self, living: Collection[int]) -> list[int]:
+        """Return the groups that have died: one dies as a whole."""
+        firsts = range(0, self.groups * len(self._ranks), len(self._ranks))
+        return [group for group, first in enumerate(firsts) if first not in living]
 
     def _compare(self, name: str, value: object) -> None:
         """Note a difference in the store if another learner has noted another value."""
@@ -242,7 +251,8 @@ class WorkQueue:
         items: Sequence[int] = ()
         if self._leads:
             with self._driver.asking(WHAT):
-                items = self._shares.steal(self._ahead)
+                lost = self._without(self._driver.members.ranks)
+                items = self._shares.steal(self._ahead, lost)
         # The others of the group wait for a message of `ahead` numbers.
         assert len(items) <= self._ahead, (items, self._ahead)
         missing = [-1] * (self._ahead - len(items))

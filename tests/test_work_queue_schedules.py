@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from espnet_distopt.core.effects import Broadcast, Program
+from espnet_distopt.core.membership import Members
 from espnet_distopt.work_queue import WorkQueue
 from tests.virtual_threads import Meeting, VirtualThreads
 
@@ -72,8 +73,13 @@ class Driver:
 
     def __init__(self, rank: int, store: SlowStore, all_: Meeting, node: Meeting):
         self.store = store
-        self.barrier = lambda: all_.barrier(None)
+        self.members = Members.everybody(all_.size)
+        self._all = all_
         self._rank, self._node = rank, node
+
+    def barrier(self) -> Members:
+        self._all.barrier(None)
+        return self.members
 
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()

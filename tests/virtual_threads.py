@@ -116,13 +116,13 @@ class Meeting:
 
     def __init__(self, threads: VirtualThreads, size: int) -> None:
         self._threads = threads
-        self._size = size
+        self.size = size
         self._here: list[tuple[Any, Callable[[], None]]] = []
         self._brought: list[Any] = []
 
     def barrier(self, thing: Any = None) -> list[Any]:
         """Return what all have brought."""
-        if len(self._here) + 1 == self._size:
+        if len(self._here) + 1 == self.size:
             self._brought = [*(other for other, _ in self._here), thing]
             for _, wake in self._here:
                 wake()

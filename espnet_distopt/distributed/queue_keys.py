@@ -34,10 +34,10 @@ class QueueKeys:
     """Gives each queue of a session its own keys, and deletes them after its end.
 
     A queue has ended when no learner refers to it any more. In the constructor of the
-    next queue, before its barrier, each learner counts itself out of the queues that it
-    has dropped. After the barrier learner 0 reads the counts, and deletes the keys of
-    queues that all learners have left. So the store holds the keys of the queues in
-    use, and of the two before.
+    next queue, before its barrier, each learner notes the queues that it has dropped.
+    After the barrier the first living learner deletes the keys of queues that all
+    living ones have left. So the store holds the keys of the queues in use, and of the
+    two before.
 
     Learners number their queues in the same order. Each session has its own prefix in
     the store, so that queues of two sessions have different keys.
@@ -55,6 +55,7 @@ class QueueKeys:
         self._serial = itertools.count()
         self._opened: dict[str, _Opened] = {}
         self._left: dict[str, _Opened] = {}
+        self._sweeps = rank == 0
 
     def prefix(self) -> str:
         """Return the prefix with which all keys of the next queue begin."""
@@ -78,32 +79,41 @@ class QueueKeys:
         self._opened[prefix].complete = False
 
     def leave(self) -> None:
-        """Count this learner out of the queues that it has dropped.
+        """Note which queues this learner has dropped.
 
         Each learner calls this before the barrier.
         """
         for prefix, opened in list(self._opened.items()):
             if opened.queue() is None:
-                self._store.add(f"{prefix}left", 1)
+                self._store.set(_left(prefix, self._rank), "1")
                 del self._opened[prefix]
-                if self._rank == 0:
+                if self._sweeps:
                     self._left[prefix] = opened
 
-    def sweep(self) -> None:
-        """Delete the keys of queues that all learners have left.
+    def sweep(self, living: Sequence[int]) -> None:
+        """Delete the keys of queues that all living learners have left.
 
         Each learner calls this after the barrier.
+
+        Args:
+            living: the ranks of the learners that have met at the barrier.
         """
+        self._sweeps = self._rank == living[0]
         for prefix, opened in list(self._left.items()):
-            if self._store.add(f"{prefix}left", 0) < self._size:
+            if not self._store.check([_left(prefix, rank) for rank in living]):
                 continue
-            if opened.complete:
+            if opened.complete and len(living) == self._size:
                 _warn_if_incomplete(
                     self._store.add(f"{prefix}started", 0), opened.items
                 )
-            for name in (*opened.names, f"{prefix}started", f"{prefix}left"):
+            left = [_left(prefix, rank) for rank in range(self._size)]
+            for name in (*opened.names, f"{prefix}started", *left):
                 self._store.delete_key(name)
             del self._left[prefix]
+
+
+def _left(prefix: str, rank: int) -> str:
+    return f"{prefix}left/{rank}"
 
 
 def _warn_if_incomplete(started: int, items: int) -> None:

@@ -32,7 +32,7 @@ What could go wrong, and why it does not:
     to run into each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from espnet_distopt.distributed.liveness import Store
 
@@ -54,8 +54,8 @@ class Shares:
 
     Share g of G holds the items g, g + G, g + 2G, ... Its group takes them from the
     front, other groups from the back. One counter for each share says how many items
-    have been taken at either end. The first item of a share is never taken by others,
-    so that each group trains on one item at least.
+    have been taken at either end. The first item of a share is never taken by others
+    while its group lives, so that each group trains on one item at least.
 
     Args:
         store: the store, which all groups reach.
@@ -89,6 +89,17 @@ class Shares:
         front, _ = _taken_at_ends(own)
         return self._shares[self._group][front:]
 
+    def adopt(self, absent: Collection[int]) -> None:
+        """Set the counters of groups that have died before the epoch.
+
+        All other groups do so, each before it takes an item.
+
+        Args:
+            absent: the groups, which have not begun.
+        """
+        for group in absent:
+            self._store.compare_set(self.keys[group], "", "0")
+
     def taken(self) -> list[int]:
         """Return all counters. Cost: one operation of the store, of G numbers."""
         return [int(count) for count in self._store.multi_get(self.keys)]
@@ -102,28 +113,32 @@ class Shares:
         size = len(self._shares[self._group])
         return size > 0 if front == 1 else front + back <= size
 
-    def steal(self, most: int) -> Sequence[int]:
+    def steal(self, most: int, lost: Collection[int] = ()) -> Sequence[int]:
         """Take items from the back of the share that has most left, and return them.
 
         Returns nothing if no share has any left. Cost: two operations of the store, or
         more if other groups were faster.
 
         Args:
+            lost: the groups that have died, whose first item is taken, too.
             most: the most items to take at a time. Fewer are taken once `most` is more
                 than half of what a group has left on average; otherwise the others
                 would wait for this group at the end of the epoch.
         """
         while True:
+            first = [group not in lost for group in range(len(self._shares))]
             left = [
-                _left_to_others(count, len(share))
-                for count, share in zip(self.taken(), self._shares, strict=True)
+                _left_to_others(count, len(share), kept)
+                for count, share, kept in zip(
+                    self.taken(), self._shares, first, strict=True
+                )
             ]
             victim = max(range(len(left)), key=left.__getitem__)
             if left[victim] == 0:
                 return ()
             number = min(most, max(1, sum(left) // (2 * len(left))))
             count = self._store.add(self.keys[victim], number * _BACK)
-            got = _got_at_back(self._shares[victim], count, number)
+            got = _got_at_back(self._shares[victim], count, number, first[victim])
             if got:
                 return got
 
@@ -133,13 +148,19 @@ def _taken_at_ends(count: int) -> tuple[int, int]:
     return count % _BACK, count // _BACK
 
 
-def _left_to_others(count: int, size: int) -> int:
-    """Return how many of a share's `size` items other groups can still take."""
+def _left_to_others(count: int, size: int, first: bool) -> int:
+    """Return how many of a share's `size` items other groups can still take.
+
+    Args:
+        count: the counter.
+        size: number of items of the share.
+        first: whether the first item is kept for the group.
+    """
     front, back = _taken_at_ends(count)
-    return max(0, size - back - max(front, 1))
+    return max(0, size - back - max(front, int(first)))
 
 
-def _got_at_back(share: range, count: int, number: int) -> range:
+def _got_at_back(share: range, count: int, number: int, first: bool) -> range:
     """Return the items of `share` that an addition at the back has taken.
 
     The counter may be beyond the share at both ends, if others have been faster. The
@@ -150,7 +171,8 @@ def _got_at_back(share: range, count: int, number: int) -> range:
         share: the items of the share.
         count: the counter after the addition.
         number: number of items that were added at the back.
+        first: whether the first item is kept for the group.
     """
     front, back = _taken_at_ends(count)
     end = len(share) - back + number
-    return share[max(front, 1, len(share) - back) : max(0, end)]
+    return share[max(front, int(first), len(share) - back) : max(0, end)]

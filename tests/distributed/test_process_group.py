@@ -164,9 +164,8 @@ def lose(algorithm: str, victim: int, how: str) -> str:
 @pytest.mark.parametrize(
     ("algorithm", "victim"),
     [
-        pytest.param("adpsgd", 0, id="a passive waits for an active"),
-        pytest.param("adpsgd", 1, id="an active is in an exchange with a passive"),
-        pytest.param("bmuf", 1, id="a collective"),
+        pytest.param("dpsgd", 0, id="an exchange with neighbours"),
+        pytest.param("allreduce", 1, id="a collective"),
     ],
 )
 def test_a_killed_learner_is_named(algorithm: str, victim: int) -> None:
@@ -192,7 +191,7 @@ def test_a_learner_killed_before_the_end_of_an_epoch_is_named() -> None:
     assert "learner 0" in results[1]
 
 
-@pytest.mark.parametrize("algorithm", ["adpsgd", "bmuf"])
+@pytest.mark.parametrize("algorithm", ["dpsgd", "allreduce"])
 def test_the_killed_one_of_four_is_named_by_all(algorithm: str) -> None:
     results = launch(4, lose, algorithm, 3, "killed", timeout=30, dying=[3])
     for message in results[:3]:
@@ -209,7 +208,7 @@ def test_the_killed_host_of_the_store_is_reported(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "victim"), [("adpsgd", 0), ("adpsgd", 1), ("bmuf", 1)]
+    ("algorithm", "victim"), [("dpsgd", 0), ("dpsgd", 1), ("allreduce", 1)]
 )
 def test_an_exception_surfaces_in_the_other_with_its_text(
     algorithm: str, victim: int

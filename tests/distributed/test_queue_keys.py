@@ -28,7 +28,7 @@ def barrier(*everybody: QueueKeys) -> None:
     for keys in everybody:
         keys.leave()
     for keys in everybody:
-        keys.sweep()
+        keys.sweep(range(len(everybody)))
 
 
 def test_no_two_queues_have_a_key_in_common() -> None:

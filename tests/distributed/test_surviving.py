@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch import nn
 
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
@@ -55,23 +53,22 @@ class Survivor(NamedTuple):
 def session(algorithm: str, **options: Any) -> Session:
     model = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     driver = ProcessGroupDriver(silence=SILENCE)
     return Session(model, optimizer, algorithm, driver, **options)
 
 
-def place(run: Session, value: float) -> None:
-    run.learner.params.fill_(value)
-    algorithm: Any = run.algorithm
-    algorithm.snapshot.publish()
-
-
 def step(run: Session) -> None:
+    """Add to this learner's parameter what no other one adds."""
     run.learner.optimizer.zero_grad()
     (x,) = run.learner.parameters
-    x.sum().backward()
+    (-growth(run.learner.rank) * x.sum()).backward()
     run.learner.optimizer.step()
     run.step()
+
+
+def growth(rank: int) -> float:
+    return 4.0**rank
 
 
 class Lines(logging.Handler):
@@ -97,7 +94,6 @@ def die(run: Session, folder: str) -> None:
 
 def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Survivor:
     """Train in three epochs, in the second of which `victim` dies."""
-    import faulthandler; faulthandler.dump_traceback_later(25)
     rank, handler = dist.get_rank(), Lines()
     logging.getLogger().addHandler(handler)
     applied, after = Counter[int](), Counter[int]()
@@ -113,7 +109,6 @@ def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Su
     Pairs.swap = counted  # type: ignore[method-assign]
     params, consensus, items, slowest = [], [], [], 0.0
     with session("adpsgd", **options) as run:
-        place(run, 4.0**rank)
         for epoch in range(EPOCHS):
             items.append([])
             queue = WorkQueue(run, ITEMS) if queued else None
@@ -130,26 +125,28 @@ def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Su
             run.enter_consensus()
             consensus.append(run.learner.params.item())
             run.leave_consensus()
-    return Survivor(
-        consensus, params, applied, after, items, slowest, handler.lines
-    )
+    return Survivor(consensus, params, applied, after, items, slowest, handler.lines)
 
 
 def check(found: list[Survivor], victim: int, left: float) -> None:
     """Check what the survivors say of a training in which `victim` died."""
     ranks = [rank for rank in range(SIZE) if rank != victim]
     survivors = {rank: found[rank] for rank in ranks}
-    total = sum(4.0**rank for rank in range(SIZE))
+    for epoch in range(EPOCHS):
+        assert len({s.consensus[epoch] for s in survivors.values()}) == 1
     for epoch in range(1, EPOCHS):
         mean = sum(s.params[epoch] for s in survivors.values()) / len(ranks)
-        for each in survivors.values():
-            assert each.consensus[epoch] == pytest.approx(mean, rel=1e-12)
-    assert len({s.consensus[-1] for s in survivors.values()}) == 1
-    # What the others have is what the dead one has not taken along, but for the one
-    # exchange that it may have been in.
+        assert survivors[ranks[0]].consensus[epoch] == pytest.approx(mean, rel=1e-12)
+    # Nothing is lost but what the dead one has taken along, and at most the one
+    # correction of the exchange that it was in.
+    grown = [sum(growth(r) * len(survivors[r].items[e]) for r in ranks) for e in (0, 1)]
+    before = survivors[ranks[0]].consensus[0] * SIZE
     rest = sum(s.params[1] for s in survivors.values())
-    assert sum(s.params[2] for s in survivors.values()) == pytest.approx(rest)
-    assert abs(rest + left - total) < max(s.params[0] for s in survivors.values())
+    total = before + grown[1] + growth(victim) * (DEATH - 1)
+    assert abs(rest + left - total) < total / SIZE
+    last = sum(growth(r) * len(survivors[r].items[2]) for r in ranks)
+    after = sum(s.params[2] for s in survivors.values())
+    assert after == pytest.approx(rest + last, rel=1e-12)
     for one in ranks:
         for other in ranks:
             assert survivors[one].applied[other] == survivors[other].applied[one]

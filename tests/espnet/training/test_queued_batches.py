@@ -15,6 +15,7 @@ from espnet2.tasks.abs_task import IteratorOptions
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader
 
+from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.queued_batches import (
     EpochBatches,
@@ -106,6 +107,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.store = HashStore()
+        self.members = Members.everybody(4)
 
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -119,7 +121,7 @@ class Group:
         first = rank - rank % 2
         self.algorithm = SimpleNamespace(lockstep=lambda _: (first, first + 1))
         self.driver = Driver()
-        self.barrier = lambda: None
+        self.barrier = lambda: Members.everybody(4)
 
 
 def test_pieces_are_those_of_stock_sharding() -> None:
