@@ -1,10 +1,13 @@
 """Learners that die or freeze in the middle of an epoch, and the others, who go on."""
 
+import itertools
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +17,10 @@ import torch.distributed as dist
 from processes import launch
 from torch import nn
 
+from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
@@ -62,7 +67,7 @@ def step(run: Session) -> None:
     """Add to this learner's parameter what no other one adds."""
     run.learner.optimizer.zero_grad()
     (x,) = run.learner.parameters
-    (-growth(run.learner.rank) * x.sum()).backward()
+    (-growth(run.learner.rank) * x.sum()).backward()  # type: ignore[no-untyped-call]
     run.learner.optimizer.step()
     run.step()
 
@@ -97,17 +102,20 @@ def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Su
     rank, handler = dist.get_rank(), Lines()
     logging.getLogger().addHandler(handler)
     applied, after = Counter[int](), Counter[int]()
-    swap = Pairs.swap
+    swap: Any = Pairs.swap
 
     def counted(self: Any, *arguments: Any) -> bool:
         peer = self._peer
-        committed = swap(self, *arguments)
+        committed: bool = swap(self, *arguments)
         applied[peer] += committed
         after[peer] += committed and Path(folder, "left").exists()
         return committed
 
-    Pairs.swap = counted  # type: ignore[method-assign]
-    params, consensus, items, slowest = [], [], [], 0.0
+    Pairs.swap = counted  # type: ignore[method-assign, assignment]
+    params: list[float] = []
+    consensus: list[float] = []
+    items: list[list[int]] = []
+    slowest = 0.0
     with session("adpsgd", **options) as run:
         for epoch in range(EPOCHS):
             items.append([])
@@ -158,8 +166,9 @@ def check(found: list[Survivor], victim: int, left: float) -> None:
 @pytest.mark.parametrize("victim", range(SIZE))
 @pytest.mark.parametrize("queued", [False, True])
 def test_the_others_go_on(victim: int, queued: bool, tmp_path: Path) -> None:
-    args = str(tmp_path), victim, queued, {}
-    found = launch(SIZE, train, *args, dying={victim}, timeout=60)
+    found = launch(
+        SIZE, train, str(tmp_path), victim, queued, {}, dying={victim}, timeout=60
+    )
     check(found, victim, float((tmp_path / "left").read_text()))
     if queued:
         dead = set(range(ITEMS))
@@ -169,3 +178,121 @@ def test_the_others_go_on(victim: int, queued: bool, tmp_path: Path) -> None:
         assert len(dead) <= DEATH, "only what the dead one had begun is missing"
         last = [item for each in found if each for item in each.items[2]]
         assert sorted(last) == list(range(ITEMS))
+
+
+def train_on(
+    folder: str, victim: int, place: str, number: int, algorithm: str
+) -> tuple[float, int, list[str]]:
+    """Train; return the last consensus, who is left and the log of a survivor.
+
+    The victim is lost in the second epoch, and the others end two epochs later.
+    """
+    rank, handler = dist.get_rank(), Lines()
+    logging.getLogger().addHandler(handler)
+
+    def lose(here: str, epoch: int) -> None:
+        if (rank, here, epoch) == (victim, place, 1):
+            os.kill(os.getpid(), number)
+
+    with session(algorithm) as run:
+        for epoch in range(4):
+            for count in range(20):
+                time.sleep(0.005)
+                if count == 10:
+                    lose("step", epoch)
+                    if place == "exchange" and rank == victim and epoch == 1:
+                        lose_in_exchange(lambda: os.kill(os.getpid(), number))
+                step(run)
+            lose("epoch's end", epoch)
+            run.finish()
+            lose("consensus", epoch)
+            run.enter_consensus()
+            consensus = run.learner.params.item()
+            run.leave_consensus()
+        return consensus, len(run.learner.members.ranks), handler.lines
+
+
+def lose_in_exchange(die: Callable[[], None]) -> None:
+    """Lose this learner when it has sent a part of its next message."""
+
+    def dying(self: Any, pieces: list[memoryview]) -> int:
+        if pieces:
+            die()
+        return 0
+
+    Channel._send = dying  # type: ignore[method-assign]
+
+
+PLACES = ("step", "exchange", "epoch's end", "consensus")
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def lose(
+    algorithm: str, place: str, number: int, victim: int, folder: str
+) -> list[str]:
+    """Return what is wrong with how the others took the loss of `victim`."""
+    args = folder, victim, place, number, algorithm
+    found = launch(SIZE, train_on, *args, dying={victim}, timeout=60)
+    survivors = [found[rank] for rank in range(SIZE) if rank != victim]
+    wrong = [f"{args}: {each}" for each in survivors if each[1] != SIZE - 1]
+    wrong += [f"{args}: {each}" for each in survivors if len(each[2]) != 1]
+    if len({each[0] for each in survivors}) != 1:
+        wrong.append(f"{args}: consensus of {survivors}")
+    return wrong
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_others_go_on_wherever_they_wait(number: int, tmp_path: Path) -> None:
+    cases = [("adpsgd", place, number, n % SIZE) for n, place in enumerate(PLACES)]
+    assert [w for case in cases for w in lose(*case, str(tmp_path))] == []
+
+
+def freeze(folder: str, victim: int) -> tuple[float, int, str]:
+    """Train until the victim, which is stopped for three silences, has ended."""
+    rank, ended, count = dist.get_rank(), Path(folder, "ended"), 0
+    swap: Any = Pairs.swap
+
+    def counted(self: Any, *arguments: Any) -> bool:
+        nonlocal count
+        committed: bool = swap(self, *arguments)
+        count += committed and self._peer == victim and Path(folder, "stopped").exists()
+        return committed
+
+    Pairs.swap = counted  # type: ignore[method-assign, assignment]
+    try:
+        with session("adpsgd") as run:
+            for epoch in itertools.count():
+                for number in range(20):
+                    time.sleep(0.005)
+                    if (rank, epoch, number) == (victim, 1, 5):
+                        stop(run, folder)
+                    step(run)
+                run.finish()
+                if run.mean(float(ended.exists())) > 0:
+                    return run.learner.params.item(), count, ""
+    except PeerLostError as error:
+        ended.touch()
+        return 0.0, count, str(error)
+    raise AssertionError
+
+
+def stop(run: Session, folder: str) -> None:
+    """Stop this process for three silences; its parameters are poisonous then."""
+    run.learner.params.fill_(1e15)
+    Path(folder, "stopped").touch()
+    wake = f"sleep {3 * SILENCE}; kill -CONT {os.getpid()}"
+    subprocess.Popen(["sh", "-c", wake])
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_one_that_was_stopped_ends_and_nothing_is_averaged_with_it(
+    victim: int, tmp_path: Path
+) -> None:
+    found = launch(SIZE, freeze, str(tmp_path), victim, timeout=80)
+    for rank, (params, exchanges, error) in enumerate(found):
+        if rank == victim:
+            assert "the others have given this learner up" in error
+            assert "start it again" in error
+        else:
+            assert params < 1e14 and exchanges <= 1, "one may have been under way"
