@@ -216,9 +216,12 @@ class Liveness:
         if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
             del self._suspects[peer]
             return
-        key = self.membership.address_key(peer)
+        key, now = self.membership.address_key(peer), time.monotonic()
         if self._store.check([key]) and refuses(self._store.get(key).decode(), PROBE):
-            self._lose(peer, f"learner {peer} has died: its process is gone")
+            self._look(now)  # One that ends in an orderly way has said so before.
+            left = self._counts[peer] == LEFT or peer not in self.members.ranks
+            if self.lost is None and not left:
+                self._lose(peer, f"learner {peer} has died: its process is gone")
         elif suspect.overdue():
             self._lose(
                 peer, f"learner {peer} has died or does not respond: {suspect.why}"

@@ -20,7 +20,7 @@ from torch import nn
 from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
@@ -296,3 +296,89 @@ def test_one_that_was_stopped_ends_and_nothing_is_averaged_with_it(
             assert "start it again" in error
         else:
             assert params < 1e14 and exchanges <= 1, "one may have been under way"
+
+
+def lose_one_of_a_node(victim: int) -> tuple[float, str]:
+    """Train in two nodes of two learners; `victim` is killed in the second epoch."""
+    rank = dist.get_rank()
+    try:
+        with session("hadpsgd", per_node=2) as run:
+            for epoch in range(3):
+                for number in range(20):
+                    time.sleep(0.005)
+                    if (rank, epoch, number) == (victim, 1, 5):
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    step(run)
+                run.finish()
+                run.enter_consensus()
+                run.leave_consensus()
+            return run.learner.params.item(), f"{run.learner.members.ranks}"
+    except PeerLostError as error:
+        return 0.0, str(error)
+
+
+@pytest.mark.parametrize("victim", range(SIZE))
+def test_a_node_leaves_as_a_whole_and_the_others_go_on(victim: int) -> None:
+    found = launch(SIZE, lose_one_of_a_node, victim, dying={victim}, timeout=60)
+    other, node = victim ^ 1, {2, 3} if victim < 2 else {0, 1}
+    assert f"learner {victim} has died" in found[other][1]
+    assert "start it again" in found[other][1]
+    for rank in node:
+        assert found[rank] == (found[min(node)][0], str(tuple(sorted(node))))
+
+
+def fail(victim: int) -> tuple[list[str], int]:
+    """Train beside a learner that fails, and return the log."""
+    handler = Lines()
+    logging.getLogger().addHandler(handler)
+    try:
+        with session("adpsgd") as run:
+            for count in range(100):
+                time.sleep(0.005)
+                if (run.learner.rank, count) == (victim, 20):
+                    raise OSError("disk full")
+                step(run)
+            run.finish()
+            return handler.lines, len(run.learner.members.ranks)
+    except OSError:
+        return ["the victim"], 0
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_others_go_on_without_one_that_fails(victim: int) -> None:
+    found = launch(2, fail, victim)
+    line = f"learner {victim} ended with OSError: disk full; 1 of 2 go on"
+    assert found[victim] == (["the victim"], 0)
+    assert found[1 - victim] == ([line], 1)
+
+
+def give_up(folder: str, victim: int) -> tuple[float, str]:
+    """Train by allreduce, which does not survive; return when this learner ended."""
+    died = Path(folder, "died")
+    try:
+        with session("allreduce") as run:
+            for count in itertools.count():
+                if (run.learner.rank, count) == (victim, 10):
+                    died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                step(run)
+    except PeerLostError as error:
+        return time.time() - died.stat().st_mtime, str(error)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_method_that_does_not_survive_ends_long_before_the_silence(
+    victim: int, tmp_path: Path
+) -> None:
+    found = launch(SIZE, give_up, str(tmp_path), victim, dying={victim})
+    for rank in set(range(SIZE)) - {victim}:
+        assert f"learner {victim} has died" in found[rank][1]
+
+
+@pytest.mark.parametrize("seconds", [0.9, -1.0])
+def test_a_heartbeat_below_a_second_is_refused(seconds: float) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InputError, match="heartbeat_seconds must be at least 1"):
+        Session(model, optimizer, "adpsgd", heartbeat_seconds=seconds)
