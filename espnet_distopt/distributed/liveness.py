@@ -26,13 +26,13 @@ younger than `silence`. The others cannot have given it up before, for silence a
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed.addresses import refuses, store_address
-from espnet_distopt.distributed.connections import Connections, keeps_store
+from espnet_distopt.distributed.addresses import refuses
+from espnet_distopt.distributed.connections import keeps_store
+from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.farewell import LEFT, describe, wait_for_leavers
 from espnet_distopt.distributed.membership import KEY, Membership
 from espnet_distopt.distributed.suspects import PROBE, Suspect
@@ -54,7 +54,7 @@ START = 1800.0
 """Seconds for which learners wait for one that has not begun its session."""
 
 
-class Liveness:
+class Liveness(Ending):
     """The heartbeat of this process, and its knowledge of which learners are lost.
 
     Cost: four store operations a second; half of them read N + 2 short values.
@@ -67,14 +67,10 @@ class Liveness:
         incarnation: how often a learner of this rank was started before.
 
     Attributes:
-        connections: the driver's connections, which are severed when the run ends.
-        port: the port of the store; None if it is not a TCP store.
-        store_waits: the connections to the store on which threads are waiting now.
         membership: who lives, as last read from the store.
         listeners: functions that are called, on the heartbeat's thread, when the
             members have changed.
-        alarms: functions that are called, on any thread, when the run ends.
-        lost: why the run ends for this learner, in words; None as long as it does not.
+        port, connections, store_waits, alarms, lost: those of `Ending`.
     """
 
     def __init__(
@@ -85,14 +81,9 @@ class Liveness:
         silence: float = 30,
         incarnation: int = 0,
     ) -> None:
+        super().__init__(store)
         self.rank, self.size, self.silence = rank, size, silence
-        self.lost: str | None = None
-        address = store_address(store)
-        self.port = address and address[1]
-        self.connections = Connections(self.port)
-        self.store_waits: list[Connections] = []
         self.listeners: list[Callable[[], None]] = []
-        self.alarms: list[Callable[[], None]] = []
         self._store = store.clone()
         self._store.compare_set("failed", "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
@@ -104,7 +95,7 @@ class Liveness:
         self._suspects: dict[int, Suspect] = {}
         self._all_began = False
         self._began = self._answered = self._lease = time.monotonic()
-        self._noted, self._nudged = threading.Event(), threading.Event()
+        self._nudged = threading.Event()
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"distopt-{name}", daemon=True)
@@ -147,10 +138,6 @@ class Liveness:
         if self.lost is not None:
             raise RuntimeError(self.lost)
 
-    def pause(self) -> None:
-        """Wait for a moment, or until the run ends."""
-        self._noted.wait(PROBE)
-
     # The heartbeat's thread
 
     def _beat(self) -> None:
@@ -170,7 +157,7 @@ class Liveness:
                 self._judge(last)
             except RuntimeError:
                 if not self._stop.is_set():
-                    self._note(_STORE_GONE)
+                    self.note(_STORE_GONE)
                 return
 
     def _look(self, begin: float) -> None:
@@ -184,7 +171,7 @@ class Liveness:
         if failed:
             reason = bytes(failed).decode()
             given_up = reason.startswith(f"learner {self.rank} has ")
-            self._note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
+            self.note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
         before = self.members
         if self.membership.read(members):
             self._follow(before)
@@ -231,7 +218,7 @@ class Liveness:
         """End the run because of a lost learner, or go on without it."""
         self._suspects.pop(peer, None)
         if self._lost_with is None:
-            self._note(f"{why}; look at its log")
+            self.note(f"{why}; look at its log")
             return
         before = self.members
         self.membership.remove(self._store, self._lost_with(peer), why)
@@ -246,11 +233,11 @@ class Liveness:
             known = self._store.check([fate])
             why = self._store.get(fate).decode() if known else f"learner {rank} is lost"
             if rank == self.rank:
-                self._note(f"{_GIVEN_UP}: {why}; start it again")
+                self.note(f"{_GIVEN_UP}: {why}; start it again")
             else:
                 logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
         if self.membership.excluded:
-            self._note(f"{_GIVEN_UP}; start it again")
+            self.note(f"{_GIVEN_UP}; start it again")
         for listener in tuple(self.listeners):
             listener()
 
@@ -264,16 +251,16 @@ class Liveness:
         last = time.monotonic()
         while not self._stop.wait(min(BEAT, 0.5)):
             if self.lost is not None:
-                self._end_waits()  # A wait may have begun since the last look.
+                self.end_waits()  # A wait may have begun since the last look.
                 continue
             now = time.monotonic()
             if now - last > LATE + BEAT:
                 self._answered = now
             last = now
             if now - self._answered > self.silence:
-                self._note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
+                self.note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
             if not self._all_began and now - self._began > START:
-                self._note(f"others have not begun their sessions for {START:.0f} s")
+                self.note(f"others have not begun their sessions for {START:.0f} s")
 
     def _matters(self, peer: int) -> bool:
         """Return whether a silent learner is lost.
@@ -300,43 +287,6 @@ class Liveness:
     def suspects(self, peers: Iterable[int]) -> bool:
         """Return whether it is still open if any of `peers` has died."""
         return not self._suspects.keys().isdisjoint(peers)
-
-    def _note(self, reason: str) -> None:
-        """Note the reason, unless there is an earlier one, and end every wait."""
-        if self.lost is None:
-            self.lost = reason
-            self._noted.set()
-            self._end_waits()
-            for alarm in tuple(self.alarms):
-                alarm()
-
-    def _end_waits(self) -> None:
-        self.connections.sever()
-        for wait in tuple(self.store_waits):
-            wait.sever()
-
-    def wait_for_note(self, seconds: float) -> str | None:
-        """Return who is lost and why, as soon as that is known.
-
-        Returns None if no learner is lost after `seconds`.
-        """
-        self._noted.wait(seconds)
-        return self.lost
-
-    @contextmanager
-    def waiting(self, store: Connections) -> Generator[None, None, None]:
-        """Mark this learner as waiting for others in the store, inside.
-
-        Meanwhile a learner that has left counts as lost, because it will not come.
-
-        Args:
-            store: the waiting thread's connection to the store.
-        """
-        self.store_waits.append(store)
-        try:
-            yield
-        finally:
-            self.store_waits.remove(store)
 
     def leave(self, why: str | None = None, alone: bool = False) -> None:
         """End the heartbeat, and tell the others why if this learner has failed.

@@ -32,31 +32,16 @@ knowing it. So Ben does not decide to apply an exchange without a lease, and Ann
 for hers before she applies one.
 """
 
-import contextlib
-import errno
-import os
 import socket
-import struct
-import time
 
-from espnet_distopt.distributed.addresses import (
-    listen,
-    own_address,
-    reachable,
-    store_address,
-)
 from espnet_distopt.distributed.channel import Channel, Header, Kind
+from espnet_distopt.distributed.door import Door
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.wakeup import WakeUp
 from espnet_distopt.distributed.watch import Watch
 
-CONNECT = 5.0
-"""The most seconds that a connection may take to be made."""
-
 ASK = 0.02
 """Seconds between two looks for a verdict in the store."""
-
-_HELLO = struct.Struct("<16sII")
 
 
 class DroppedError(Exception):
@@ -78,21 +63,12 @@ class Pairs:
         self.wakeup = WakeUp()
         self._liveness = liveness
         self._watch = watch
-        self._listener = listen()
-        self._listener.setblocking(False)
-        self._token = _token(watch)
+        self._door = Door(liveness, watch, self.wakeup)
         self._invited: dict[int, Channel] = {}
         self._inviting: dict[int, Channel] = {}
-        self._strangers: list[socket.socket] = []
         self._peer: int | None = None
         self._exchange: tuple[Channel, int, bool] | None = None
         self._count = 0
-        port = self._listener.getsockname()[1]
-        with watch.asking("publishing this learner's address"):
-            self._watch.store.set(
-                liveness.membership.address_key(liveness.rank),
-                own_address(port, store_address(watch.store)),
-            )
         liveness.listeners.append(self.wakeup.wake)
         liveness.alarms.append(self.wakeup.wake)
 
@@ -100,8 +76,7 @@ class Pairs:
         """Close all connections."""
         for channel in (*self._invited.values(), *self._inviting.values()):
             channel.close()
-        for stranger in (*self._strangers, self._listener):
-            stranger.close()
+        self._door.close()
 
     # The active side
 
@@ -121,40 +96,9 @@ class Pairs:
         self._exchange = channel, self._count, True
 
     def _connect(self, peer: int) -> Channel:
-        """Connect to `peer`, and say who is connecting."""
-        key = self._liveness.membership.address_key(peer)
-        with self._watch.asking(f"connecting to learner {peer}"):
-            host, port = reachable(self._watch.store.get(key).decode())
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        connection.setblocking(False)
-        try:
-            self._await_connection(connection, (host, port))
-        except (OSError, DroppedError):
-            connection.close()
-            raise
-        live = self._liveness
-        hello = _HELLO.pack(
-            self._token, live.rank, live.membership.incarnation(live.rank)
-        )
-        connection.send(hello)  # The buffer of a new connection takes it at once.
-        self._invited[peer] = self._channel(connection)
-        return self._invited[peer]
-
-    def _await_connection(
-        self, connection: socket.socket, target: tuple[str, int]
-    ) -> None:
-        error = connection.connect_ex(target)
-        deadline = time.monotonic() + CONNECT
-        while error == errno.EINPROGRESS:
-            left = deadline - time.monotonic()
-            if left < 0:
-                raise TimeoutError(f"{target} has not answered for {CONNECT:.0f} s")
-            if self.wakeup.until_ready([], [connection], left):
-                error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            self._check()
-        if error:
-            raise OSError(error, f"connecting to {target}: {os.strerror(error)}")
+        channel = self._channel(self._door.connect(peer, self._check))
+        self._invited[peer] = channel
+        return channel
 
     # The passive side
 
@@ -166,39 +110,17 @@ class Pairs:
         """
         channels = {c.connection.fileno(): p for p, c in self._inviting.items()}
         waiting = [c.connection for c in self._inviting.values()]
-        ready = self.wakeup.until_ready([self._listener, *waiting, *self._strangers])
-        if self._listener.fileno() in ready:
-            with contextlib.suppress(BlockingIOError):
-                self._strangers.append(self._listener.accept()[0])
-        for stranger in [s for s in self._strangers if s.fileno() in ready]:
-            self._strangers.remove(stranger)
-            self._meet(stranger)
+        ready = self.wakeup.until_ready([*self._door.sockets, *waiting])
+        for rank, connection in self._door.admit(ready):
+            if rank in self._inviting:  # Its earlier connection was broken.
+                self._end(rank)
+            self._inviting[rank] = self._channel(connection)
         calling = [channels[descriptor] for descriptor in ready & channels.keys()]
         calling = [peer for peer in calling if peer in self._inviting]
         if not calling:
             return None
         peer = min(calling, key=lambda each: (self._inviting[each].used, each))
         return peer if self._read_invitation(peer, epoch) else None
-
-    def _meet(self, stranger: socket.socket) -> None:
-        """Take over a new connection, if it is of a member of this run."""
-        stranger.setblocking(False)
-        try:
-            token, rank, incarnation = _HELLO.unpack(stranger.recv(_HELLO.size))
-        except (OSError, struct.error):
-            stranger.close()  # A probe, or nobody of ours.
-            return
-        live = self._liveness
-        known = (
-            rank in live.members.ranks
-            and incarnation == live.membership.incarnation(rank)
-        )
-        if token != self._token or not known:
-            stranger.close()
-            return
-        if rank in self._inviting:  # Its earlier connection was broken.
-            self._end(rank)
-        self._inviting[rank] = self._channel(stranger)
 
     def _read_invitation(self, peer: int, epoch: int) -> bool:
         channel = self._inviting[peer]
@@ -336,9 +258,3 @@ class Pairs:
         self._watch.check("an exchange")
         if self._peer is not None and self._peer not in self._liveness.members.ranks:
             raise DroppedError
-
-
-def _token(watch: Watch) -> bytes:
-    """Return 16 bytes by which the learners of this run know each other."""
-    with watch.asking("agreeing on a token"):
-        return bytes(watch.store.compare_set("token", "", os.urandom(8).hex()))

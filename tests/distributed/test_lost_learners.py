@@ -67,7 +67,9 @@ def train(
     optimizer = torch.optim.Adam(model.parameters())
     driver = ProcessGroupDriver(silence=SILENCE)
     try:
-        with Session(model, optimizer, algorithm, driver, **ALGORITHMS[algorithm]) as s:
+        with Session(
+            model, optimizer, algorithm, driver, **ALGORITHMS.get(algorithm, {})
+        ) as s:
             if dies_in == "exchange":
                 lose_in_exchange(die)
             for epoch in range(1000):
