@@ -1,0 +1,159 @@
+"""Exchanges whose connection is cut at any byte: applied at both ends or at none."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from espnet_distopt.distributed import door, liveness
+from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.watch import Watch
+
+HEADER, SIZE = 24, 1000
+UP = [HEADER, HEADER, HEADER, SIZE, HEADER]
+"""Bytes that the active learner sends: hello, invitation, header, tensor, receipt."""
+DOWN = [HEADER, SIZE, HEADER]
+"""Bytes that the passive one sends: header, tensor, verdict."""
+NEVER = 10**9
+
+
+def cuts(pieces: list[int]) -> list[int]:
+    """Before, within and after each piece."""
+    ends = [sum(pieces[:n]) for n in range(len(pieces) + 1)]
+    return sorted({end + more for end in ends for more in (0, 7)})
+
+
+class Proxy:
+    """Stands between two learners, and cuts their connection after some bytes."""
+
+    def __init__(self, target: tuple[str, int], up: int, down: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._target, self._up, self._down = target, up, down
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            both = client, server
+            for arguments in (
+                (*both, self._up, both),
+                (server, client, self._down, both),
+            ):
+                threading.Thread(target=forward, args=arguments, daemon=True).start()
+            self._up = self._down = NEVER  # The next connection is a good one.
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def forward(source: Any, target: Any, most: int, both: Any) -> None:
+    """Forward at most so many bytes, and cut the connection then."""
+    try:
+        while most > 0 and (data := source.recv(min(most, 1 << 16))):
+            target.sendall(data)
+            most -= len(data)
+    except OSError:
+        pass
+    for each in both:
+        try:
+            each.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
+
+
+@pytest.fixture
+def learners(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pairs]]:
+    """Return the exchanges of an active learner, 0, and a passive one, 1."""
+    master = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.PrefixStore("test", master)
+    monkeypatch.setattr(liveness, "BEAT", 0.03)
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    both = [Liveness(store, rank, 2, silence=5) for rank in range(2)]
+    for one in both:
+        one.survive(lambda rank: [rank])
+    pairs = [Pairs(one, Watch(one, store)) for one in both]
+    yield pairs
+    for one, pair in zip(both, pairs, strict=True):
+        one.leave()
+        pair.close()
+
+
+def exchange(learners: list[Pairs]) -> list[tuple[bool, bytes]]:
+    """Return what both learners did, and what they have received."""
+    active, passive = learners
+    found: list[tuple[bool, bytes]] = [(False, b"")] * 2
+    over = threading.Event()
+
+    def invite() -> None:
+        received = bytearray(SIZE)
+        active.invite(1, epoch=1)
+        applied = active.swap(1, memoryview(b"a" * SIZE), memoryview(received))
+        found[0] = applied, bytes(received)
+        over.set()
+        passive.wakeup.wake()
+
+    thread = threading.Thread(target=invite)
+    thread.start()
+    while not over.is_set():
+        if passive.await_invitation(1) == 0:
+            received = bytearray(SIZE)
+            applied = passive.swap(1, memoryview(b"p" * SIZE), memoryview(received))
+            found[1] = applied, bytes(received)
+    thread.join()
+    return found
+
+
+APPLIED = [(True, b"p" * SIZE), (True, b"a" * SIZE)]
+
+
+@pytest.mark.parametrize("up", [*cuts(UP), NEVER])
+@pytest.mark.parametrize("down", [NEVER])
+def test_cut_on_the_way_up(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
+) -> None:
+    cut(learners, monkeypatch, up, down)
+
+
+@pytest.mark.parametrize("down", cuts(DOWN))
+def test_cut_on_the_way_down(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, down: int
+) -> None:
+    cut(learners, monkeypatch, NEVER, down)
+
+
+def cut(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
+) -> None:
+    """Exchange over a connection that is cut, and then over a good one."""
+    reachable = door.reachable
+    proxies = []
+
+    def through_proxy(address: str) -> tuple[str, int]:
+        proxies.append(Proxy(reachable(address), up, down))
+        return "127.0.0.1", proxies[-1].port
+
+    monkeypatch.setattr(door, "reachable", through_proxy)
+    first = exchange(learners)
+    assert first[0][0] == first[1][0]
+    assert first == APPLIED or not first[0][0]
+    if up < sum(UP) or down < sum(DOWN) - HEADER:
+        assert not first[0][0], "the passive learner had no receipt"
+    elif up == down:
+        assert first[0][0], "nothing was cut"
+    monkeypatch.setattr(door, "reachable", reachable)
+    second = exchange(learners)
+    if second != APPLIED:  # The broken connection was only noticed now.
+        assert not second[0][0] and not second[1][0]
+        second = exchange(learners)
+    assert second == APPLIED
+    for proxy in proxies:
+        proxy.close()
