@@ -1,11 +1,16 @@
 """Settings of the whole test suite: one thread, the same examples every time."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
 
 from tests.fork_server import context
 from tests.kinds import KINDS, kind_of
+
+# The store looks up the name of whoever connects; a slow name server is not our matter.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 torch.set_num_threads(1)
 settings.register_profile("deterministic", derandomize=True, deadline=None)
