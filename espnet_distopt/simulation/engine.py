@@ -3,6 +3,7 @@
 One thread, one queue of events ordered by (integer nanoseconds, sequence number).
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -25,11 +26,21 @@ from espnet_distopt.core.effects import (
     StopGossip,
     Wait,
 )
+from espnet_distopt.core.membership import Members
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.collective import Handle, SimulatedCollectives
-from espnet_distopt.simulation.crashes import Crashes
+from espnet_distopt.simulation.collective import (
+    Done,
+    Handle,
+    Outcome,
+    SimulatedCollectives,
+)
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.gossip import VirtualGossip
+from espnet_distopt.simulation.losses import Losses
+from espnet_distopt.simulation.membership import VirtualMembers
+from espnet_distopt.simulation.retirement import Retirement
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import (
     Step,
@@ -40,6 +51,8 @@ from espnet_distopt.simulation.virtual_learner import (
 from espnet_distopt.simulation.wire import Wire
 
 Programs = Iterable[Generator[Any, Any, Any]]
+
+Rejoin = Callable[[Sequence[int]], Sequence[Generator[Any, Any, Any]]]
 
 Section = tuple[int, str, Any]
 """A rank, one of its sides, and what its program was sent, if that is a decision."""
@@ -56,6 +69,8 @@ class Engine:
         clock: the virtual clock.
         wire: the arrival of messages between learners.
         gossip: the mail and the exchanges between learners.
+        members: the learners that live, and the faults that happen to them.
+        known: for each rank, the newest members of which it has heard.
         sides: the two sides of each learner, in the programs that run or ran last.
         in_epoch: whether these programs train.
         last: the side that the last event has advanced; None if it advanced none.
@@ -65,51 +80,82 @@ class Engine:
     Args:
         learners: the virtual learners, in the order of their ranks.
         network: the model of how long messages take.
-        crashes: function that makes the crashes, given the clock.
         stepped: function that is called with every step.
+        faults: what happens to learners.
+        silence: the seconds after which a learner that is silent is given up.
     """
 
     def __init__(
         self,
         learners: Sequence[VirtualLearner],
         network: Network,
-        crashes: Callable[[Clock], Crashes],
         stepped: Callable[[Step], None],
+        faults: Sequence[Fault] = (),
+        silence: float = 30.0,
     ) -> None:
         self.clock = Clock()
         self.wire = Wire(self.clock, network)
-        self.gossip = VirtualGossip(self.clock, self.wire, self._receive)
         self.sides: list[Sides] = []
         self.sections: list[Section] | None = None
         self.in_epoch = False
         self.last: Side | None = None
-        self._retired = 0
         self._learners = learners
-        self._collectives = SimulatedCollectives(
-            self.clock, network, self.wire, len(learners), self._count_bytes
-        )
-        self._crashes = crashes(self.clock)
         self._stepped = stepped
+        self._rejoin: Rejoin | None = None
+        self._waiting_to_join: list[int] = []
+        self._met = 0
+        survives = bool(faults) and learners[0].algorithm.survives
+        size = len(learners)
+        lost = () if survives else faults
+        self._losses = Losses(self.clock, size, lost, silence)
+        self.members = VirtualMembers(
+            self.clock, network, faults, silence, size, self._with, self, survives
+        )
+        self.gossip = VirtualGossip(
+            self.clock, self.wire, self._receive, self.members.outages.when_up
+        )
+        self._retirement = Retirement()
+        self.known = [self.members.now] * size
+        self._meant: dict[int, tuple[int, int]] = {}
+        self._collectives = SimulatedCollectives(
+            self.clock,
+            network,
+            self.wire,
+            lambda: self.members.now,
+            lambda rank: survives and self.members.outages.down(rank),
+            self._count_bytes,
+        )
 
     def run(
-        self, programs: Programs, after_event: Callable[[], None], in_epoch: bool
+        self,
+        programs: Programs,
+        after_event: Callable[[], None],
+        in_epoch: bool,
+        rejoin: Rejoin | None = None,
     ) -> list[Any]:
-        """Run one training program for each learner until nothing is left to do.
+        """Run one training program for each member until nothing is left to do.
 
         Args:
             programs: one program per rank, in the order of ranks.
             after_event: function that is called after every event.
             in_epoch: whether the programs train, so that their sections are kept.
+            rejoin: function that returns the programs of replacements.
 
         Returns:
-            The values that the programs return, in the order of ranks.
+            The values that the programs return, in the order of ranks; None for those
+            that are no members.
 
         Raises:
             DeadlockError: learners wait for each other.
-            PeerLostError: a learner has waited too long for one that has crashed.
+            PeerLostError: a learner has waited too long for one that is lost, or all
+                learners are lost.
         """
-        self.in_epoch = in_epoch
-        self._retired = 0
+        self.in_epoch, self._rejoin = in_epoch, rejoin
+        self._retirement = Retirement()
+        self._meant.clear()
+        self._met = self._collectives.meetings
+        if in_epoch:
+            self._join_all()
         self.sides = [
             Sides(
                 Side(v.learner.rank, "training", program),
@@ -118,22 +164,29 @@ class Engine:
             for v, program in zip(self._learners, programs, strict=True)
         ]
         for sides in self.sides:
-            self._resume(sides.training)
+            if sides.training.rank in self.members.now.ranks:
+                self._resume(sides.training)
+            else:
+                sides.end()
         while self._tick():
             after_event()
         self._check_all_ended()
         return [sides.training.value for sides in self.sides]
 
     def _tick(self) -> bool:
-        if self._crashes:
-            self._crashes.notice(self._running())
+        if self._losses:
+            self._losses.notice(self._running())
         self.last = None
+        if self.members.due(self.clock.next(), bool(self._running())):
+            return True
         return self.clock.tick()
 
     def _running(self) -> list[Side]:
         return [side for sides in self.sides for side in sides.running()]
 
     def _check_all_ended(self) -> None:
+        if not self.members.now.ranks:
+            raise PeerLostError("all learners are lost")
         if stuck := "; ".join(side.story() for side in self._running()):
             raise DeadlockError(
                 f"at {self.clock.now / 1e9:g} s, these wait for ever: {stuck}"
@@ -148,7 +201,11 @@ class Engine:
 
     def _advance(self, side: Side, result: Any) -> None:
         """Run a program up to its next effect, and see to the effect."""
-        if self._crashes.has(side.rank):
+        if side.ended:
+            return  # it was excluded
+        outages = self.members.outages
+        if outages.down(side.rank):
+            outages.when_up(side.rank, partial(self._advance, side, result))
             return
         self.last = side
         if self.sections is not None and self._counts(side):
@@ -164,6 +221,7 @@ class Engine:
         except StopIteration as stop:
             side.ended, side.value = True, stop.value
         side.waiting, side.since = not side.ended, self.clock.now
+        self._catch_up(side.rank)
         if side.name == "gossip":
             self._after_gossip(side)
         elif not side.ended:
@@ -208,9 +266,9 @@ class Engine:
                 self._join(side, collective, handle.complete)
                 self._resume(side, handle)
             case Wait(handle):
-                handle.wait(partial(self._resume, side))
+                handle.wait(partial(self._go_on, side))
             case Collective() | Barrier():
-                self._join(side, effect, partial(self._advance, side))
+                self._join(side, effect, partial(self._go_on, side))
             case AwaitGossip():
                 pass  # until the gossip side advances
             case _:
@@ -218,16 +276,19 @@ class Engine:
 
     def _perform_gossip(self, side: Side, effect: Any) -> None:
         match effect:
-            case AwaitStep() | AwaitInvitation():
+            case AwaitStep():
+                self._wake(self.sides[side.rank])
+            case AwaitInvitation(actives):
+                self._retirement.wait(side.rank, actives)
+                self._check_retired()
                 self._wake(self.sides[side.rank])
             case Invite(peer):
+                self._mean(side.rank, peer)
                 self._mail(side.rank, peer, side.rank)
                 self._resume(side)
             case Retire(actives, passives):
-                self._retired += 1
-                if self._retired == len(actives):
-                    for peer in passives:
-                        self._mail(side.rank, peer, None)
+                self._retirement.retire(side.rank, actives, passives)
+                self._check_retired(side.rank)
                 self._resume(side)
             case RunInBackground(work):
                 work()
@@ -237,9 +298,20 @@ class Engine:
             case _:
                 raise TypeError(f"{effect} does not belong in a gossip program")
 
-    def _join(self, side: Side, collective: Any, done: Callable[[Any], None]) -> None:
-        if not self._crashes.hit(collective):
+    def _join(self, side: Side, collective: Any, done: Done) -> None:
+        if not self._losses.hit(collective):
             self._collectives.join(side.rank, collective, done)
+
+    def _go_on(self, side: Side, outcome: Outcome) -> None:
+        """Advance a program by a collective's result, and its algorithm's members."""
+        members = outcome.members
+        if side.ended:
+            return
+        if members is not None and members.version > 0:
+            virtual = self._learners[side.rank]
+            if members.ranks != virtual.learner.members.ranks:
+                virtual.algorithm.change_members(virtual.learner, members)
+        self._advance(side, outcome.result)
 
     def _count_bytes(self, rank: int, nbytes: int) -> None:
         self._learners[rank].bytes_sent += nbytes
@@ -249,20 +321,44 @@ class Engine:
     def _wake(self, sides: Sides) -> None:
         over, result = sides.answer()
         if over:
+            if isinstance(sides.gossip.effect, AwaitInvitation) and result is not None:
+                self._mean(sides.gossip.rank, result)
             self._resume(sides.gossip, result)
 
     def _mail(self, sender: int, receiver: int, mail: int | None) -> None:
         """Bring an invitation by `mail`, or the news that all actives have retired."""
+        incarnations = self.members.incarnations
+        ends = incarnations[sender], incarnations[receiver]
 
         def arrive() -> None:
-            sides.mailbox.append(mail)
-            self._wake(sides)
+            new = ends != (incarnations[sender], incarnations[receiver])
+            if mail is None or not (new or sender not in self.members.now.ranks):
+                sides.mailbox.append(mail)
+                self._wake(sides)
 
         sides = self.sides[receiver]
         self.gossip.mail(sender, receiver, arrive)
 
+    def _check_retired(self, sender: int | None = None) -> None:
+        """Tell the passive learners once all living active ones have retired."""
+        for peer in self._retirement.to_tell(self.members.now):
+            self._mail(peer if sender is None else sender, peer, None)
+
+    def _mean(self, rank: int, peer: int) -> None:
+        """Note which incarnation of `peer` the next exchange of `rank` is with."""
+        self._meant[rank] = peer, self.members.incarnations[peer]
+
+    def _gone(self, rank: int, peer: int) -> bool:
+        """Return whether the peer of the exchange of `rank` is dead, or replaced."""
+        meant = self._meant.get(rank, (peer, self.members.incarnations[peer]))
+        replaced = meant != (peer, self.members.incarnations[peer])
+        return replaced or peer not in self.members.now.ranks
+
     def _exchange(self, rank: int, effect: Exchange) -> None:
-        if self._crashes.hit(effect):
+        if self._losses.hit(effect):
+            return
+        if self._gone(rank, effect.peer):
+            self._resume(self.sides[rank].gossip)
             return
         nbytes = self.gossip.exchange(rank, effect)
         for end in (rank, effect.peer):
@@ -270,3 +366,100 @@ class Engine:
 
     def _receive(self, rank: int, tensor: Tensor) -> None:
         self._advance(self.sides[rank].gossip, tensor)
+
+    # Members
+
+    def _with(self, rank: int) -> tuple[int, ...]:
+        virtual = self._learners[rank]
+        return virtual.algorithm.lost_with(virtual.learner, rank)
+
+    def exclude(self, ranks: Sequence[int]) -> None:
+        """Go on without `ranks`, which are not members any more."""
+        for rank in ranks:
+            self.sides[rank].end()
+            self.gossip.lose(rank)
+        for sides in self.sides:
+            kept = [mail for mail in sides.mailbox if mail not in ranks]
+            sides.mailbox = deque(kept)
+        self._collectives.lose(ranks)
+        self._check_retired()
+
+    def learn(self, rank: int, members: Members) -> None:
+        """Let a learner know of new members; it drops an exchange with a dead one."""
+        up = self.members.outages.when_up
+        up(rank, partial(self._learn_now, rank, members, self.sides[rank]))
+
+    def _learn_now(self, rank: int, members: Members, sides: Sides) -> None:
+        if members.version > self.known[rank].version:
+            self.known[rank] = members
+        if sides is not self.sides[rank]:
+            return
+        self._catch_up(rank)
+        gossip = sides.gossip
+        exchanges = gossip.waiting and isinstance(gossip.effect, Exchange)
+        if exchanges and self._gone(rank, gossip.effect.peer):
+            self.gossip.drop(rank)
+            self._resume(gossip)
+
+    def _catch_up(self, rank: int) -> None:
+        """Tell a gossiping algorithm what its learner knows by now."""
+        virtual, known = self._learners[rank], self.known[rank]
+        if known.version == 0:
+            return
+        gossips = virtual.algorithm.wants_gossip
+        if gossips and known.version > virtual.learner.members.version:
+            virtual.algorithm.change_members(virtual.learner, known)
+
+    def returned(self, acts: Iterable[Callable[[], None]]) -> None:
+        """Let a learner do what has waited for the end of its silence."""
+        for act in acts:
+            act()
+        self._collectives.look_again()
+
+    def join(self, rank: int) -> None:
+        """Let a replacement of `rank` join, now or at the beginning of an epoch."""
+        gossips = self._learners[rank].algorithm.wants_gossip
+        if not gossips or not self.in_epoch or self._met < self._collectives.meetings:
+            self._waiting_to_join.append(rank)
+        elif ranks := self._admit(rank):
+            assert self._rejoin is not None
+            for joined, program in zip(ranks, self._rejoin(ranks), strict=True):
+                training = Side(joined, "training", program)
+                self.sides[joined] = Sides(training, Side(joined, "gossip", None))
+                self._retirement.forget(joined)
+                self._resume(training)
+
+    def _join_all(self) -> None:
+        """Let those join who have come since the last epoch; all know of it."""
+        waiting, self._waiting_to_join = self._waiting_to_join, []
+        for rank in waiting:
+            self._admit(rank)
+        for rank in self.members.now.ranks if waiting else ():
+            self.known[rank] = self.members.now
+            self._catch_up(rank)
+
+    def _admit(self, rank: int) -> tuple[int, ...]:
+        """Let a replacement become a member; return the ranks that join with it.
+
+        Nobody joins while the rank still is a member, or no member can answer.
+        """
+        ranks, up = (
+            self._with(rank),
+            [
+                other
+                for other in self.members.now.ranks
+                if not self.members.outages.down(other)
+            ],
+        )
+        if set(ranks) & set(self.members.now.ranks):
+            return ()
+        if not up:
+            self.members.join_later(rank)
+            return ()
+        member = self._learners[min(up, key=lambda other: abs(other - rank))]
+        steps = max(self._learners[joined].learner.steps for joined in ranks)
+        self.members.admit(ranks)
+        for joined in ranks:
+            self._learners[joined].join(member, self.members.now, steps)
+            self.known[joined] = self.members.now
+        return ranks
