@@ -234,7 +234,11 @@ class Engine:
             self._resume(training)
         if not side.ended:
             self._perform_gossip(side, side.effect)
-        elif training.waiting and isinstance(training.effect, StopGossip):
+            return
+        if self.members.now.version > 0:
+            for sides in self.sides:
+                self._drop_if_gone(sides.gossip)
+        if training.waiting and isinstance(training.effect, StopGossip):
             self._resume(training)
 
     def _counts(self, side: Side) -> bool:
@@ -349,10 +353,15 @@ class Engine:
         self._meant[rank] = peer, self.members.incarnations[peer]
 
     def _gone(self, rank: int, peer: int) -> bool:
-        """Return whether the peer of the exchange of `rank` is dead, or replaced."""
+        """Return whether the peer of the exchange of `rank` will not come to it.
+
+        It is dead or replaced, or its gossip has ended: a replacement of an active
+        learner may invite others after all have been told that nobody will.
+        """
         meant = self._meant.get(rank, (peer, self.members.incarnations[peer]))
         replaced = meant != (peer, self.members.incarnations[peer])
-        return replaced or peer not in self.members.now.ranks
+        left = peer not in self.members.now.ranks or self.sides[peer].gossip.ended
+        return replaced or left
 
     def _exchange(self, rank: int, effect: Exchange) -> None:
         if self._losses.hit(effect):
@@ -396,9 +405,12 @@ class Engine:
             return
         self._catch_up(rank)
         gossip = sides.gossip
+        self._drop_if_gone(gossip)
+
+    def _drop_if_gone(self, gossip: Side) -> None:
         exchanges = gossip.waiting and isinstance(gossip.effect, Exchange)
-        if exchanges and self._gone(rank, gossip.effect.peer):
-            self.gossip.drop(rank)
+        if exchanges and self._gone(gossip.rank, gossip.effect.peer):
+            self.gossip.drop(gossip.rank)
             self._resume(gossip)
 
     def _catch_up(self, rank: int) -> None:
