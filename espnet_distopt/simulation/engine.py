@@ -468,7 +468,8 @@ class Engine:
         if not up:
             self.members.join_later(rank)
             return ()
-        member = self._learners[min(up, key=lambda other: abs(other - rank))]
+        nearest = min(up, key=lambda other: abs(other - rank))
+        member = self._learners[self._with(nearest)[0]]
         steps = max(self._learners[joined].learner.steps for joined in ranks)
         self.members.admit(ranks)
         for joined in ranks:

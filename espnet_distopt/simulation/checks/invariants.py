@@ -67,6 +67,7 @@ class Invariants:
         for virtual in self._gossiping.values():
             self._follow(virtual)
         self._version = simulation.engine.members.now.version
+        self._anew = False
         self._known_signs: dict[tuple[float, int, int, int], Tensor] = {}
         self._like = simulation.learners[0].learner.params
         states = self._states()
@@ -107,6 +108,8 @@ class Invariants:
         if side.name == "training":
             self._check_step(side)
         states = self._states()
+        if self._anew and states:
+            self._check_sum(side.rank, states)
         if side.rank in states:
             self._check_published(side.rank, states[side.rank])
             self._check_sum(side.rank, states)
@@ -125,15 +128,13 @@ class Invariants:
         dropped.clear()
         for rank in members.now.ranks:
             gossip = self._simulation.sides[rank].gossip
-            waits = gossip.waiting and isinstance(gossip.effect, Exchange)
-            if waits and gossip.effect.peer not in engine.known[rank].ranks:
-                raise self._error(
-                    rank, f"waits for {gossip.effect.peer}, which is dead"
-                )
+            if not (gossip.waiting and isinstance(gossip.effect, Exchange)):
+                continue
+            peer = gossip.effect.peer
+            if peer not in {*engine.known[rank].ranks, *members.now.ranks}:
+                raise self._error(rank, f"waits for {peer}, of whose death it knows")
         if members.now.version > self._version:
-            self._version = members.now.version
-            states = self._states()
-            self._expected = self._sum(states) if states else self._like
+            self._version, self._anew = members.now.version, True
 
     def _parameters(self, message: Tensor) -> Tensor:
         """Return the parameters (P,) of a message; a rounded one is longer."""
@@ -170,7 +171,11 @@ class Invariants:
         self._check_close(rank, state.copy, live, "publishes a wrong copy")
 
     def _check_sum(self, rank: int, states: Mapping[int, GossipState]) -> None:
-        if not any(map(self._passes_on, states)):
+        if any(map(self._passes_on, states)):
+            return
+        if self._anew:
+            self._expected, self._anew = self._sum(states), False
+        else:
             what = "has changed the learners' mean"
             self._check_close(rank, self._sum(states), self._expected, what)
 
