@@ -157,17 +157,21 @@ class SimulatedCollectives:
         else:
             self._begin(ranks)
 
-    def _begin(self, ranks: Ranks) -> None:
-        """Begin the next collective of a group if all its learners have joined it."""
+    def _begin(self, ranks: Ranks) -> bool:
+        """Begin the next collective of a group if all its learners have joined it.
+
+        Returns whether it has begun.
+        """
         queues, group = self._joined[ranks], ranks or self._members().ranks
         if len(queues) < len(group) or not all(queues[rank] for rank in group):
-            return
+            return False
         operation = Operation(ranks, {rank: queues[rank].popleft() for rank in group})
         effects = [effect for effect, _ in operation.parts.values()]
         _check_equal(group, effects)
         self._under_way.append(operation)
         when = self._clock.later(self._seconds(group, effects[0]))
         self._clock.at(when, partial(self._end, operation))
+        return True
 
     def _end(self, operation: Operation) -> None:
         """Give all learners their results, unless one of them is down or dead."""
@@ -201,7 +205,7 @@ class SimulatedCollectives:
         for queues in self._joined.values():
             for rank in ranks:
                 queues.pop(rank, None)
-        for operation in list(self._under_way):
+        for operation in reversed(list(self._under_way)):
             if operation.parts.keys() & set(ranks):
                 self._under_way.remove(operation)
                 for rank in operation.parts.keys() - set(ranks):
@@ -212,7 +216,8 @@ class SimulatedCollectives:
             if group and set(group) & set(ranks):
                 self._drop(self._joined[group])
             elif self._members().ranks:
-                self._begin(group)
+                while self._begin(group):
+                    pass
         self.look_again()
 
     def _drop(self, queues: dict[int, deque[tuple[Gathering, Done]]]) -> None:

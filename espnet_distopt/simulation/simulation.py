@@ -150,9 +150,12 @@ class Simulation:
 
     def consensus(self) -> Tensor:
         """Return the consensus model of the living learners, (P,)."""
+        return next(iter(self.consensus_models().values()))
+
+    def consensus_models(self) -> dict[int, Tensor]:
+        """Return the consensus model (P,) as each living learner has it, by rank."""
         models = self._run(v.consensus() for v in self.learners)
-        model: Tensor = models[self.engine.members.now.ranks[0]]
-        return model
+        return {rank: models[rank] for rank in self.engine.members.now.ranks}
 
     def _run(self, programs: Programs, rejoin: Rejoin | None = None) -> list[Any]:
         in_epoch = rejoin is not None

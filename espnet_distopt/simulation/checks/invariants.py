@@ -14,6 +14,8 @@ These are the invariants:
 5. After a step, the replicas that the algorithm calls equal are equal, bit for bit: in
    H-ADPSGD those of one node.
 6. Nobody waits for a learner of whose death it knows.
+7. At the end of an epoch the members have made all their steps, and have the same
+   consensus model, bit for bit. If they gossip, it is the mean of their parameters.
 
 Where learners die and join, the sum is that over the members, and is taken anew at each
 change of the members. Between two changes it is conserved as before, with one
@@ -24,7 +26,7 @@ Two more faults show elsewhere: the engine itself raises `DeadlockError` when le
 wait for each other in a circle, and a run that never ends exceeds `max_events`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,6 +115,31 @@ class Invariants:
         if side.rank in states:
             self._check_published(side.rank, states[side.rank])
             self._check_sum(side.rank, states)
+
+    def check_end(self, ends: Sequence[int]) -> None:
+        """Check an epoch that has ended, and run the consensus after it.
+
+        Args:
+            ends: for each rank, the number of steps that it has when it has made all.
+
+        Raises:
+            InvariantError: an invariant does not hold.
+        """
+        simulation, members = self._simulation, self._simulation.engine.members
+        learners = {r: simulation.learners[r].learner for r in members.now.ranks}
+        for rank, learner in learners.items():
+            if learner.steps < ends[rank]:
+                raise self._error(rank, f"has {ends[rank] - learner.steps} steps left")
+        version, gossiping = members.now.version, self._gossiping.keys() & learners
+        params = [learners[rank].params.clone() for rank in sorted(gossiping)]
+        models = simulation.consensus_models()
+        rank, model = next(iter(models.items()))
+        for other in models:
+            if not torch.equal(models[other], model):
+                raise self._error(other, f"has another consensus model than {rank}")
+        if params and members.now.version == version:
+            mean = torch.stack(params).mean(0)
+            self._check_close(rank, model, mean, "has a consensus that is not the mean")
 
     def _follow_members(self) -> None:
         """Check what the members allow, and take the sum over those that live now."""

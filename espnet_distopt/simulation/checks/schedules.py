@@ -134,10 +134,12 @@ class Schedule:
         )
         try:
             simulation.start()
-            Invariants(simulation, max_events=10_000)
+            invariants = Invariants(simulation, max_events=10_000)
             for epoch in self._epochs(source, per_node):
+                steps = [v.learner.steps for v in simulation.learners]
                 simulation.epoch(epoch)
-                simulation.consensus()
+                ends = [sum(pair) for pair in zip(steps, epoch, strict=True)]
+                invariants.check_end(ends)
         except PeerLostError as error:
             if "all learners are lost" not in str(error):
                 raise InvariantError(f"{error}\n{COMMAND} '{self}'") from error
