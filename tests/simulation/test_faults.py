@@ -152,6 +152,35 @@ def test_all_can_be_lost() -> None:
         simulation.epoch(10)
 
 
+@pytest.mark.parametrize("at", [2.5, 3.5, 4.5, 5.5, 6.5])
+def test_survivors_combine_their_updates_by_adasum(at: float) -> None:
+    """Learner 1 dies in one of the collectives, each of which takes seconds."""
+
+    def learners(ranks: Sequence[int]) -> list[VirtualLearner]:
+        return points(
+            "adasum",
+            len(ranks),
+            lambda model, rank: along(model, GRADIENTS[ranks[rank]]),
+            period=PERIOD,
+        )
+
+    network = Network(between=Link(latency=0.5))
+    struck = Simulation(learners([0, 1, 2]), Compute(seconds=1), network)
+    struck.start()
+    struck = Simulation(
+        learners([0, 1, 2]),
+        Compute(seconds=1),
+        network,
+        faults=[crash(1, struck.seconds + at)],
+    )
+    two = Simulation(learners([0, 2]), Compute(seconds=1))
+    for simulation in (struck, two):
+        simulation.start()
+        simulation.epoch(2)
+    for rank, other in ((0, 0), (2, 1)):
+        assert x(struck.learners[rank]) == pytest.approx(x(two.learners[other]))
+
+
 # Blocks
 
 GRADIENTS = [[1.0, 3.0, -2.0, 0.5, 2.0, -1.0], [2.0, 1.0, 0.0, -1.0, 1.0, 2.0]]
@@ -181,11 +210,7 @@ def oracle(name: str, sizes: Sequence[int]) -> float:
 @pytest.mark.parametrize("name", MOMENTA)
 @pytest.mark.parametrize("at", [2.5, 4.0, 8.0, 10.0, 13.0])
 def test_survivors_end_the_block_in_a_smaller_group(name: str, at: float) -> None:
-    """Learner 2 dies in the second block: in a step, in the message, in the average.
-
-    Steps take 1 s. The first block ends after 2 s. A collective of 3 takes 4 s, so that
-    the second block is trained from 10 s on, and the two collectives follow.
-    """
+    """Learner 2 dies in a step, or in a collective, each of which takes seconds."""
     learners: list[VirtualLearner] = points(
         name, 3, lambda model, rank: along(model, GRADIENTS[rank]), period=PERIOD
     )
@@ -197,13 +222,12 @@ def test_survivors_end_the_block_in_a_smaller_group(name: str, at: float) -> Non
     )
     simulation.start()
     simulation.epoch(6)
-    # A crash before the first block's average is complete belongs to the first block.
-    first = 2 if 2.0 + at < simulation_end_of_first(name) else 3
+    first = 2 if 2.0 + at < end_of_the_first_block(name) else 3
     for virtual in learners[:2]:
         assert x(virtual)[0] == pytest.approx(oracle(name, [first, 2, 2]), rel=1e-12)
 
 
-def simulation_end_of_first(name: str) -> float:
+def end_of_the_first_block(name: str) -> float:
     """Return when the first block of three learners has ended, by a run of its own."""
     learners = points(
         name, 3, lambda model, rank: along(model, GRADIENTS[rank]), period=PERIOD
