@@ -95,7 +95,7 @@ class SimulatedCollectives:
     and one of given ranks is dropped: nothing has been written until then.
 
     Attributes:
-        meetings: the number of barriers that have ended.
+        meetings: the number of barriers to which all members have come.
 
     Args:
         clock: the simulation's clock.
@@ -169,6 +169,7 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         _check_equal(group, effects)
         self._under_way.append(operation)
+        self.meetings += isinstance(effects[0], Barrier)
         when = self._clock.later(self._seconds(group, effects[0]))
         self._clock.at(when, partial(self._end, operation))
         return True
@@ -184,7 +185,6 @@ class SimulatedCollectives:
         self._under_way.remove(operation)
         effects, dones = zip(*operation.parts.values(), strict=True)
         living = self._members()
-        self.meetings += isinstance(effects[0], Barrier)
         if operation.ranks is None:
             living = Members(living.version, group)
         for end, done, result in zip(
