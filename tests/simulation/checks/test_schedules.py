@@ -44,11 +44,15 @@ FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
 
 
 FAULTY: dict[str, tuple[str, list[int], list[Option], int]] = {
-    "ring": ("adpsgd", [2, 4, 6], [("topology", "ring")], 2400),
-    "random": ("adpsgd", [4, 6, 8], [("topology", "random")], 1500),
-    "odd ring": ("adpsgd", [3, 5, 7], [("topology", "ring")], 1500),
+    "ring": ("adpsgd", [2, 4], [("topology", "ring")], 1300),
+    "ring of 6": ("adpsgd", [6], [("topology", "ring")], 1000),
+    "random": ("adpsgd", [4, 6], [("topology", "random")], 900),
+    "random of 8": ("adpsgd", [8], [("topology", "random")], 700),
+    "odd ring": ("adpsgd", [3, 5], [("topology", "ring")], 900),
+    "ring of 7": ("adpsgd", [7], [("topology", "ring")], 700),
     "rounded": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 800),
-    "nodes of 2": ("hadpsgd", [4, 6, 8], [("per_node", 2)], 1200),
+    "nodes of 2": ("hadpsgd", [4, 6], [("per_node", 2)], 800),
+    "4 nodes of 2": ("hadpsgd", [8], [("per_node", 2)], 400),
     "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 400),
     "rounded nodes": (
         "hadpsgd",
