@@ -143,8 +143,9 @@ class Meetings(ABC):
         """
         meant = self._meant.get(rank, (peer, self.members.incarnations[peer]))
         replaced = meant != (peer, self.members.incarnations[peer])
-        left = peer not in self.members.now.ranks or self.sides[peer].gossip.ended
-        return replaced or left
+        # What the peer has decided before its gossip ended is still under way.
+        ended = self.sides[peer].gossip.ended and rank not in self.gossip.in_flight
+        return replaced or ended or peer not in self.members.now.ranks
 
     def _exchange(self, rank: int, effect: Exchange) -> None:
         if self._losses.hit(effect):

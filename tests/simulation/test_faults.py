@@ -19,6 +19,7 @@ from espnet_distopt.simulation import (
 from tests.virtual import NEEDED, along, place, points, towards_rank, x
 
 SURVIVING = [name for name in ALGORITHMS if ALGORITHMS[name].algorithm.survives]
+SURVIVING.append("adasum")  # with the options that it has by itself
 
 
 def crash(rank: int, at: float) -> Fault:
