@@ -51,9 +51,9 @@ def test_a_crash_is_noticed_and_named(name: str, rank: int) -> None:
 
 
 def test_a_wait_that_began_after_the_crash_lasts_as_long() -> None:
-    """Learner 0 comes at 100 s to the end of its epoch, where all learners meet."""
+    """Learner 0 comes at 100 s to the end of its step, where all learners meet."""
     simulation = Simulation(
-        points("adpsgd", 2, towards_rank),
+        points("allreduce", 2, towards_rank),
         Compute(seconds=1, slowdown={0: 100}),
         faults=[Fault(at=0.5, rank=1, kind="crash")],
         silence=7,
