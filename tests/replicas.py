@@ -13,7 +13,6 @@ from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import Effect, Program, RunInBackground
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.crashes import Crashes
 from espnet_distopt.simulation.engine import Engine
 
 
@@ -93,7 +92,6 @@ def run(*programs: Generator[Effect, Any, Any]) -> list[Any]:
     engine = Engine(
         learners,
         Network(),
-        lambda clock: Crashes(clock, len(programs), {}, 0.0),
         lambda step: None,
     )
     return engine.run(programs, lambda: None, in_epoch=False)

@@ -137,7 +137,8 @@ class Algorithm:
 
         Args:
             learner: the learner that joins.
-            state: what `state_dict` of that member's algorithm has returned.
+            state: what `state_dict` of that member's algorithm has returned. The member
+                is the first of the ranks that would leave with it (`lost_with`).
         """
         self.load_state_dict(state)
 

@@ -113,11 +113,12 @@ def _add_compute(group: Any) -> None:
         help="this learner is so many times slower",
     )
     add(
-        "--crash",
+        "--fault",
         nargs="+",
         default=[],
-        metavar="RANK:SECONDS",
-        help="this learner stops for ever at this time",
+        metavar="RANK:KIND:SECOND",
+        help="3:crash:20 (learner 3 dies at 20 s), 3:join:40 (a replacement joins), "
+        "3:silence:20:45 (it stops for 45 s)",
     )
 
 

@@ -15,6 +15,7 @@ from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.quadratic import Quadratic
@@ -97,7 +98,7 @@ def trial_of(args: argparse.Namespace) -> Trial:
         compute_learners=max(args.learners),
         network=network,
         model_bytes=args.model_bytes,
-        crashes=_by_rank("crash", args.crash),
+        faults=_faults(args.fault),
         seed=args.seed,
     )
 
@@ -175,6 +176,13 @@ def _by_rank(name: str, pairs: Sequence[str]) -> dict[int, float]:
             raise InputError(f"--{name}: learner {key} is given twice")
         values[key] = number
     return values
+
+
+def _faults(texts: Sequence[str]) -> list[Fault]:
+    try:
+        return [Fault.parse(text) for text in texts]
+    except InputError as error:
+        raise InputError(f"--fault {error}") from None
 
 
 def _network(args: argparse.Namespace) -> Network:

@@ -1,6 +1,7 @@
 """The simulation driver runs virtual learners in one process under a virtual clock."""
 
 from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.replay import ReplayError
 from espnet_distopt.simulation.simulation import DeadlockError, Simulation
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
@@ -8,6 +9,7 @@ from espnet_distopt.simulation.virtual_learner import VirtualLearner
 __all__ = [
     "Compute",
     "DeadlockError",
+    "Fault",
     "Link",
     "Network",
     "ReplayError",

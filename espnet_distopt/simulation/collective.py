@@ -6,8 +6,9 @@ and gives each learner its result at the end of that time.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from espnet_distopt.core.effects import (
     Barrier,
     Broadcast,
     NeighbourAllGather,
+    Ranks,
 )
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.simulation.clock import Clock
@@ -26,46 +28,82 @@ from espnet_distopt.simulation.cluster import Network
 from espnet_distopt.simulation.wire import Wire
 
 Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
-Done = Callable[[Any], None]
+
+
+class Outcome(NamedTuple):
+    """What a collective has brought to one of its learners.
+
+    Attributes:
+        result: the result of the effect; None if the collective was dropped.
+        members: the members that took part, or those of whom none is lost; None if the
+            collective is not of a group.
+    """
+
+    result: Any
+    members: Members | None = None
+
+
+Done = Callable[[Outcome], None]
 
 
 class Handle:
     """A collective that an algorithm has begun and may wait for later.
 
-    The handle keeps the result if it comes first, or else the waiting program.
+    The handle keeps the outcome if it comes first, or else the waiting program.
     """
 
     def __init__(self, collective: AllReduceMean | NeighbourAllGather) -> None:
         self.collective = collective
-        self._result: list[Any] = []
+        self._outcome: list[Outcome] = []
         self._waiting: Done | None = None
 
-    def complete(self, result: Any) -> None:
-        """Give the result to the program that waits for it, or keep it for later."""
+    def complete(self, outcome: Outcome) -> None:
+        """Give the outcome to the program that waits for it, or keep it for later."""
         if self._waiting is None:
-            self._result = [result]
+            self._outcome = [outcome]
         else:
-            self._waiting(result)
+            self._waiting(outcome)
 
     def wait(self, resume: Done) -> None:
-        """Call `resume` with the result, either now or as soon as it is there."""
-        if self._result:
-            resume(self._result[0])
+        """Call `resume` with the outcome, either now or as soon as it is there."""
+        if self._outcome:
+            resume(self._outcome[0])
         else:
             self._waiting = resume
+
+
+@dataclass(eq=False)
+class Operation:
+    """A collective that all its learners have joined.
+
+    Attributes:
+        ranks: the group that its effects name.
+        parts: rank -> the effect that it has yielded, and what to call.
+    """
+
+    ranks: Ranks
+    parts: dict[int, tuple[Gathering, Done]]
 
 
 class SimulatedCollectives:
     """The collectives of all learners of a simulation.
 
     A collective begins when the last of its learners joins it. Collectives among the
-    same ranks are matched in the order in which each learner yields them.
+    same ranks are matched in the order in which each learner yields them. It ends for
+    all its learners at the same time, and only if none of them is down then. If one of
+    them is excluded before, a collective of all members is repeated among the others,
+    and one of given ranks is dropped: nothing has been written until then.
+
+    Attributes:
+        meetings: the number of barriers to which all members have come.
 
     Args:
         clock: the simulation's clock.
         network: the network, which says how long a collective takes.
         wire: the numbers and delays of single messages.
-        size: the number of learners.
+        members: function that returns the members.
+        down: function that returns whether a learner does nothing now, but may return
+            or be excluded.
         sent: a function that is called with a rank and the number of bytes it sends.
     """
 
@@ -74,16 +112,21 @@ class SimulatedCollectives:
         clock: Clock,
         network: Network,
         wire: Wire,
-        size: int,
+        members: Callable[[], Members],
+        down: Callable[[int], bool],
         sent: Callable[[int, int], None],
     ) -> None:
         self._clock = clock
         self._network = network
         self._wire = wire
-        self._everybody = tuple(range(size))
+        self._members = members
+        self._down = down
         self._sent = sent
-        self._joined: dict[Sequence[int], dict[int, deque[tuple[Gathering, Done]]]]
+        self._joined: dict[Ranks, dict[int, deque[tuple[Gathering, Done]]]]
         self._joined = defaultdict(lambda: defaultdict(deque))
+        self.meetings = 0
+        self._under_way: list[Operation] = []
+        self._held: list[Operation] = []
         self._gathering: dict[int, deque[tuple[NeighbourAllGather, Done]]]
         self._gathering = defaultdict(deque)
         self._arrived: dict[tuple[int, int], deque[tuple[int, Tensor]]]
@@ -95,7 +138,7 @@ class SimulatedCollectives:
         Args:
             rank: the learner.
             effect: the collective that it has yielded.
-            done: a function that is called with the learner's result.
+            done: a function that is called with the learner's outcome.
 
         Raises:
             RuntimeError: the learners have yielded different collectives.
@@ -103,22 +146,86 @@ class SimulatedCollectives:
         if isinstance(effect, NeighbourAllGather):
             self._gather(rank, effect, done)
             return
-        ranks = getattr(effect, "ranks", None) or self._everybody
-        if rank not in ranks:
+        ranks = getattr(effect, "ranks", None)
+        if rank not in (ranks or self._members().ranks):
             raise RuntimeError(f"learner {rank} yields {_kind(effect)} of {ranks}")
         if isinstance(effect, AllGather) and effect.prepare is not None:
             effect.prepare(len(effect.tensor))
-        queues = self._joined[ranks]
-        queues[rank].append((effect, done))
-        if len(queues) < len(ranks) or not all(queues.values()):
+        self._joined[ranks][rank].append((effect, done))
+        if ranks and not set(ranks) <= set(self._members().ranks):
+            self._drop(self._joined[ranks])
+        else:
+            self._begin(ranks)
+
+    def _begin(self, ranks: Ranks) -> bool:
+        """Begin the next collective of a group if all its learners have joined it.
+
+        Returns whether it has begun.
+        """
+        queues, group = self._joined[ranks], ranks or self._members().ranks
+        if len(queues) < len(group) or not all(queues[rank] for rank in group):
+            return False
+        operation = Operation(ranks, {rank: queues[rank].popleft() for rank in group})
+        effects = [effect for effect, _ in operation.parts.values()]
+        _check_equal(group, effects)
+        self._under_way.append(operation)
+        self.meetings += isinstance(effects[0], Barrier)
+        when = self._clock.later(self._seconds(group, effects[0]))
+        self._clock.at(when, partial(self._end, operation))
+        return True
+
+    def _end(self, operation: Operation) -> None:
+        """Give all learners their results, unless one of them is down or dead."""
+        if operation not in self._under_way:
             return
-        effects, dones = zip(*(queues[r].popleft() for r in ranks), strict=True)
-        _check_equal(ranks, effects)
-        when = self._clock.later(self._seconds(ranks, effects[0]))
-        for end, finish, result in zip(ranks, dones, _results(effects), strict=True):
+        group = tuple(operation.parts)
+        if any(map(self._down, group)):
+            self._held.append(operation)
+            return
+        self._under_way.remove(operation)
+        effects, dones = zip(*operation.parts.values(), strict=True)
+        living = self._members()
+        if operation.ranks is None:
+            living = Members(living.version, group)
+        for end, done, result in zip(
+            group, dones, _results(effects, living), strict=True
+        ):
             if not isinstance(effects[0], Barrier):
-                self._sent(end, effects[0].bytes_sent(len(ranks)))
-            self._clock.at(when, partial(finish, result))
+                self._sent(end, effects[0].bytes_sent(len(group)))
+            self._clock.at(self._clock.now, partial(done, Outcome(result, living)))
+
+    def look_again(self) -> None:
+        """End what waits for a learner that was down; one of them is up again."""
+        held, self._held = self._held, []
+        for operation in held:
+            self._end(operation)
+
+    def lose(self, ranks: Sequence[int]) -> None:
+        """Repeat or drop what learners need that are excluded now."""
+        for queues in self._joined.values():
+            for rank in ranks:
+                queues.pop(rank, None)
+        for operation in reversed(list(self._under_way)):
+            if operation.parts.keys() & set(ranks):
+                self._under_way.remove(operation)
+                for rank in operation.parts.keys() - set(ranks):
+                    self._joined[operation.ranks][rank].appendleft(
+                        operation.parts[rank]
+                    )
+        for group in list(self._joined):
+            if group and set(group) & set(ranks):
+                self._drop(self._joined[group])
+            elif self._members().ranks:
+                while self._begin(group):
+                    pass
+        self.look_again()
+
+    def _drop(self, queues: dict[int, deque[tuple[Gathering, Done]]]) -> None:
+        dropped = Outcome(None, self._members())
+        for rank in sorted(queues):
+            for _, done in queues[rank]:
+                self._clock.at(self._clock.now, partial(done, dropped))
+            queues[rank].clear()
 
     def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
         """Return the virtual seconds that a collective among `ranks` takes.
@@ -146,7 +253,7 @@ class SimulatedCollectives:
         The messages share the bandwidth of the learner's link, so each of them takes as
         long as one with the bytes of all.
         """
-        nbytes = effect.bytes_sent(len(self._everybody))
+        nbytes = effect.bytes_sent(len(self._members().ranks))
         self._sent(rank, nbytes)
         for peer in effect.peers:
             when = self._wire.arrival(rank, peer, nbytes)
@@ -166,15 +273,14 @@ class SimulatedCollectives:
         self._gathering[rank].popleft()
         times, tensors = zip(*(inbox.popleft() for inbox in inboxes), strict=True)
         when = max(self._clock.now, *times)
-        self._clock.at(when, partial(done, torch.stack(tensors)))
+        self._clock.at(when, partial(done, Outcome(torch.stack(tensors))))
 
 
-def _results(effects: Sequence[Gathering]) -> list[Any]:
+def _results(effects: Sequence[Gathering], members: Members) -> list[Any]:
     """Return the result of each learner."""
     match effects[0]:
         case Barrier():
             pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
-            members = Members.everybody(len(effects))
             return [Meeting(pausing, members)] * len(effects)
         case AllToAll():
             tensors = _tensors(effects)

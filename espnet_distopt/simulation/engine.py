@@ -3,11 +3,9 @@
 One thread, one queue of events ordered by (integer nanoseconds, sequence number).
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from espnet_distopt.core.effects import (
     AwaitGossip,
@@ -25,37 +23,31 @@ from espnet_distopt.core.effects import (
     StopGossip,
     Wait,
 )
-from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.cluster import Network
-from espnet_distopt.simulation.collective import Handle, SimulatedCollectives
-from espnet_distopt.simulation.crashes import Crashes
-from espnet_distopt.simulation.gossip import VirtualGossip
+from espnet_distopt.errors import PeerLostError
+from espnet_distopt.simulation.collective import Handle
+from espnet_distopt.simulation.meetings import Meetings, Rejoin, Section
+from espnet_distopt.simulation.retirement import Retirement
 from espnet_distopt.simulation.sides import Side, Sides
-from espnet_distopt.simulation.virtual_learner import (
-    Step,
-    Stepped,
-    VirtualLearner,
-    Work,
-)
-from espnet_distopt.simulation.wire import Wire
+from espnet_distopt.simulation.virtual_learner import Step, Stepped, Work
+
+__all__ = ["DeadlockError", "Engine", "Programs", "Rejoin", "Section"]
 
 Programs = Iterable[Generator[Any, Any, Any]]
-
-Section = tuple[int, str, Any]
-"""A rank, one of its sides, and what its program was sent, if that is a decision."""
 
 
 class DeadlockError(RuntimeError):
     """Learners wait for each other for ever; the message says who waits for what."""
 
 
-class Engine:
+class Engine(Meetings):
     """Advances both sides of each learner, and carries out their effects.
 
     Attributes:
         clock: the virtual clock.
         wire: the arrival of messages between learners.
         gossip: the mail and the exchanges between learners.
+        members: the learners that live, and the faults that happen to them.
+        known: for each rank, the newest members of which it has heard.
         sides: the two sides of each learner, in the programs that run or ran last.
         in_epoch: whether these programs train.
         last: the side that the last event has advanced; None if it advanced none.
@@ -65,51 +57,41 @@ class Engine:
     Args:
         learners: the virtual learners, in the order of their ranks.
         network: the model of how long messages take.
-        crashes: function that makes the crashes, given the clock.
         stepped: function that is called with every step.
+        faults: what happens to learners.
+        silence: the seconds after which a learner that is silent is given up.
     """
 
-    def __init__(
-        self,
-        learners: Sequence[VirtualLearner],
-        network: Network,
-        crashes: Callable[[Clock], Crashes],
-        stepped: Callable[[Step], None],
-    ) -> None:
-        self.clock = Clock()
-        self.wire = Wire(self.clock, network)
-        self.gossip = VirtualGossip(self.clock, self.wire, self._receive)
-        self.sides: list[Sides] = []
-        self.sections: list[Section] | None = None
-        self.in_epoch = False
-        self.last: Side | None = None
-        self._retired = 0
-        self._learners = learners
-        self._collectives = SimulatedCollectives(
-            self.clock, network, self.wire, len(learners), self._count_bytes
-        )
-        self._crashes = crashes(self.clock)
-        self._stepped = stepped
-
     def run(
-        self, programs: Programs, after_event: Callable[[], None], in_epoch: bool
+        self,
+        programs: Programs,
+        after_event: Callable[[], None],
+        in_epoch: bool,
+        rejoin: Rejoin | None = None,
     ) -> list[Any]:
-        """Run one training program for each learner until nothing is left to do.
+        """Run one training program for each member until nothing is left to do.
 
         Args:
             programs: one program per rank, in the order of ranks.
             after_event: function that is called after every event.
             in_epoch: whether the programs train, so that their sections are kept.
+            rejoin: function that returns the programs of replacements.
 
         Returns:
-            The values that the programs return, in the order of ranks.
+            The values that the programs return, in the order of ranks; None for those
+            that are no members.
 
         Raises:
             DeadlockError: learners wait for each other.
-            PeerLostError: a learner has waited too long for one that has crashed.
+            PeerLostError: a learner has waited too long for one that is lost, or all
+                learners are lost.
         """
-        self.in_epoch = in_epoch
-        self._retired = 0
+        self.in_epoch, self._rejoin = in_epoch, rejoin
+        self._retirement = Retirement()
+        self._meant.clear()
+        self._met = self._collectives.meetings
+        if in_epoch:
+            self._join_all()
         self.sides = [
             Sides(
                 Side(v.learner.rank, "training", program),
@@ -118,22 +100,29 @@ class Engine:
             for v, program in zip(self._learners, programs, strict=True)
         ]
         for sides in self.sides:
-            self._resume(sides.training)
+            if sides.training.rank in self.members.now.ranks:
+                self._resume(sides.training)
+            else:
+                sides.end()
         while self._tick():
             after_event()
         self._check_all_ended()
         return [sides.training.value for sides in self.sides]
 
     def _tick(self) -> bool:
-        if self._crashes:
-            self._crashes.notice(self._running())
+        if self._losses:
+            self._losses.notice(self._running())
         self.last = None
+        if self.members.due(self.clock.next(), bool(self._running())):
+            return True
         return self.clock.tick()
 
     def _running(self) -> list[Side]:
         return [side for sides in self.sides for side in sides.running()]
 
     def _check_all_ended(self) -> None:
+        if not self.members.now.ranks:
+            raise PeerLostError("all learners are lost")
         if stuck := "; ".join(side.story() for side in self._running()):
             raise DeadlockError(
                 f"at {self.clock.now / 1e9:g} s, these wait for ever: {stuck}"
@@ -141,14 +130,13 @@ class Engine:
 
     # Programs
 
-    def _resume(self, side: Side, result: Any = None, seconds: float = 0.0) -> None:
-        side.waiting = False
-        when = self.clock.later(seconds)
-        self.clock.at(when, partial(self._advance, side, result))
-
     def _advance(self, side: Side, result: Any) -> None:
         """Run a program up to its next effect, and see to the effect."""
-        if self._crashes.has(side.rank):
+        if side.ended:
+            return  # it was excluded
+        outages = self.members.outages
+        if outages.down(side.rank):
+            outages.when_up(side.rank, partial(self._advance, side, result))
             return
         self.last = side
         if self.sections is not None and self._counts(side):
@@ -164,6 +152,7 @@ class Engine:
         except StopIteration as stop:
             side.ended, side.value = True, stop.value
         side.waiting, side.since = not side.ended, self.clock.now
+        self._catch_up(side.rank)
         if side.name == "gossip":
             self._after_gossip(side)
         elif not side.ended:
@@ -176,7 +165,11 @@ class Engine:
             self._resume(training)
         if not side.ended:
             self._perform_gossip(side, side.effect)
-        elif training.waiting and isinstance(training.effect, StopGossip):
+            return
+        if self.members.now.version > 0:
+            for sides in self.sides:
+                self._drop_if_gone(sides.gossip)
+        if training.waiting and isinstance(training.effect, StopGossip):
             self._resume(training)
 
     def _counts(self, side: Side) -> bool:
@@ -208,9 +201,9 @@ class Engine:
                 self._join(side, collective, handle.complete)
                 self._resume(side, handle)
             case Wait(handle):
-                handle.wait(partial(self._resume, side))
+                handle.wait(partial(self._go_on, side))
             case Collective() | Barrier():
-                self._join(side, effect, partial(self._advance, side))
+                self._join(side, effect, partial(self._go_on, side))
             case AwaitGossip():
                 pass  # until the gossip side advances
             case _:
@@ -218,16 +211,19 @@ class Engine:
 
     def _perform_gossip(self, side: Side, effect: Any) -> None:
         match effect:
-            case AwaitStep() | AwaitInvitation():
+            case AwaitStep():
+                self._wake(self.sides[side.rank])
+            case AwaitInvitation(actives):
+                self._retirement.wait(side.rank, actives)
+                self._check_retired()
                 self._wake(self.sides[side.rank])
             case Invite(peer):
+                self._mean(side.rank, peer)
                 self._mail(side.rank, peer, side.rank)
                 self._resume(side)
             case Retire(actives, passives):
-                self._retired += 1
-                if self._retired == len(actives):
-                    for peer in passives:
-                        self._mail(side.rank, peer, None)
+                self._retirement.retire(side.rank, actives, passives)
+                self._check_retired(side.rank)
                 self._resume(side)
             case RunInBackground(work):
                 work()
@@ -236,37 +232,3 @@ class Engine:
                 self._exchange(side.rank, effect)
             case _:
                 raise TypeError(f"{effect} does not belong in a gossip program")
-
-    def _join(self, side: Side, collective: Any, done: Callable[[Any], None]) -> None:
-        if not self._crashes.hit(collective):
-            self._collectives.join(side.rank, collective, done)
-
-    def _count_bytes(self, rank: int, nbytes: int) -> None:
-        self._learners[rank].bytes_sent += nbytes
-
-    # Gossip
-
-    def _wake(self, sides: Sides) -> None:
-        over, result = sides.answer()
-        if over:
-            self._resume(sides.gossip, result)
-
-    def _mail(self, sender: int, receiver: int, mail: int | None) -> None:
-        """Bring an invitation by `mail`, or the news that all actives have retired."""
-
-        def arrive() -> None:
-            sides.mailbox.append(mail)
-            self._wake(sides)
-
-        sides = self.sides[receiver]
-        self.gossip.mail(sender, receiver, arrive)
-
-    def _exchange(self, rank: int, effect: Exchange) -> None:
-        if self._crashes.hit(effect):
-            return
-        nbytes = self.gossip.exchange(rank, effect)
-        for end in (rank, effect.peer):
-            self._count_bytes(end, nbytes)
-
-    def _receive(self, rank: int, tensor: Tensor) -> None:
-        self._advance(self.sides[rank].gossip, tensor)

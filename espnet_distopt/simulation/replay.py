@@ -22,6 +22,7 @@ from espnet_distopt.simulation.engine import (
     DeadlockError,
     Engine,
     Programs,
+    Rejoin,
     Section,
 )
 from espnet_distopt.simulation.sides import Side, Sides
@@ -60,7 +61,11 @@ class ReplayEngine(Engine):
         self._held: dict[tuple[int, str], tuple[Side, Any]] = {}
 
     def run(
-        self, programs: Programs, after_event: Callable[[], None], in_epoch: bool
+        self,
+        programs: Programs,
+        after_event: Callable[[], None],
+        in_epoch: bool,
+        rejoin: Rejoin | None = None,
     ) -> list[Any]:
         """Run an epoch as recorded; other programs run freely.
 
@@ -69,7 +74,7 @@ class ReplayEngine(Engine):
         """
         self._held.clear()
         try:
-            return super().run(programs, after_event, in_epoch)
+            return super().run(programs, after_event, in_epoch, rejoin)
         except DeadlockError as error:
             rank = min((rank for rank, _ in self._held), default=self._stuck())
             raise self._cannot(rank, str(error)) from error

@@ -26,7 +26,7 @@ class Side:
         waiting: whether the side waits for the effect's result and no event that brings
             it is scheduled yet.
         since: the time at which the effect was yielded, in nanoseconds.
-        ended: whether the program has ended.
+        ended: whether the program has ended, or its learner was excluded.
         value: the value that the program has returned.
     """
 
@@ -88,6 +88,11 @@ class Sides:
         """Return the sides that have begun and not ended."""
         begun = [self.training, self.gossip] if self.gossiping else [self.training]
         return [side for side in begun if not side.ended]
+
+    def end(self) -> None:
+        """End both sides where they are: the learner was excluded."""
+        for side in (self.training, self.gossip):
+            side.ended, side.waiting = True, False
 
     def answer(self) -> tuple[bool, Any]:
         """Return whether the gossip side's wait is over, and the result of the wait."""

@@ -4,17 +4,21 @@ It runs the same algorithms as the process-group driver, with real gradients of 
 models. Only time is simulated (`cluster`). A run is a pure function of its arguments.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Compute, Network
-from espnet_distopt.simulation.crashes import Crashes
-from espnet_distopt.simulation.engine import DeadlockError, Engine, Programs
+from espnet_distopt.simulation.engine import (
+    DeadlockError,
+    Engine,
+    Programs,
+    Rejoin,
+)
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.gossip import Transfer
 from espnet_distopt.simulation.replay import (
     Entry,
@@ -39,9 +43,9 @@ class Simulation:
         compute: the model of how long steps take.
         network: the model of how long messages take.
         seed: the seed of torch's random numbers in gradients.
-        crashes: for a rank, the virtual second from which on the learner does nothing.
-        silence: the virtual seconds for which a learner waits for one that has crashed,
-            before it gives up.
+        faults: what happens to learners. If the algorithm does not survive the loss of
+            a learner, the run ends with an error.
+        silence: the virtual seconds after which a learner that is silent is given up.
         check: function that is called after every event, to look at invariants.
         replay: what the learners recorded elsewhere (`replay`); epochs run in that
             order. None lets the models of time decide.
@@ -50,14 +54,14 @@ class Simulation:
 
     Raises:
         InputError: `learners` are not all learners in the order of their ranks, or a
-            slowdown or a crash belongs to none of them.
+            slowdown or a fault belongs to none of them.
     """
 
     learners: Sequence[VirtualLearner]
     compute: Compute = field(default_factory=Compute)
     network: Network = field(default_factory=Network)
     seed: int = 0
-    crashes: Mapping[int, float] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
     silence: float = 30.0
     check: Callable[["Simulation"], None] | None = None
     replay: Recordings | None = None
@@ -73,14 +77,17 @@ class Simulation:
                 f"(rank, size) found: {found}"
             )
         _check_ranks("slowdown", self.compute.slowdown, size)
-        _check_ranks("crash", self.crashes, size)
-        self._make_engine(size)
+        _check_ranks("fault", [fault.rank for fault in self.faults], size)
+        self._make_engine()
 
-    def _make_engine(self, size: int) -> None:
-        def crashes(clock: Clock) -> Crashes:
-            return Crashes(clock, size, self.crashes, self.silence)
-
-        parts = self.learners, self.network, crashes, self.record.append
+    def _make_engine(self) -> None:
+        parts = (
+            self.learners,
+            self.network,
+            self.record.append,
+            self.faults,
+            self.silence,
+        )
         self.engine = Engine(*parts)
         if self.replay is not None:
             self.engine = ReplayEngine(self.replay, *parts)
@@ -131,16 +138,28 @@ class Simulation:
             raise InputError(f"{len(counts)} numbers of steps for {size} learners")
         pairs = zip(self.learners, counts, strict=True)
         programs = (v.epoch(n, self.compute, self.seed, pausing) for v, n in pairs)
-        self._run(programs, in_epoch=True)
+        ends = [v.learner.steps + n for v, n in zip(self.learners, counts, strict=True)]
+
+        def rejoin(ranks: Sequence[int]) -> list[Generator[Any, Any, None]]:
+            """Return the programs by which replacements make the steps left."""
+            left = max(min(ends[r] - self.learners[r].learner.steps for r in ranks), 0)
+            parts = left, self.compute, self.seed, pausing
+            return [self.learners[rank].epoch(*parts) for rank in ranks]
+
+        self._run(programs, rejoin)
 
     def consensus(self) -> Tensor:
-        """Return the consensus model, (P,)."""
-        models = self._run(v.consensus() for v in self.learners)
-        model: Tensor = models[0]
-        return model
+        """Return the consensus model of the living learners, (P,)."""
+        return next(iter(self.consensus_models().values()))
 
-    def _run(self, programs: Programs, in_epoch: bool = False) -> list[Any]:
-        return self.engine.run(programs, self._after_event, in_epoch)
+    def consensus_models(self) -> dict[int, Tensor]:
+        """Return the consensus model (P,) as each living learner has it, by rank."""
+        models = self._run(v.consensus() for v in self.learners)
+        return {rank: models[rank] for rank in self.engine.members.now.ranks}
+
+    def _run(self, programs: Programs, rejoin: Rejoin | None = None) -> list[Any]:
+        in_epoch = rejoin is not None
+        return self.engine.run(programs, self._after_event, in_epoch, rejoin)
 
     def _after_event(self) -> None:
         if self.check is not None:
@@ -175,7 +194,7 @@ class Simulation:
         self.engine.wire.load_state_dict(state["messages"])
 
 
-def _check_ranks(what: str, of: Mapping[int, float], size: int) -> None:
+def _check_ranks(what: str, of: Iterable[int], size: int) -> None:
     for rank in of:
         if rank not in range(size):
             raise InputError(f"{what} of learner {rank}, of {size} learners")

@@ -8,6 +8,7 @@ import copy
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from espnet_distopt.algorithms import Algorithm, build
 from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.core.model_buffers import model_buffers
 from espnet_distopt.simulation.cluster import Compute
 
@@ -86,9 +88,8 @@ class VirtualLearner:
         self.optimizer = optimizer
         self.gradient = gradient
         self.learner = Learner(model, optimizer, rank, size)
-        self._lifecycle = Lifecycle(
-            model, self.learner, build(algorithm, options, self.learner)
-        )
+        self._build = partial(build, algorithm, options, self.learner)
+        self._lifecycle = Lifecycle(model, self.learner, self._build())
         self.bytes_sent = 0
         self._watches = self.algorithm.wants_gradients and size > 1
         if self._watches:
@@ -106,6 +107,28 @@ class VirtualLearner:
     def start(self) -> Program:
         """Begin at learner 0's model, with its buffers."""
         yield from self._lifecycle.start()
+
+    def join(self, member: "VirtualLearner", members: Members, steps: int) -> None:
+        """Become a replacement of this learner, which is dead.
+
+        It takes over the member's parameters, the optimizer's state, and what the
+        algorithm must know to begin.
+
+        Args:
+            member: the virtual learner of a member.
+            members: the members, this learner among them.
+            steps: the number of steps from which this learner counts on.
+        """
+        learner, state = self.learner, member.state_dict()
+        self._lifecycle.close()
+        learner.optimizer_loaded.clear()
+        learner.members = members
+        learner.params.copy_(state["learner"]["params"])
+        learner.steps = learner.updates = steps
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._load_untrained(state)
+        self._lifecycle = Lifecycle(self.model, learner, self._build())
+        self.algorithm.join(learner, state["algorithm"])
 
     def epoch(
         self, steps: int, compute: Compute, seed: int, pausing: bool = False
@@ -175,6 +198,9 @@ class VirtualLearner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.learner.load_state_dict(state["learner"])
         self.algorithm.load_state_dict(state["algorithm"])
+        self._load_untrained(state)
+
+    def _load_untrained(self, state: dict[str, Any]) -> None:
         untrained = model_buffers(self.model, self.learner)
         for tensor, saved in zip(untrained, state["untrained"], strict=True):
             tensor.copy_(saved)

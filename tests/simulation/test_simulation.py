@@ -22,6 +22,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
     Compute,
     DeadlockError,
+    Fault,
     Link,
     Network,
     Simulation,
@@ -234,14 +235,14 @@ def test_learners_must_be_all_and_in_order() -> None:
             Simulation(wrong)
 
 
-def test_steps_slowdowns_and_crashes_belong_to_learners() -> None:
+def test_steps_slowdowns_and_faults_belong_to_learners() -> None:
     learners = points("bmuf", 3, towards_rank)
     with pytest.raises(InputError, match="2 numbers of steps for 3 learners"):
         Simulation(learners).epoch([1, 1])
     with pytest.raises(InputError, match="slowdown of learner 3, of 3 learners"):
         Simulation(learners, Compute(slowdown={3: 10}))
-    with pytest.raises(InputError, match="crash of learner -1, of 3 learners"):
-        Simulation(learners, crashes={-1: 10})
+    with pytest.raises(InputError, match="fault of learner -1, of 3 learners"):
+        Simulation(learners, faults=[Fault(at=10, rank=-1, kind="crash")])
 
 
 def test_unequal_epochs_of_allreduce_are_an_error() -> None:

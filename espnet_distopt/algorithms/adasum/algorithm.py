@@ -19,6 +19,9 @@ matrices, 13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (n
 combine: gradients), and P/m for one shard of every node's vector. While updates are
 combined, they overwrite the parameters (or the gradients), and only some MB and the
 Gram matrices are needed beside that.
+
+With combine: deltas and without nodes, the training survives the death of any learner:
+the others combine their own updates, of which each keeps a copy for that case.
 """
 
 from collections.abc import Generator
@@ -33,6 +36,7 @@ from espnet_distopt.algorithms.adasum.exchange import AdasumExchange
 from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 
 
@@ -85,7 +89,11 @@ class Adasum(Algorithm):
             self.shared = learner.params.new_empty(0)
         else:
             self.shared = learner.params.detach().clone()
+        # With nodes, the learners of one node may not know what another has met with.
+        self.survives = config.combine == "deltas" and config.per_node == 1
         self._exchange = AdasumExchange(learner, config.per_node)
+        kept = learner.params if self.survives and learner.size > 1 else self.shared[:0]
+        self._contribution = torch.empty_like(kept)
         self._local_steps = 0
         self._some_ended = False
         self._updates = learner.updates
@@ -98,6 +106,11 @@ class Adasum(Algorithm):
                 f"{size} learners do not fill nodes of per_node: {config.per_node}; "
                 "the number of learners must be a multiple of it"
             )
+
+    def change_members(self, learner: Learner, members: Members) -> None:
+        """Combine the updates of these learners from now on."""
+        super().change_members(learner, members)
+        self._exchange = AdasumExchange(learner, self.config.per_node)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the common ones."""
@@ -164,7 +177,11 @@ class Adasum(Algorithm):
         self._some_ended = 0 < share_ended < 1
         if updates > 0:
             # The updates overwrite the parameters: new memory for them would be slow.
-            yield from self._exchange(learner.params.sub_(self.shared))
+            update = learner.params.sub_(self.shared)
+            if self.survives:
+                self._contribution.copy_(update)
+            while not (yield from self._exchange(update)):
+                update.copy_(self._contribution)
             learner.params.copy_(self.shared.add_(learner.params))
         self._local_steps = 0
         self._updates = learner.updates
@@ -198,6 +215,11 @@ class Adasum(Algorithm):
             "local_steps": self._local_steps,
             "updates": self._updates,
         }
+
+    def join(self, learner: Learner, state: dict[str, Any]) -> None:
+        """Take over the period of the others, who have just ended one."""
+        super().join(learner, state)
+        self._updates = learner.updates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.

@@ -31,42 +31,58 @@ class AdasumExchange:
     times, because allocating so much memory anew takes as long as the arithmetic.
 
     Args:
-        learner: this learner.
+        learner: this learner, and the members.
         per_node: number of learners on each node, m.
     """
 
     def __init__(self, learner: Learner, per_node: int) -> None:
-        self._size, self._per_node = learner.size, min(per_node, learner.size)
-        self._number, self._place = divmod(learner.rank, self._per_node)
-        self._node = node_ranks(learner.rank, self._per_node)
-        self._peers = tuple(range(self._place, self._size, self._per_node))
+        self._ranks = learner.members.ranks
+        self._size = len(self._ranks)
+        self._per_node = min(per_node, self._size)
+        own = self._ranks.index(learner.rank)
+        self._number, self._place = divmod(own, self._per_node)
+        self._node = tuple(self._ranks[n] for n in node_ranks(own, self._per_node))
+        self._peers = self._ranks[self._place :: self._per_node]
         length, rest = divmod(learner.params.numel(), self._size)
         self._whole = length * self._size
         shard = self._place * len(self._peers) + self._number
         self._body = self._make_shard(learner, shard * length, length)
         self._rest = self._make_shard(learner, self._whole + shard, min(rest, 1))
 
-    def __call__(self, vector: Tensor) -> Generator[Effect, Any, None]:
-        """Overwrite `vector` (P,) by Adasum of the nodes' mean vectors."""
-        yield AllReduceMean(vector, self._node)
+    def __call__(self, vector: Tensor) -> Generator[Effect, Any, bool]:
+        """Overwrite `vector` (P,) by Adasum of the nodes' mean vectors.
+
+        Returns False if a learner has died meanwhile. All others are told the same, and
+        the vector then has any content.
+        """
+        if (yield AllReduceMean(vector, self._node)) is None:
+            return False
         body, tail = vector[: self._whole], vector[self._whole :]
         rest = vector.new_zeros(self._rest.block.shape[1] * self._size)
         rest[: len(tail)] = tail
-        yield from self._scatter(self._body, body)
-        yield from self._scatter(self._rest, rest)
-        matrices = self._body.matrices.add_(self._rest.matrices)
-        c = coefficients((yield from self._sum(matrices)))
-        yield from self._gather(self._body, body, c)
-        yield from self._gather(self._rest, rest, c)
+        parts = (self._body, body), (self._rest, rest)
+        for shard, part in parts:
+            if not (yield from self._scatter(shard, part)):
+                return False
+        matrices = yield from self._sum(self._body.matrices.add_(self._rest.matrices))
+        if matrices is None:
+            return False
+        c = coefficients(matrices)
+        for shard, part in parts:
+            if not (yield from self._gather(shard, part, c)):
+                return False
         tail.copy_(rest[: len(tail)])
+        return True
 
     def _make_shard(self, learner: Learner, start: int, length: int) -> Shard:
         block = learner.params.new_empty(len(self._peers), length)
         chunks = cut(learner.slots, start, start + length, len(block), block.device)
         return Shard(block, chunks, len(learner.slots))
 
-    def _scatter(self, shard: Shard, part: Tensor) -> Generator[Effect, Any, None]:
+    def _scatter(self, shard: Shard, part: Tensor) -> Generator[Effect, Any, bool]:
         """Receive the shard of `part` from every node, and its Gram matrices.
+
+        Returns False if a learner has died.
 
         Args:
             shard: the shard of `part` that this learner computes.
@@ -74,14 +90,17 @@ class AdasumExchange:
         """
         shard.begin()
         if not len(part):
-            return
-        slices = part.view(self._per_node, *shard.block.shape)
-        yield AllToAll(slices[self._place], self._peers, shard.block, shard.see)
+            return True
+        own = part.view(self._per_node, *shard.block.shape)[self._place]
+        effect = AllToAll(own, self._peers, shard.block, shard.see)
+        return (yield effect) is not None
 
     def _gather(
         self, shard: Shard, part: Tensor, c: Tensor
-    ) -> Generator[Effect, Any, None]:
+    ) -> Generator[Effect, Any, bool]:
         """Combine this learner's shard in its place in `part`; receive all others.
+
+        Returns False if a learner has died.
 
         Args:
             shard: the shard of `part` that this learner computes.
@@ -89,23 +108,28 @@ class AdasumExchange:
             c: the coefficients (L, K).
         """
         if not len(part):
-            return
+            return True
         slices = part.view(self._per_node, *shard.block.shape)
         mine = slices[self._place]
         own = mine[self._number]
-        yield AllGather(own, self._peers, mine, partial(shard.combine, c, own))
-        yield AllGather(mine.view(-1), self._node, slices.view(self._per_node, -1))
+        combine = partial(shard.combine, c, own)
+        if (yield AllGather(own, self._peers, mine, combine)) is None:
+            return False
+        node = AllGather(mine.view(-1), self._node, slices.view(self._per_node, -1))
+        return (yield node) is not None
 
-    def _sum(self, matrices: Tensor) -> Generator[Effect, Any, Tensor]:
+    def _sum(self, matrices: Tensor) -> Generator[Effect, Any, Tensor | None]:
         """Sum the Gram matrices (L, K, K) over all learners' shards, in place.
 
-        A Gram matrix is symmetric, so only one half of it is sent.
+        A Gram matrix is symmetric, so only one half of it is sent. Returns None if a
+        learner has died.
         """
         rows, columns = torch.triu_indices(
             *matrices.shape[1:], device=matrices.device
         ).unbind()
         half = matrices[:, rows, columns]
-        yield AllReduceMean(half)
+        if (yield AllReduceMean(half, self._ranks)) is None:
+            return None
         matrices[:, rows, columns] = half.mul_(self._size)
         matrices[:, columns, rows] = half
         return matrices

@@ -25,6 +25,9 @@ block's steps hide the communication, see `delayed`.
 Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
 Adam's moments are extrapolated.
+
+The training survives the death of any learner: the others repeat the average at the end
+of the block among themselves, see `Bmuf.change_members`.
 """
 
 from collections.abc import Generator
@@ -42,6 +45,7 @@ from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 
 
@@ -98,9 +102,15 @@ class Bmuf(Algorithm):
         blocks: number of blocks that have ended.
     """
 
+    survives = True
+
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
-        self.rule = rule = config.rule(learner.size)
+        self._config = config
+        rule = config.rule(learner.size)
+        self.rule = config.rule(len(learner.members.ranks))
         self.averaged_batches = rule.averaged_batches
+        # Fewer learners may need no filter, but more may join them.
+        self._filters = rule.filters
         kept = learner.params if rule.filters else learner.params[:0]
         self.theta = kept.detach().clone()
         self.delta = torch.zeros_like(self.theta)
@@ -123,8 +133,17 @@ class Bmuf(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
         yield from super().start(learner)
-        if self.rule.filters:
+        if self._filters:
             self.theta.copy_(learner.params)
+
+    def change_members(self, learner: Learner, members: Members) -> None:
+        """Take the rule for the learners that have taken part in the block's end.
+
+        The default momentum is 1 - 1/N of these N learners. Delta and rho stay as they
+        are: rho says for how many minibatches Delta stands, whoever has made them.
+        """
+        super().change_members(learner, members)
+        self.rule = self._config.rule(len(members.ranks))
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a block, average and filter."""
@@ -245,14 +264,14 @@ class Bmuf(Algorithm):
     def _take(self, mean: Tensor) -> None:
         """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
         self.lookahead = 0.0
-        if self.rule.filters:
+        if self._filters:
             torch.sub(mean, self.theta, out=self.delta)
             self.theta.copy_(mean)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the global model theta_t; with `diloco` it is the look-ahead."""
         yield from ()
-        if not self.rule.filters:
+        if not self._filters:
             return learner.params.clone()
         ahead = self.lookahead if self.rule.evaluates_start else 0.0
         return torch.add(self.theta, self.delta, alpha=ahead)
@@ -272,6 +291,11 @@ class Bmuf(Algorithm):
             "rates": list(self._rates.last) if self._rates else [],
             "late": self._late.state_dict(),
         }
+
+    def join(self, learner: Learner, state: dict[str, Any]) -> None:
+        """Take over the block of the others, who have just ended one."""
+        super().join(learner, state)
+        self._updates = learner.updates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.

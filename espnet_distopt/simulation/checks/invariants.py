@@ -13,18 +13,26 @@ These are the invariants:
    in each.
 5. After a step, the replicas that the algorithm calls equal are equal, bit for bit: in
    H-ADPSGD those of one node.
+6. Nobody waits for a learner of whose death it knows.
+7. At the end of an epoch the members have made all their steps, and have the same
+   consensus model, bit for bit. If they gossip, it is the mean of their parameters.
+
+Where learners die and join, the sum is that over the members, and is taken anew at each
+change of the members. Between two changes it is conserved as before, with one
+exception: an exchange that one end has dropped. Then the other end must be dead, and
+the sum changes by the correction that was dropped and by nothing else.
 
 Two more faults show elsewhere: the engine itself raises `DeadlockError` when learners
 wait for each other in a circle, and a run that never ends exceeds `max_events`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.effects import Broadcast
+from espnet_distopt.core.effects import Broadcast, Exchange
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.simulation.sides import Side
 from espnet_distopt.simulation.simulation import Simulation
@@ -60,12 +68,13 @@ class Invariants:
         }
         for virtual in self._gossiping.values():
             self._follow(virtual)
-        self._params = [v.learner.params for v in self._gossiping.values()]
-        self._known_signs: dict[tuple[float, int, int], Tensor] = {}
+        self._version = simulation.engine.members.now.version
+        self._anew = False
+        self._known_signs: dict[tuple[float, int, int, int], Tensor] = {}
         self._like = simulation.learners[0].learner.params
         states = self._states()
         self._expected = self._sum(states) if states else self._like
-        self._replicas: dict[tuple[tuple[int, ...], int], Tensor] = {}
+        self._replicas: dict[tuple[tuple[int, ...], int, int], Tensor] = {}
         simulation.check = self
 
     def _follow(self, virtual: VirtualLearner) -> None:
@@ -91,15 +100,72 @@ class Invariants:
         self._left -= 1
         if self._left < 0:
             raise self._error("everybody", "runs on for ever")
-        side = simulation.engine.last
-        if side is None or not simulation.engine.in_epoch:
+        side, engine = simulation.engine.last, simulation.engine
+        if not engine.in_epoch:
+            return
+        if engine.members.now.version > 0:
+            self._follow_members()
+        if side is None:
             return
         if side.name == "training":
             self._check_step(side)
-        if side.rank in self._gossiping:
-            states = self._states()
+        states = self._states()
+        if self._anew and states:
+            self._check_sum(side.rank, states)
+        if side.rank in states:
             self._check_published(side.rank, states[side.rank])
             self._check_sum(side.rank, states)
+
+    def check_end(self, ends: Sequence[int]) -> None:
+        """Check an epoch that has ended, and run the consensus after it.
+
+        Args:
+            ends: for each rank, the number of steps that it has when it has made all.
+
+        Raises:
+            InvariantError: an invariant does not hold.
+        """
+        simulation, members = self._simulation, self._simulation.engine.members
+        learners = {r: simulation.learners[r].learner for r in members.now.ranks}
+        for rank, learner in learners.items():
+            if learner.steps < ends[rank]:
+                raise self._error(rank, f"has {ends[rank] - learner.steps} steps left")
+        version, gossiping = members.now.version, self._gossiping.keys() & learners
+        params = [learners[rank].params.clone() for rank in sorted(gossiping)]
+        models = simulation.consensus_models()
+        rank, model = next(iter(models.items()))
+        for other in models:
+            if not torch.equal(models[other], model):
+                raise self._error(other, f"has another consensus model than {rank}")
+        if params and members.now.version == version:
+            mean = torch.stack(params).mean(0)
+            self._check_close(rank, model, mean, "has a consensus that is not the mean")
+
+    def _follow_members(self) -> None:
+        """Check what the members allow, and take the sum over those that live now."""
+        engine = self._simulation.engine
+        members, dropped = engine.members, engine.gossip.dropped
+        for rank, peer, (received, sent, _) in dropped:
+            if peer in members.now.ranks and not members.incarnations[peer]:
+                raise self._error(rank, f"drops an exchange with {peer}, which lives")
+            if rank in members.now.ranks:
+                difference = self._parameters(received) - self._parameters(sent)
+                weight = next(iter(self._states().values())).weight
+                self._expected = self._expected - weight * difference
+        dropped.clear()
+        for rank in members.now.ranks:
+            gossip = self._simulation.sides[rank].gossip
+            if not (gossip.waiting and isinstance(gossip.effect, Exchange)):
+                continue
+            peer = gossip.effect.peer
+            if peer not in {*engine.known[rank].ranks, *members.now.ranks}:
+                raise self._error(rank, f"waits for {peer}, of whose death it knows")
+        if members.now.version > self._version:
+            self._version, self._anew = members.now.version, True
+
+    def _parameters(self, message: Tensor) -> Tensor:
+        """Return the parameters (P,) of a message; a rounded one is longer."""
+        return message[: len(self._like)].to(self._like)
 
     def _check_step(self, training: Side) -> None:
         virtual = self._simulation.learners[training.rank]
@@ -111,7 +177,8 @@ class Invariants:
             )
         equal = virtual.algorithm.equal_replicas(learner)
         if len(equal) > 1 and isinstance(training.effect, Stepped):
-            key = equal, learner.steps
+            incarnation = self._simulation.engine.members.incarnations[training.rank]
+            key = equal, learner.steps, incarnation
             first = self._replicas.setdefault(key, learner.params.clone())
             if not torch.equal(first, learner.params):
                 raise self._error(
@@ -131,13 +198,22 @@ class Invariants:
         self._check_close(rank, state.copy, live, "publishes a wrong copy")
 
     def _check_sum(self, rank: int, states: Mapping[int, GossipState]) -> None:
-        if not any(map(self._passes_on, states)):
+        if any(map(self._passes_on, states)):
+            return
+        if self._anew:
+            self._expected, self._anew = self._sum(states), False
+        else:
             what = "has changed the learners' mean"
             self._check_close(rank, self._sum(states), self._expected, what)
 
     def _states(self) -> dict[int, GossipState]:
-        """Return what the gossip of each learner that has gossip holds now, by rank."""
-        states = {r: v.algorithm.gossip_state() for r, v in self._gossiping.items()}
+        """Return what the gossip of each member that has gossip holds now, by rank."""
+        living = self._simulation.engine.members.now.ranks
+        states = {
+            rank: self._gossiping[rank].algorithm.gossip_state()
+            for rank in living
+            if rank in self._gossiping
+        }
         return {rank: state for rank, state in states.items() if state is not None}
 
     def _passes_on(self, rank: int) -> bool:
@@ -151,33 +227,35 @@ class Invariants:
 
     def _sum(self, states: Mapping[int, GossipState]) -> Tensor:
         """Return the sum of all parameters and corrections, shape (P,)."""
-        terms = list(self._params)
+        terms = [self._gossiping[rank].learner.params for rank in states]
         for state in states.values():
             terms += state.differences
-        differences = len(terms) - len(self._params)
+        differences = len(terms) - len(states)
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
-            # A rounded message is longer: its parameters come first.
-            size = len(self._like)
-            terms += [part[:size].to(self._like) for part in (received, sent)]
+            terms += map(self._parameters, (received, sent))
         weight = next(iter(states.values())).weight
-        return self._signs(weight, differences, len(in_flight)) @ torch.stack(terms)
+        signs = self._signs(weight, len(states), differences, len(in_flight))
+        return signs @ torch.stack(terms)
 
-    def _signs(self, weight: float, differences: int, in_flight: int) -> Tensor:
+    def _signs(
+        self, weight: float, learners: int, differences: int, in_flight: int
+    ) -> Tensor:
         """Return the factor of each term of the sum.
 
         Parameters count in full, and a correction is `weight` of a difference.
 
         Args:
             weight: the share of a difference by which each end of an exchange moves.
+            learners: the number of learners whose parameters are added.
             differences: the number of differences that the snapshots hold.
             in_flight: the number of exchanges that have not delivered yet; each adds
                 `weight` of what the learner will receive minus that of what it has
                 sent.
         """
-        key = weight, differences, in_flight
+        key = weight, learners, differences, in_flight
         if key not in self._known_signs:
-            signs = [1.0] * len(self._params) + [weight] * differences
+            signs = [1.0] * learners + [weight] * differences
             signs += [weight, -weight] * in_flight
             self._known_signs[key] = self._like.new_tensor(signs)
         return self._known_signs[key]

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms import check, lookup
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.errors import InputError, PeerLostError, one_line_errors
 from espnet_distopt.simulation.checks.invariants import InvariantError, Invariants
 from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.simulation import DeadlockError, Simulation
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 
@@ -74,12 +75,14 @@ class Schedule:
             in each epoch.
         options: (name, value) of options of the algorithm. Options that the line does
             not give may be drawn at random.
+        faults: the number of faults: crashes, silences and joins, drawn from the seed.
     """
 
     algorithm: str
     learners: int
     seed: int
     options: tuple[tuple[str, Any], ...] = ()
+    faults: int = 0
 
     @classmethod
     def parse(cls, line: str) -> "Schedule":
@@ -92,16 +95,18 @@ class Schedule:
         try:
             values = dict(pair.split("=") for pair in pairs)
             learners, seed = (int(values.pop(name)) for name in ("learners", "seed"))
+            faults = int(values.pop("faults", 0))
         except (KeyError, ValueError):
             raise InputError(
                 f"'{line}' is not a schedule: NAME learners=N seed=S [OPTION=VALUE ...]"
             ) from None
-        return cls(
-            algorithm, learners, seed, tuple((k, _value(v)) for k, v in values.items())
-        )
+        options = tuple((k, _value(v)) for k, v in values.items())
+        return cls(algorithm, learners, seed, options, faults)
 
     def __repr__(self) -> str:
-        fields = (("learners", self.learners), ("seed", self.seed), *self.options)
+        faults = [("faults", self.faults)] if self.faults else []
+        fields = [("learners", self.learners), ("seed", self.seed), *faults]
+        fields += self.options
         return " ".join([self.algorithm, *(f"{k}={v}" for k, v in fields)])
 
     def run(self) -> str:
@@ -125,13 +130,19 @@ class Schedule:
             self._network(source, per_node),
             seed=self.seed,
             recording=True,
+            **self._faults(),
         )
         try:
             simulation.start()
-            Invariants(simulation, max_events=10_000)
+            invariants = Invariants(simulation, max_events=10_000)
             for epoch in self._epochs(source, per_node):
+                steps = [v.learner.steps for v in simulation.learners]
                 simulation.epoch(epoch)
-                simulation.consensus()
+                ends = [sum(pair) for pair in zip(steps, epoch, strict=True)]
+                invariants.check_end(ends)
+        except PeerLostError as error:
+            if "all learners are lost" not in str(error):
+                raise InvariantError(f"{error}\n{COMMAND} '{self}'") from error
         except (InvariantError, DeadlockError, AssertionError) as error:
             raise InvariantError(f"{error}\n{COMMAND} '{self}'") from error
         order = repr((self.algorithm, simulation.engine.sections)).encode()
@@ -174,6 +185,22 @@ class Schedule:
             retry=source.choice([0.1, 5.0]),
             seed=self.seed,
         )
+
+    def _faults(self) -> dict[str, Any]:
+        """Draw the faults, and how long a silent learner is waited for."""
+        source = random.Random(f"faults {self.seed}")
+        silence = source.choice([1.0, 5.0, 30.0])
+        faults: list[Fault] = []
+        while len(faults) < self.faults:
+            at, rank = 10 ** source.uniform(-1, 1.6), source.randrange(self.learners)
+            kind = source.choice(["crash", "crash", "silence", "join"])
+            seconds = 0.0
+            if kind == "silence":
+                seconds = silence * source.choice([0.3, 0.99, 1.01, 3.0])
+            if kind == "join" and faults:  # of one that may be dead by then
+                rank, at = faults[-1].rank, faults[-1].at + source.uniform(0, silence)
+            faults.append(Fault(at=at, rank=rank, kind=kind, seconds=seconds))  # type: ignore[arg-type]
+        return {"faults": faults, "silence": silence}
 
     def _epochs(self, source: random.Random, per_node: int) -> list[list[int]]:
         """Return the number of steps of each learner, for each epoch.

@@ -111,10 +111,7 @@ def _of_compute(trial: Trial) -> str:
         f"learner {rank} {factor:g} times slower"
         for rank, factor in sorted(compute.slowdown.items())
     ]
-    phrases += [
-        f"learner {rank} crashes at {seconds:g} s"
-        for rank, seconds in sorted(trial.crashes.items())
-    ]
+    phrases += map(str, trial.faults)
     return ", ".join(phrases)
 
 

@@ -1,6 +1,6 @@
 """The module runs a trial: a method trains a problem on a virtual cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.simulation.cluster import Compute, Network
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
@@ -39,7 +40,7 @@ class Trial:
         network: the links between the learners.
         model_bytes: the size of the model by which messages cost time, in bytes; None
             takes the size of the model that is trained.
-        crashes: learner -> the virtual second at which it crashes.
+        faults: what happens to learners.
         seed: the seed of the random numbers that gradients use.
 
     Raises:
@@ -55,7 +56,7 @@ class Trial:
     compute: Compute = field(default_factory=Compute)
     network: Network = field(default_factory=Network)
     model_bytes: float | None = None
-    crashes: Mapping[int, float] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -83,7 +84,8 @@ class Trial:
                 f"a batch of {self.batch_size} samples has no equal shares for "
                 f"{learners} learners"
             )
-        for rank in {**self.compute.slowdown, **self.crashes}:
+        struck = [fault.rank for fault in self.faults]
+        for rank in [*self.compute.slowdown, *struck]:
             if rank not in range(learners):
                 raise InputError(
                     f"there is no learner {rank} among {learners}, numbered from 0"
@@ -110,7 +112,7 @@ class Trial:
             compute,
             _for_larger_messages(self.network, factor),
             seed=self.seed,
-            crashes=self.crashes,
+            faults=self.faults,
         )
         steps = self.samples // self.batch_size
         outcome = Outcome(

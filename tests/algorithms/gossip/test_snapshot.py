@@ -49,6 +49,22 @@ def test_what_is_lent_stays_unchanged() -> None:
     assert copy.begin_exchange().item() == 6.0
 
 
+def test_a_cancelled_exchange_has_not_taken_place() -> None:
+    """The step meanwhile is published next, and the tensor is used again."""
+    learner, copy = published([1.0])
+    copy.begin_exchange()
+    spare = copy.spare()
+    learner.params.add_(1)
+    learner.steps += 1
+    copy.publish()
+    copy.cancel_exchange(spare)
+    assert copy.outdated
+    assert not copy.unapplied()
+    copy.publish()
+    assert copy.begin_exchange().item() == 2.0
+    assert copy.spare() is spare
+
+
 def test_one_exchange_in_flight() -> None:
     _, copy = published([1.0])
     copy.begin_exchange()

@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import pytest
 from torch import Tensor
 
-from espnet_distopt.algorithms import ALGORITHMS, Registration
+from espnet_distopt.algorithms import ALGORITHMS, Algorithm, Registration
+from espnet_distopt.algorithms.block.bmuf import Bmuf, BmufConfig
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.checks import schedules
 from espnet_distopt.simulation.checks.invariants import InvariantError
 from espnet_distopt.simulation.checks.schedules import Schedule
@@ -40,24 +43,68 @@ FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
 """Algorithm, numbers of learners, options, and how many different schedules to see."""
 
 
-def family(name: str, sizes: list[int], options: list[Option]) -> Iterator[Schedule]:
+FAULTY: dict[str, tuple[str, list[int], list[Option], int]] = {
+    "ring": ("adpsgd", [2, 4], [("topology", "ring")], 1300),
+    "ring of 6": ("adpsgd", [6], [("topology", "ring")], 1000),
+    "random": ("adpsgd", [4, 6], [("topology", "random")], 900),
+    "random of 8": ("adpsgd", [8], [("topology", "random")], 700),
+    "odd ring": ("adpsgd", [3, 5], [("topology", "ring")], 900),
+    "ring of 7": ("adpsgd", [7], [("topology", "ring")], 700),
+    "rounded": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 800),
+    "nodes of 2": ("hadpsgd", [4, 6], [("per_node", 2)], 800),
+    "4 nodes of 2": ("hadpsgd", [8], [("per_node", 2)], 400),
+    "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 400),
+    "rounded nodes": (
+        "hadpsgd",
+        [4, 6],
+        [("per_node", 2), ("exchange", "bfloat16")],
+        300,
+    ),
+    "local_sgd": ("local_sgd", [2, 4], [("period", 2)], 300),
+    "bmuf": ("bmuf", [2, 3, 5], [("period", 2)], 400),
+    "late bmuf": ("bmuf", [2, 3, 5], [("period", 3), ("delay", 2)], 400),
+    "bmuf_adam": ("bmuf_adam", [2, 3, 5], [("period", 2)], 300),
+    "slowmo": ("slowmo", [3, 4], [("period", 2)], 200),
+    "diloco": ("diloco", [3, 4], [("period", 2)], 200),
+    "adasum": ("adasum", [2, 3, 5], [("period", 2)], 300),
+}
+"""The same, of schedules in which learners crash, fall silent, return and join."""
+
+
+def family(
+    name: str, sizes: list[int], options: list[Option], faulty: bool = False
+) -> Iterator[Schedule]:
     seed = 0
     while True:
         for size in sizes:
-            yield Schedule(name, size, seed, tuple(options))
+            faults = 1 + seed % 6 if faulty else 0
+            yield Schedule(name, size, seed, tuple(options), faults)
             seed += 1
 
 
 def test_the_families_make_ten_thousand() -> None:
     assert sum(count for *_, count in FAMILIES.values()) >= 10_000
+    assert sum(count for *_, count in FAULTY.values()) >= 10_000
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("title", FAMILIES)
 def test_every_invariant_holds_in_different_schedules(title: str) -> None:
-    name, sizes, options, count = FAMILIES[title]
+    different(*FAMILIES[title])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("title", FAULTY)
+def test_every_invariant_holds_where_learners_die_and_join(title: str) -> None:
+    different(*FAULTY[title], faulty=True)
+
+
+def different(
+    name: str, sizes: list[int], options: list[Option], count: int, faulty: bool = False
+) -> None:
+    """Run as many different schedules."""
     orders = set()
-    for tried, schedule in enumerate(family(name, sizes, options)):
+    for tried, schedule in enumerate(family(name, sizes, options, faulty)):
         orders.add(schedule.run())
         if len(orders) == count:
             break
@@ -69,8 +116,11 @@ def test_a_schedule_is_its_line() -> None:
     for schedule in islice(family("adpsgd", [2, 5], [("topology", "random")]), 6):
         assert Schedule.parse(repr(schedule)) == schedule
         assert Schedule.parse(str(schedule)).run() == schedule.run()
-    line = "hadpsgd learners=4 seed=7 per_node=2 from_consensus=True"
-    assert repr(Schedule.parse(line)) == line
+    for line in (
+        "hadpsgd learners=4 seed=7 per_node=2 from_consensus=True",
+        "adpsgd learners=4 seed=7 faults=3 topology=ring",
+    ):
+        assert repr(Schedule.parse(line)) == line
 
 
 def test_the_command_runs_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,6 +253,43 @@ class NeverEnds(Adpsgd):
             yield AllReduceMean(learner.params.clone())
 
 
+class AppliesWhatWasDropped(Adpsgd):
+    """It takes an exchange that was dropped for one that has brought zeros."""
+
+    def _average_with(self, peer: int) -> Program:
+        sent = self.snapshot.begin_exchange()
+        received = yield Exchange(peer, sent, self.snapshot.spare())
+        if received is None:
+            received = self.snapshot.spare().zero_()
+        yield from self.snapshot.end_exchange(received)
+
+
+class KeepsTheCopyLent(Adpsgd):
+    """It forgets that an exchange that was dropped has ended."""
+
+    def _average_with(self, peer: int) -> Program:
+        sent = self.snapshot.begin_exchange()
+        received = yield Exchange(peer, sent, self.snapshot.spare())
+        if received is not None:
+            yield from self.snapshot.end_exchange(received)
+
+
+class DealsAtOnce(Adpsgd):
+    """It deals new colours as soon as it hears of a death, and others hear later."""
+
+    def change_members(self, learner: Learner, members: Members) -> None:
+        super().change_members(learner, members)
+        self.colours.deal(members.ranks)
+
+
+class EndsBlocksOnItsOwn(Bmuf):
+    """It takes its own number of steps for the momentum, which others do not know."""
+
+    def change_members(self, learner: Learner, members: Members) -> None:
+        super().change_members(learner, members)
+        self.rule = replace(self.rule, momentum=1 / (2 + learner.steps + learner.rank))
+
+
 MISTAKES = {
     AveragesLiveWeights: "mean|wrong copy",
     AnswersTwice: "publishes a wrong copy",
@@ -216,13 +303,36 @@ MISTAKES = {
 }
 
 
+FAULTY_MISTAKES: dict[type[Algorithm], tuple[type[Any], str]] = {
+    AppliesWhatWasDropped: (AdpsgdConfig, "changed the learners' mean|wrong copy"),
+    KeepsTheCopyLent: (AdpsgdConfig, "one exchange in flight|steps old|wait for ever"),
+    DealsAtOnce: (AdpsgdConfig, "wait for ever"),
+    EndsBlocksOnItsOwn: (BmufConfig, "has another consensus model"),
+}
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found_and_its_line_repeats_it(
     mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, AdpsgdConfig))
-    for schedule in islice(family("mistaken", [4, 5], []), 40):
+    finds(family("mistaken", [4, 5], []), MISTAKES[mistake])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", FAULTY_MISTAKES)
+def test_a_mistake_about_the_dead_is_found_and_its_line_repeats_it(
+    mistake: type[Algorithm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, words = FAULTY_MISTAKES[mistake]
+    monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, config))
+    finds(family("mistaken", [4, 5], [], faulty=True), words)
+
+
+def finds(schedules: Iterator[Schedule], words: str) -> None:
+    """Check that a schedule finds a mistake, and that its line finds it again."""
+    for schedule in islice(schedules, 60):
         try:
             schedule.run()
         except InvariantError as error:
@@ -231,7 +341,7 @@ def test_a_mistake_is_found_and_its_line_repeats_it(
     else:
         pytest.fail("not found")
     message, command = str(found).rsplit("\n", 1)
-    assert re.search(MISTAKES[mistake], message)
+    assert re.search(words, message), message
     given = re.fullmatch(r"python -m [\w.]+schedules '(.*)'", command)
     assert given is not None
     with pytest.raises(InvariantError) as again:

@@ -167,7 +167,7 @@ def test_adam_and_divergence(tmp_path: Path) -> None:
 
 def test_a_crash_cuts_short_and_the_others_go_on(tmp_path: Path) -> None:
     """Learner 1 crashes in the second epoch, which has 5 steps of 1 s each."""
-    trials = simulate(tmp_path / "out", *NO_NETWORK, "--crash", "1:7.5")
+    trials = simulate(tmp_path / "out", *NO_NETWORK, "--fault", "1:crash:7.5")
     for trial in trials:
         assert "learner 1" in trial["lost"]
         assert [p["samples"] for p in trial["history"]] == [0, 160]

@@ -1,6 +1,6 @@
-"""The module simulates crashes: learners stop, and others notice it after a while."""
+"""The end of a run whose algorithm does not survive the loss of a learner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from espnet_distopt.core.effects import (
@@ -14,40 +14,45 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation.clock import Clock
+from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.sides import Side
 
 
-class Crashes:
-    """The crashes of a simulation, and the waits for learners that have crashed.
+class Losses:
+    """The learners that are lost, and the waits for them.
 
-    An exchange or a collective with a crashed learner never completes. As in the
+    An exchange or a collective with a lost learner never completes. As in the
     process-group driver, a learner that waits for one that has been silent for too long
     ends the run.
 
     Args:
         clock: the simulation's clock.
         size: the number of learners.
-        at: learner -> the virtual second at which it crashes.
-        silence: the seconds after which a wait for a crashed learner ends the run.
+        faults: what happens. A silence of `silence` seconds or more counts as a crash:
+            nobody waits for the return.
+        silence: the seconds after which a wait for a lost learner ends the run.
     """
 
     def __init__(
-        self, clock: Clock, size: int, at: Mapping[int, float], silence: float
+        self, clock: Clock, size: int, faults: Iterable[Fault], silence: float
     ) -> None:
         self._clock = clock
         self._everybody = tuple(range(size))
-        self._at = {rank: round(seconds * 1e9) for rank, seconds in at.items()}
         self._silence = round(silence * 1e9)
+        self._at: dict[int, int] = {}
+        for fault in sorted(faults, key=lambda fault: fault.at):
+            if fault.kind == "crash" or fault.seconds >= silence:
+                self._at.setdefault(fault.rank, round(fault.at * 1e9))
 
     def __bool__(self) -> bool:
         return bool(self._at)
 
     def has(self, rank: int) -> bool:
-        """Return whether `rank` has crashed by now."""
+        """Return whether `rank` is lost by now."""
         return rank in self._at and self._at[rank] <= self._clock.now
 
     def hit(self, effect: Any) -> bool:
-        """Return whether `effect` needs a learner that has crashed."""
+        """Return whether `effect` needs a learner that is lost."""
         return any(self.has(rank) for rank in self._needs(effect))
 
     def _needs(self, effect: Any) -> Sequence[int]:
@@ -67,13 +72,13 @@ class Crashes:
         return ()
 
     def notice(self, running: Sequence[Side]) -> None:
-        """End the run if a wait for a crashed learner is too long at the next event.
+        """End the run if a wait for a lost learner is too long at the next event.
 
         Args:
             running: the sides of all learners that have begun and not ended.
 
         Raises:
-            PeerLostError: a learner has waited too long; the message names the crashed
+            PeerLostError: a learner has waited too long; the message names the lost
                 learner, the time, and the learner that waited.
         """
         waits = [

@@ -1,0 +1,157 @@
+"""The members of a simulated run: faults strike, and the others come to know of them.
+
+A crash is noticed by a closed connection, as soon as a message would arrive. A silence
+is noticed after `silence` seconds: the learner is excluded. If it returns later, it
+finds its place taken and ends. Each living learner hears of a change in its own time.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from espnet_distopt.core.membership import Members
+from espnet_distopt.simulation.clock import Clock
+from espnet_distopt.simulation.cluster import Network
+from espnet_distopt.simulation.faults import Fault, Outages
+
+
+class Host(Protocol):
+    """What a change of the members concerns."""
+
+    def exclude(self, ranks: Sequence[int]) -> None:
+        """Go on without `ranks`, which are not members any more."""
+
+    def learn(self, rank: int, members: Members) -> None:
+        """Let a learner know of new members."""
+
+    def returned(self, acts: Iterable[Callable[[], None]]) -> None:
+        """Let a learner do what has waited for the end of its silence."""
+
+    def join(self, rank: int) -> None:
+        """Let a replacement of `rank` join."""
+
+
+class VirtualMembers:
+    """The members, the outages, and an agenda of what will happen to them.
+
+    Attributes:
+        now: the members that a learner would find in the store.
+        incarnations: for each rank, how often a replacement of it has joined.
+        outages: the learners that do nothing now.
+        survives: whether the run goes on without a learner that is lost.
+
+    Args:
+        clock: the simulation's clock.
+        network: the network, which says how long news take.
+        faults: what happens.
+        silence: the seconds after which a silent learner is excluded.
+        size: the number of learners.
+        lost_with: function that returns the ranks that leave with a rank.
+        host: what a change concerns.
+        survives: whether the run goes on without a learner that is lost.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        faults: Iterable[Fault],
+        silence: float,
+        size: int,
+        lost_with: Callable[[int], tuple[int, ...]],
+        host: Host,
+        survives: bool,
+    ) -> None:
+        self.now = Members.everybody(size)
+        self.incarnations = [0] * size
+        self.outages = Outages()
+        self.survives = survives
+        self._clock = clock
+        self._network = network
+        self._silence = silence
+        self._lost_with = lost_with
+        self._host = host
+        self._agenda = Clock()
+        self._crashed: set[int] = set()
+        for fault in sorted(faults, key=lambda fault: fault.at):
+            self._agenda.at(round(fault.at * 1e9), partial(self._strike, fault))
+
+    def due(self, upcoming: int | None, running: bool) -> bool:
+        """Let the next thing happen if it comes first; return whether it did.
+
+        Args:
+            upcoming: the time of the clock's next event; None if there is none.
+            running: whether a learner still runs or waits. If none does, and there is
+                no event, what is left happens in a later epoch.
+        """
+        when = self._agenda.next()
+        if when is None or (upcoming is None and not running):
+            return False
+        if upcoming is not None and upcoming < when:
+            return False
+        self._clock.now = max(self._clock.now, when)
+        return self._agenda.tick()
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self._agenda.at(self._clock.later(seconds), act)
+
+    def _strike(self, fault: Fault) -> None:
+        rank = fault.rank
+        if fault.kind == "join":
+            self._later(self._delay(rank, rank), partial(self._host.join, rank))
+        elif rank in self.now.ranks and rank not in self._crashed:
+            incarnation = self.incarnations[rank]
+            lost = partial(self._exclude, rank, incarnation)
+            for_good = fault.seconds >= self._silence
+            if fault.kind == "crash" or (for_good and not self.survives):
+                self._crashed.add(rank)
+                self._later(self._delay(rank, rank + 1), lost)
+            elif not self.outages.down(rank):
+                if for_good:
+                    self._later(self._silence, lost)
+                self._later(fault.seconds, partial(self._return, rank, incarnation))
+            self.outages.begin(rank)
+
+    def _delay(self, sender: int, receiver: int) -> float:
+        """Return how long news take; no message of the learners' has this number."""
+        number = -1 - self.now.version
+        receiver %= len(self.incarnations)
+        return self._network.message(sender, receiver, number, 0)
+
+    def _exclude(self, rank: int, incarnation: int) -> None:
+        """Exclude a learner that is lost, and all that leave with it."""
+        same = self.incarnations[rank] == incarnation
+        if not self.survives or not same or rank not in self.now.ranks:
+            return
+        if not self.outages.down(rank):
+            return
+        ranks = self._lost_with(rank)
+        self.now = self.now.without(ranks)
+        self._host.exclude(ranks)
+        self._tell(rank)
+
+    def _return(self, rank: int, incarnation: int) -> None:
+        """End a silence; a learner that was excluded meanwhile does nothing more."""
+        same = self.incarnations[rank] == incarnation
+        if same and rank not in self._crashed:
+            acts = self.outages.end(rank)
+            if rank in self.now.ranks:
+                self._host.returned(acts)
+
+    def admit(self, ranks: Sequence[int]) -> None:
+        """Make replacements of `ranks` members, and tell the others in time."""
+        self.now = self.now.joined_by(ranks)
+        for rank in ranks:
+            self.outages.end(rank)
+            self._crashed.discard(rank)
+            self.incarnations[rank] += 1
+        self._tell(ranks[0])
+
+    def join_later(self, rank: int) -> None:
+        """Let a replacement of `rank` ask again: all members are silent now."""
+        self._later(self._silence, partial(self._host.join, rank))
+
+    def _tell(self, about: int) -> None:
+        for rank in self.now.ranks:
+            news = partial(self._host.learn, rank, self.now)
+            self._later(self._delay(about, rank), news)
