@@ -23,7 +23,8 @@ class Learner:
 
     Attributes:
         starts: the number of its processes so far.
-        status: the exit status of its last process; None while that runs.
+        status: the exit status of its last process; None while that runs, and -1 before
+            the first one.
         lost: whether it has died for good while the others go on.
         ended: when its last process ended, in seconds of this machine's clock.
     """
@@ -32,7 +33,9 @@ class Learner:
         self, rank: int, host: str, children: Children, label: bool = False
     ) -> None:
         self.rank, self.host, self.label = rank, host, label
-        self.starts, self.status, self.lost = 0, -1, False
+        self.starts = 0
+        self.status: int | None = -1
+        self.lost = False
         self.ended = 0.0
         self._children = children
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,21 +57,20 @@ class Learner:
         return [pipe for pipe in found if pipe is not None and not pipe.closed]
 
     def relay(self, pipe: IO[bytes]) -> bool:
-        """Write on what a pipe has, in whole lines; return False at its end."""
-        assert self._process is not None
+        """Write on the whole lines that a pipe has; return whether it had anything."""
         data = take(pipe)
         number = pipe.fileno()
-        text = self._partial.pop(number, b"") + (data or b"")
-        *lines, rest = text.split(b"\n")
+        *lines, rest = (self._partial.pop(number, b"") + (data or b"")).split(b"\n")
         if data is None and rest:
             lines.append(rest)
         elif rest:
             self._partial[number] = rest
+        assert self._process is not None
         out = sys.stdout if pipe is self._process.stdout else sys.stderr
         label = f"{self.rank}: ".encode()
         out.buffer.write(b"".join(label + line + b"\n" for line in lines))
         out.buffer.flush()
-        return data is not None
+        return bool(data)
 
     def take_end(self) -> int | None:
         """Return the exit status of the process once, when it has ended."""

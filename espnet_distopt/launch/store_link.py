@@ -48,7 +48,10 @@ class StoreLink:
         counts = ",".join(map(str, plan.counts))
         command += [plan.address, str(self.port), str(descriptor), str(plan.node)]
         self.process: subprocess.Popen[bytes] = children.start_helper(
-            [*command, counts], environment, [descriptor] if listener else []
+            [*command, counts],
+            # If the store is gone, one line says so, and not a warning of torch.
+            {**environment, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            [descriptor] if listener else [],
         )
         if listener:
             listener.close()

@@ -19,7 +19,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from espnet_distopt.distributed.launch_variables import SURVIVES
 
@@ -39,7 +39,7 @@ _KEYS = "distopt/launch/"
 
 
 class StoreProcess:
-    """This node's connection to the store.
+    """The connection of this node to the store.
 
     Args:
         host: the address of node 0.
@@ -55,7 +55,7 @@ class StoreProcess:
         self.node, self.counts = node, counts
         self.others = [n for n in range(counts.count(",") + 1) if n != node]
         keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
-        self.store = dist.TCPStore(
+        self.store = TCPStore(
             host if descriptor < 0 else "127.0.0.1",
             port,
             timeout=CONNECT,
@@ -77,6 +77,8 @@ class StoreProcess:
         elif self._is_taken():
             self.say(error=f"another launcher is node {self.node} of this run")
         else:
+            # From now on node 0 notices if this node looks no more.
+            self.store.set(f"{_KEYS}look/{self.node}", "0")
             self.say(joined=self.store.add(f"{_KEYS}joined/{self.node}", 1) - 1)
 
     def _is_taken(self) -> bool:
@@ -90,13 +92,16 @@ class StoreProcess:
 
     def run(self) -> None:
         """Look into the store until stdin is closed."""
+        stdin, partial = sys.stdin.fileno(), b""
         while True:
-            ready, _, _ = select.select([sys.stdin], [], [], POLL)
-            if ready:
-                line = sys.stdin.readline()
-                if not line:
+            # Read without a buffer, in which select would not see a second line.
+            if select.select([stdin], [], [], POLL)[0]:
+                data = os.read(stdin, 65536)
+                if not data:
                     break
-                self.write(json.loads(line))
+                *lines, partial = (partial + data).split(b"\n")
+                for line in lines:
+                    self.write(json.loads(line))
             self.look()
         if self.node == 0:
             self._wait_for_readers()
@@ -170,7 +175,7 @@ def main() -> None:
         process.run()
     except RuntimeError:  # All errors of the store are; only a client sees them.
         where = f"{host}:{port}"
-        print(json.dumps({"error": f"the store at {where} does not answer"}))
+        print(json.dumps({"error": f"the store at {where} is gone, or out of reach"}))
         sys.stdout.flush()
         os._exit(1)
 

@@ -12,8 +12,6 @@ What happens when a learner dies, with learner 2 of four as an example:
         writes the verdict into the store. Every supervisor ends with that status.
 """
 
-import os
-import selectors
 import signal
 import sys
 import time
@@ -21,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.launch.children import Children
+from espnet_distopt.launch.events import Events
 from espnet_distopt.launch.learner import Learner
 from espnet_distopt.launch.plan import Plan
 from espnet_distopt.launch.store_link import StoreLink
@@ -86,8 +84,7 @@ class Supervisor:
         self._begun = self._reported = self._store_gone = False
         # The lives of the learners of other nodes that have ended or are lost.
         self._elsewhere: dict[int, list[Life]] = {}
-        self._signals: list[int] = []
-        self._selector = selectors.DefaultSelector()
+        self._events = Events(FORWARDED)
         self._children = Children()
         ranks = plan.ranks(plan.node)
         self.learners = [
@@ -101,14 +98,13 @@ class Supervisor:
             InputError: the port is taken, or other nodes were started otherwise.
         """
         try:
-            self._listen_to_signals()
             self._link = StoreLink(self.plan, self._children, self.environment)
             try:
-                self._watch(self._link.stdout, self._hear_store)
+                self._events.watch(self._link.stdout, self._hear_store)
                 if not self.several:
                     self._begin(0)
                 while self.verdict is None:
-                    self._wait()
+                    self._events.wait(0.5)  # The time limit is for _kill_at.
                     self._handle_signals()
                     self._look_at_learners()
                     self._conclude()
@@ -121,34 +117,10 @@ class Supervisor:
             self._say(self.verdict.text)
         return self.verdict.status
 
-    # Events
-
-    def _listen_to_signals(self) -> None:
-        """Let signals wake up the selector, besides being noted."""
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._watch(reader, partial(os.read, reader, 4096))
-        for number in FORWARDED:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP.
-                signal.signal(number, self._note_signal)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-    def _note_signal(self, number: int, _: FrameType | None) -> None:
-        self._signals.append(number)
-
-    def _watch(self, file: Any, action: Any) -> None:
-        self._selector.register(file, selectors.EVENT_READ, action)
-
-    def _wait(self) -> None:
-        # A child's end and a signal wake this up; the time limit is for _kill_at.
-        for key, _ in self._selector.select(0.5):
-            key.data()
+    # Signals
 
     def _handle_signals(self) -> None:
-        while self._signals:
-            number = self._signals.pop(0)
+        for number in self._events.take_signals():
             if number == signal.SIGINT and self.interrupted:
                 self._kill()
             self.told = self.told or number
@@ -178,12 +150,7 @@ class Supervisor:
         own = self.plan.variables(learner.rank, number, self._link.port)
         learner.start(self.command, {**self.environment, **own})
         for pipe in learner.pipes:
-            self._watch(pipe, partial(self._relay, learner, pipe))
-
-    def _relay(self, learner: Learner, pipe: Any) -> None:
-        if not learner.relay(pipe):
-            self._selector.unregister(pipe)
-            pipe.close()
+            self._events.watch(pipe, partial(self._relay, learner, pipe))
 
     def _look_at_learners(self) -> None:
         for learner in self.learners:
@@ -191,9 +158,15 @@ class Supervisor:
             if status is None:
                 continue
             for pipe in learner.pipes:
-                self._relay(learner, pipe)
+                while not pipe.closed:
+                    self._relay(learner, pipe)
             if status not in (0, STOPPED) and self.failure is None:
                 self._decide(learner, status)
+
+    def _relay(self, learner: Learner, pipe: IO[bytes]) -> None:
+        if not learner.relay(pipe):  # It is closed, or the learner has ended.
+            self._events.forget(pipe)
+            pipe.close()
 
     def _decide(self, learner: Learner, status: int) -> None:
         """Start a learner again that has died, give it up, or end the others."""
@@ -226,7 +199,7 @@ class Supervisor:
     def _hear_store(self) -> None:
         messages = self._link.read()
         if messages is None:
-            self._selector.unregister(self._link.stdout)
+            self._events.forget(self._link.stdout)
             self._lose_store()
         for message in messages or ():
             for name, value in message.items():

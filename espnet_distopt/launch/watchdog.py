@@ -12,7 +12,7 @@ import sys
 
 def main() -> None:
     """Read the groups until the pipe is closed, then kill them."""
-    groups = set()
+    groups: set[int] = set()
     while line := sys.stdin.readline():
         (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
     for group in groups:
