@@ -28,7 +28,8 @@ class Events:
         # A signal writes into this pipe, so that it ends the wait of the selector.
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in signals:
+        self._noted = tuple(signals)
+        for number in self._noted:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(number, self._note)
 
@@ -52,3 +53,13 @@ class Events:
         """Return the signals that have come since the last call, in their order."""
         taken, self._signals = self._signals, []
         return taken
+
+    def ignore_signals(self) -> None:
+        """Ignore the signals from now on, until the process has ended.
+
+        Python gives a handled signal its default action back while it ends. Slurm may
+        signal the launchers of all nodes when the first has ended, and the others must
+        not die of that before they have ended by themselves.
+        """
+        for number in self._noted:
+            signal.signal(number, signal.SIG_IGN)

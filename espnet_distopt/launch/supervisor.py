@@ -108,6 +108,7 @@ class Supervisor:
                     self._handle_signals()
                     self._look_at_learners()
                     self._conclude()
+                self._events.ignore_signals()
             finally:
                 self._kill()
                 self._link.close()

@@ -119,7 +119,8 @@ def test_one_line_on_a_terminal(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_its_rank(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_text(DEATH)
+    death = "launch: learner 1 on n2 was killed by SIGKILL: the others are ended"
+    log.write_text(f"1: bad\n{death}\n")
     status, _, errors = told(log, [[RUNNING], [FAILED]])
     assert status == 3
     assert errors.splitlines() == [
