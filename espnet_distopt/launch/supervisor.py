@@ -176,13 +176,23 @@ class Supervisor:
         elif not self.survive:
             self._say(f"{learner.life}: the others are ended")
             self._fail(learner.life)
-        elif learner.starts <= self.policy.restarts and status != REFUSED:
+        elif self._may_start_again(learner, status):
             again = f"{learner.starts} of at most {self.policy.restarts}"
             self._say(f"{learner.life}: it is started again ({again})")
             self._start(learner)
         else:
             learner.lost = True
             self._say(f"{learner.life}: it is lost, and the others go on")
+
+    def _may_start_again(self, learner: Learner, status: int) -> bool:
+        """Return whether another process of a learner is allowed, and of use.
+
+        Once a learner has ended well, the others are about to, and nobody would be
+        there whom a new one could join.
+        """
+        at_end = any(each.status == 0 for each in self.learners)
+        allowed = learner.starts <= self.policy.restarts
+        return allowed and status != REFUSED and not at_end
 
     def _fail(self, failure: Life) -> None:
         """End the learners of all nodes, because one has died."""

@@ -112,6 +112,18 @@ def test_what_refuses_its_input_is_not_started_again(tmp_path: Path) -> None:
     assert not (tmp_path / "1.1").exists()
 
 
+def test_none_is_started_again_when_one_has_ended_well(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "3", *CONTINUE, "--restarts", "5")
+    run.began("0.0", "1.0", "2.0")
+    run.tell_end(rank=0)
+    run.reaped(0)
+    run.kill(1)
+    run.reaped(1)
+    run.tell_end()
+    assert run.ended()[0] == 0
+    assert not (tmp_path / "1.1").exists()
+
+
 def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
     run = Launched(tmp_path, "--nproc", "2", *CONTINUE)
     run.began("0.0", "1.0")

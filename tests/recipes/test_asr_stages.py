@@ -52,7 +52,7 @@ def test_launch(recipe: Recipe) -> None:
     assert alone[:2] == ["-m", "espnet_distopt.bin.asr_train"]
     assert "--distopt" not in alone
     assert together[:6] == [
-        *["-m", "espnet_distopt.bin.launch", "--nproc", "3", "--restarts", "0"]
+        *["-m", "espnet_distopt.bin.launch", "--nproc", "3", "--restarts", "3"]
     ]
     assert together[6:12] == [
         *["-m", "espnet_distopt.bin.asr_train", "--distopt", "adpsgd"],

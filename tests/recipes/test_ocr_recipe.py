@@ -98,7 +98,7 @@ def test_learners_and_language_model(iam: Recipe) -> None:
     assert done.returncode == 0, done.stderr
     [launch] = [call for call in iam.calls() if call[1].endswith("launch")]
     assert launch[:9] == [
-        *["-m", "espnet_distopt.bin.launch", "--nproc", "2", "--restarts", "0"],
+        *["-m", "espnet_distopt.bin.launch", "--nproc", "2", "--restarts", "3"],
         *["-m", "espnet_distopt.bin.ocr_train", "--distopt"],
     ]
     decodings = [call for call in iam.calls() if "ocr_inference" in call[1]]
