@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,16 @@ def start(options: list[str], log: Path, *more: str) -> subprocess.Popen[bytes]:
         )
 
 
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[bytes]) -> Generator[None, None, None]:
+    """Kill a launcher that still runs at the end, and so its learners."""
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def until_exists(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 150
     while not path.exists():
@@ -39,12 +51,14 @@ def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
     exp, log = tmp_path / "exp", tmp_path / "log"
     options = arguments(tmp_path, exp, "--distopt", "adpsgd")
     endless = start([*options, "--max_epoch", "100000"], log)
-    until_exists(exp / "distopt" / "checkpoint.pth", endless, log)
-    endless.send_signal(signal.SIGUSR1)
-    assert endless.wait(90) == 75, log.read_text()[-3000:]
+    with killed_at_the_end(endless):
+        until_exists(exp / "checkpoint.pth", endless, log)
+        endless.send_signal(signal.SIGUSR1)
+        assert endless.wait(90) == 75, log.read_text()[-3000:]
     done = max(int(p.name.partition("e")[0]) for p in exp.glob("*epoch.pth"))
     again = start([*options, "--max_epoch", str(done + 2)], log)
-    assert again.wait(200) == 0, log.read_text()[-3000:]
+    with killed_at_the_end(again):
+        assert again.wait(200) == 0, log.read_text()[-3000:]
     assert (exp / f"{done + 2}epoch.pth").exists()
 
 
@@ -54,10 +68,11 @@ def test_allreduce_ends_when_a_learner_dies(tmp_path: Path) -> None:
     options = arguments(tmp_path, exp, "--distopt", "allreduce")
     more = ("--restarts", "2", "--label")
     endless = start([*options, "--max_epoch", "100000"], log, *more)
-    until_exists(exp / "1epoch.pth", endless, log)
-    [victim] = learners(endless.pid, rank=0)
-    os.kill(victim, signal.SIGKILL)
-    assert endless.wait(60) == 137
+    with killed_at_the_end(endless):
+        until_exists(exp / "checkpoint.pth", endless, log)
+        [victim] = learners(endless.pid, rank=0)
+        os.kill(victim, signal.SIGKILL)
+        assert endless.wait(60) == 137
     said = log.read_text()
     assert "was killed by SIGKILL: the others are ended" in said
     assert not learners(endless.pid, rank=0) and not learners(endless.pid, rank=1)
