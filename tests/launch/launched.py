@@ -14,6 +14,10 @@ ROOT = HERE.parents[1]
 WORKER = str(HERE / "worker.py")
 
 
+STARTED: list[subprocess.Popen[str]] = []
+"""The launchers of the current test."""
+
+
 class Launched:
     """A launcher that was started in a folder, and its workers."""
 
@@ -32,6 +36,7 @@ class Launched:
             env=environment(),
             start_new_session=True,
         )
+        STARTED.append(self.process)
 
     def until(self, what: Callable[[], object]) -> None:
         """Wait until something holds, while the launcher runs."""
