@@ -14,7 +14,7 @@ import pytest
 from tests.espnet.toy import arguments, write_toy_data
 from tests.launch.launched import environment
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 
 def start(options: list[str], log: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -39,7 +39,7 @@ def killed_at_the_end(process: subprocess.Popen[bytes]) -> Generator[None, None,
 
 
 def until_exists(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert process.poll() is None, log.read_text()[-3000:]
         assert time.monotonic() < deadline, log.read_text()[-3000:]
