@@ -10,6 +10,7 @@ stage=1                     # first stage: 1 data, 3 format, 5 tokens, 6-7 langu
 stop_stage=13               # last stage:  10 statistics, 11 training, 12 decoding, 13 scoring
 distopt=adpsgd              # algorithms to compare: none allreduce adpsgd bmuf_adam ...
 nlearners=2                 # learners that train together (none: always one)
+restarts=3                  # how often a learner that dies is started again, if others survive
 ngpu=0                      # GPUs of each learner: 0 or 1
 nj=2                        # processes that format and decode
 feats_type=raw              # raw: speech; lines: images of text lines
@@ -92,6 +93,7 @@ if [ -n "$ngram_file" ]; then
 fi
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
+[ "$restarts" -ge 0 ] || die "--restarts $restarts: expected a number from 0"
 [ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"
 [ "$ngpu" -le 1 ] || die "--ngpu $ngpu: a learner has one GPU; use --nlearners for more"
 for config in "${configs[@]}"; do

@@ -70,14 +70,15 @@ job() {
 }
 
 # learners NUMBER NGPU NAME LOG WHAT ARGUMENTS...: run a training by NUMBER learners, with
-# NGPU GPUs each. With NUMBER 0 one process trains alone, without a launcher. ARGUMENTS
-# are those of python.
+# NGPU GPUs each. With NUMBER 0 one process trains alone, without a launcher. A learner
+# that dies is started again at most $restarts times. ARGUMENTS are those of python.
 learners() {
     local number=$1 ngpu=$2 launch=() options=()
     if [ "$cmd_backend" = slurm ]; then
-        options=(--tasks "$((number > 0 ? number : 1))" --gpus_per_task "$ngpu")
+        options=(--tasks "$((number > 0 ? number : 1))" --gpus_per_task "$ngpu"
+            --restarts "${restarts:?}")
     elif [ "$number" -gt 0 ]; then
-        launch=(-m torch.distributed.run --standalone --nproc_per_node "$number")
+        launch=(-m espnet_distopt.bin.launch --nproc "$number" --restarts "${restarts:?}")
     fi
     job train "${@:3:3}" "${options[@]}" -- "$python" "${launch[@]}" "${@:6}"
 }

@@ -33,8 +33,6 @@ logged() {
     [ ! -e "$log" ] || mv "$log" "${log%.log}.$old.log"
     run "${@:3}" 2>"$log" || status=$?
     [ "$status" = 0 ] && return
-    # The status of torchrun is 1; the last status that it logs is the first learner's.
-    [[ $(grep '^  exitcode *: ' "$log" | tail -n 1) != *": 75 "* ]] || status=75
     [ "$status" != 75 ] || stopped "$what"
     show_failure "$log" "$what" "$status"
     exit "$status"

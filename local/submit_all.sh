@@ -68,7 +68,8 @@ for algorithm in $distopt; do
     if chosen 11; then
         training
         queue train "train.$label" "$exp/train.log" "$statistics" \
-            --tasks "$learners" --gpus_per_task "$ngpu" -- "$python" "${train[@]}"
+            --tasks "$learners" --gpus_per_task "$ngpu" --restarts "$restarts" \
+            -- "$python" "${train[@]}"
     fi
     trained=$id
     for name in $test_sets; do

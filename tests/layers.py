@@ -23,7 +23,7 @@ FLOORS = [
     {"__init__"},
     {"work_queue"},
     {"session", "simulation", "scoring"},
-    {"attached"},
+    {"attached", "launch"},
     {"algorithms", "distributed", "corpora"},
     {"optimizers", "core", "cluster", "monitoring"},
     {"files"},

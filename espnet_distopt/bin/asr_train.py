@@ -1,9 +1,10 @@
 """Train an ESPnet ASR model, optionally by one of the algorithms (`--distopt`).
 
 It takes every option of `espnet2.bin.asr_train`. For several learners it is started by
-torchrun, or by srun in a Slurm job, whose tasks are then the learners:
+`espnet_distopt.bin.launch`, by torchrun, or by srun in a Slurm job, whose tasks are
+then the learners:
 
-    torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.asr_train ...
+    python -m espnet_distopt.bin.launch --nproc 2 -m espnet_distopt.bin.asr_train ...
 """
 
 import argparse

@@ -2,10 +2,11 @@
 
 It takes every option of `espnet2.bin.asr_train`, and `--line_augmentation`. The data
 are named `speech` (type `kaldi_ark`, or `line_image_32` for images of height 32) and
-`text`; `--input_size` is the height. For several learners it is started by torchrun, or
-by srun in a Slurm job, whose tasks are then the learners:
+`text`; `--input_size` is the height. For several learners it is started by
+`espnet_distopt.bin.launch`, by torchrun, or by srun in a Slurm job, whose tasks are
+then the learners:
 
-    torchrun --standalone --nproc_per_node 2 -m espnet_distopt.bin.ocr_train ...
+    python -m espnet_distopt.bin.launch --nproc 2 -m espnet_distopt.bin.ocr_train ...
 """
 
 import argparse

@@ -44,6 +44,13 @@ def get_parser() -> argparse.ArgumentParser:
         "asks for",
     )
     parser.add_argument(
+        "--restarts",
+        type=int,
+        default=0,
+        help="of several processes, how often one that dies is started again, if the "
+        "others survive (default: 0)",
+    )
+    parser.add_argument(
         "--gpus_per_task",
         type=int,
         default=0,
@@ -102,6 +109,8 @@ def _job(args: argparse.Namespace, settings: Settings) -> Job:
         raise InputError(f"--name {args.name!r}: expected letters, digits and ._+-")
     if re.search(r"[%\\\n]", str(args.log)):
         raise InputError(f"--log {args.log}: % and \\ mean something to Slurm")
+    if args.restarts < 0:
+        raise InputError(f"--restarts {args.restarts}: expected at least 0")
     array, limit = 0, 0
     if args.array:
         found = re.fullmatch(r"([1-9]\d*)(?:%([1-9]\d*))?", args.array)
@@ -122,6 +131,8 @@ def _job(args: argparse.Namespace, settings: Settings) -> Job:
         array=array,
         array_limit=limit,
         after=after,
+        restarts=args.restarts,
+        python=sys.executable,
     )
 
 

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAST_LINES = 15
-# srun writes "3: text" for a line of rank 3, and reports the ranks that end badly in
-# the order of their ends.
+# The launcher writes "3: text" for a line of rank 3, and reports the ranks that end
+# badly in the order of their ends. srun reports tasks, which are the launchers of the
+# nodes, or the only process of a job without a launcher.
 _LABEL = re.compile(r" *(\d+): ?(.*)")
-_REPORT = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+)")
+_REPORT = re.compile(r"srun: error: (\S+): tasks? [\d,-]+: (.+)")
+_DEATH = re.compile(
+    r"launch: learner (\d+) on (\S+) "
+    r"(?:was )?(killed by \w+|ended with status \d+): (.*)"
+)
 _START = re.compile(r"slurm: job \S+ starts on ")
 
 
@@ -19,10 +24,10 @@ class Failure:
     """Why a job failed.
 
     Attributes:
-        rank: The rank that failed first; None if the job has only one, or if Slurm has
-            not reported it.
+        rank: The rank that failed first; None if the job has only one, or if its
+            launcher has not reported it.
         node: The node of that rank; "" if it is not known.
-        how: What srun says of the rank's end, such as "Killed"; "" if it is not known.
+        how: What the launcher or srun says of its end; "" if it is not known.
         lines: The last lines of the rank, or of the log, without labels.
     """
 
@@ -44,40 +49,47 @@ def find_failure(log: Path) -> Failure:
 def first_failure(lines: Iterable[str]) -> Failure:
     """Return the failure of the rank that failed first.
 
-    If a signal ended the rank that srun reports first, it is this rank, which had no
-    time to say anything. Else it is the rank whose traceback comes first. While it
-    ends, other ranks notice that, and may end before it.
+    If a signal ended the rank that the launcher reports first, it is this rank, which
+    had no time to say anything. Else it is the rank whose traceback comes first. While
+    it ends, other ranks notice that, and may end before it. A learner that was started
+    again has not failed.
 
     Args:
         lines: The lines of the log.
     """
     tails: dict[int | None, deque[str]] = {}
-    reports: list[tuple[list[int], str, str]] = []
+    deaths: list[tuple[int, str, str]] = []
+    tasks: list[tuple[str, str]] = []
     traced: int | None = None
     for line in lines:
         line = line.rstrip("\n").split("\r")[-1]
         if _START.match(line):
-            tails, reports, traced = {}, [], None
+            tails, deaths, tasks, traced = {}, [], [], None
         if report := _REPORT.match(line):
-            reports.append((_numbers(report[2]), report[1], report[3]))
+            tasks.append((report[1], report[2]))
+            continue
+        if death := _DEATH.match(line):
+            if not death[4].startswith("it is started again"):
+                deaths.append((int(death[1]), death[2], death[3]))
+            elif traced == int(death[1]):
+                traced = None
             continue
         rank, text = split_label(line)
-        if rank is None and text.startswith(("slurm: job ", "srun: ")):
+        if rank is None and text.startswith(("slurm: job ", "srun: ", "launch: ")):
             continue
         if "slurmstepd" in text and "error: ***" in text:
             continue
         if traced is None and text.startswith("Traceback (most recent call last)"):
             traced = rank
         tails.setdefault(rank, deque(maxlen=LAST_LINES)).append(text)
-    if not reports:
-        return Failure(None, "", "", list(tails.get(traced, _longest(tails))))
-    ranks, node, how = reports[0]
-    if set(tails) <= {None} and all(named == [0] for named, _, _ in reports):
-        return Failure(None, node, how, list(tails.get(None, ())))
-    rank = ranks[0]
-    if how.startswith("Exited") and traced is not None:
+    if not deaths:
+        node, how = tasks[0] if tasks else ("", "")
+        said = tails.get(traced, _longest(tails))
+        return Failure(None, node, how, list(said))
+    rank, node, how = deaths[0]
+    if how.startswith("ended") and traced is not None:
         rank = traced
-        of_rank = ((place, end) for named, place, end in reports if rank in named)
+        of_rank = ((place, end) for dead, place, end in deaths if dead == rank)
         node, how = next(of_rank, ("a node", "traceback"))
     return Failure(rank, node, how, list(tails.get(rank, ())))
 
@@ -115,12 +127,3 @@ def _end_of(log: Path) -> str:
 
 def _longest(tails: dict[int | None, deque[str]]) -> Iterable[str]:
     return tails.get(None) or max(tails.values(), key=len, default=())
-
-
-def _numbers(text: str) -> list[int]:
-    """Return the numbers of a list such as "0-2,5"."""
-    numbers = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers += list(range(int(first), int(last or first) + 1))
-    return numbers

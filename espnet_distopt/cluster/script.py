@@ -39,6 +39,8 @@ class Job:
         array: The number of tasks of an array; 0 for no array.
         array_limit: The number of tasks that may run at the same time; 0 for all.
         after: The ids of jobs that must have ended well before this one starts.
+        restarts: How often a learner that has died is started again.
+        python: The Python that runs the launcher of several learners.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Job:
     array: int = 0
     array_limit: int = 0
     after: Sequence[str] = ()
+    restarts: int = 0
+    python: str = "python3"
 
 
 def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> str:
@@ -59,16 +63,20 @@ def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> st
     requeues the job, at most `settings.requeues` times. Every other status ends the
     job.
 
+    Several processes are learners. Slurm starts one task on each node, the launcher,
+    which starts the learners of the node and can start one again that has died.
+
     Args:
         job: The job.
         settings: What the job asks for.
         environ: The environment, from which the variables in `EXPORTED` are taken.
     """
-    several = settings.nodes * settings.tasks_per_node > 1
-    srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1"]
+    keep = settings.no_kill
+    srun = ["srun", "--export=ALL", f"--kill-on-bad-exit={int(not keep)}"]
+    srun += ["--no-kill"] if keep else []
     # From 22.05 on, Slurm does not hand this option from the job to its steps.
-    srun += [f"--cpus-per-task={settings.cpus_per_task}"]
-    srun += ["--label"] if several else []
+    srun += [f"--cpus-per-task={_cpus(settings)}"]
+    srun += _launcher(job, settings) if _several(settings) else []
     head = "\n".join(
         f"#SBATCH {option}" for option in (*_options(job, settings), *settings.extra)
     )
@@ -102,6 +110,25 @@ def array_log(log: Path, task: int | str) -> Path:
 _WORD_JOB = re.compile(r"(?<![A-Za-z0-9])JOB(?![A-Za-z0-9])")
 
 
+def _several(settings: Settings) -> bool:
+    return settings.nodes * settings.tasks_per_node > 1
+
+
+def _cpus(settings: Settings) -> int:
+    """Return the cores of the one task on each node."""
+    return settings.cpus_per_task * settings.tasks_per_node
+
+
+def _launcher(job: Job, settings: Settings) -> list[str]:
+    each = settings.tasks_per_node
+    total = job.tasks or settings.nodes * each
+    counts = [min(each, total - first) for first in range(0, total, each)]
+    nproc = str(each) if len(set(counts)) == 1 else ",".join(map(str, counts))
+    command = [shlex.quote(job.python), "-m", "espnet_distopt.bin.launch"]
+    options = ["--nproc", nproc, "--restarts", str(job.restarts), "--label", "--"]
+    return ["\\\n   ", *command, *options]
+
+
 def _options(job: Job, settings: Settings) -> list[str]:
     log = array_log(job.log, "%a") if job.array else job.log
     limit = f"%{job.array_limit}" if job.array_limit else ""
@@ -116,9 +143,8 @@ def _options(job: Job, settings: Settings) -> list[str]:
         "qos": settings.qos,
         "time": settings.time,
         "nodes": settings.nodes,
-        "ntasks": job.tasks or None,
-        "ntasks-per-node": settings.tasks_per_node,
-        "cpus-per-task": settings.cpus_per_task,
+        "ntasks-per-node": 1,
+        "cpus-per-task": _cpus(settings),
         "gpus-per-node": settings.gpus_per_node or None,
         "mem-per-cpu": settings.mem_per_cpu,
         "constraint": settings.constraint and shlex.quote(settings.constraint),
@@ -128,6 +154,7 @@ def _options(job: Job, settings: Settings) -> list[str]:
         "signal": f"USR1@{settings.signal_seconds}",
     }
     options = [f"--{key}={value}" for key, value in asked.items() if value is not None]
+    options += ["--no-kill"] if settings.no_kill else []
     return [*options, "--requeue" if settings.requeues else "--no-requeue"]
 
 

@@ -31,6 +31,8 @@ class Settings:
         constraint: Features that the machines must have.
         extra: More options of sbatch, each a string such as `--exclude=n7`.
         prologue: Shell lines that run before the command, such as `module load cuda`.
+        no_kill: Whether the job goes on when a node fails. That is of use to algorithms
+            that survive the loss of learners; else Slurm ends the job and requeues it.
         requeues: How many times at most a job that was stopped starts again.
         signal_seconds: How many seconds before the time limit the learners are told to
             save their state.
@@ -48,6 +50,7 @@ class Settings:
     constraint: str | None = None
     extra: tuple[str, ...] = ()
     prologue: tuple[str, ...] = ()
+    no_kill: bool = False
     requeues: int = 10
     signal_seconds: int = 120
 
@@ -151,6 +154,11 @@ def _at_least(least: int, most: int) -> Callable[[yaml.Node], int | None]:
     return parse
 
 
+def _truth(node: yaml.Node) -> bool | None:
+    text = _matching("true|false")(node)
+    return None if text is None else text == "true"
+
+
 def _lines(pattern: str) -> Callable[[yaml.Node], tuple[str, ...] | None]:
     def parse(node: yaml.Node) -> tuple[str, ...] | None:
         parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
@@ -182,6 +190,7 @@ _KINDS: Mapping[str, _Kind] = {
         _lines(r"-.*"),
     ),
     "prologue": ("a list of shell lines", _lines(r".+")),
+    "no_kill": ("true or false", _truth),
     "requeues": ("a whole number from 0", _at_least(0, 9999)),
     "signal_seconds": ("a number of seconds, 1 to 65535", _at_least(1, 65535)),
 }

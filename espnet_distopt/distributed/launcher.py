@@ -2,9 +2,15 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import torch.distributed as dist
 
+from espnet_distopt.distributed.launch_variables import (
+    INCARNATION,
+    LEARNERS,
+    SURVIVES,
+)
 from espnet_distopt.distributed.slurm_step import tasks_per_node
 from espnet_distopt.errors import InputError
 
@@ -12,8 +18,9 @@ from espnet_distopt.errors import InputError
 def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
     """Return how many learners each machine has; None: unknown, or not equally many.
 
-    torchrun counts learners. Slurm counts tasks, which are the learners if there are
-    as many: a task may start several.
+    This package's launcher lists the learners of each machine. torchrun counts those of
+    one machine. Slurm counts tasks, which are the learners if there are as many: a task
+    may start several.
 
     Args:
         size: number of learners.
@@ -25,6 +32,9 @@ def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
 
 def _counts(size: int, environment: Mapping[str, str]) -> list[int]:
     """Return the learners of each machine, as far as one can know."""
+    listed = environment.get(LEARNERS, "").split(",")
+    if all(each.isdecimal() for each in listed):
+        return list(map(int, listed))
     tasks = tasks_per_node(environment)
     if sum(tasks) == size:
         return tasks
@@ -57,3 +67,17 @@ def check_process_group() -> None:
             "torch.distributed.init_process_group before the session is made (or unset "
             "WORLD_SIZE to train alone)"
         )
+
+
+def announce_survival() -> None:
+    """Tell the launcher that the others go on if a learner dies from now on.
+
+    Without this, this package's launcher ends all learners when one dies, as torchrun
+    does. Any learner may call it, once there is a process group over a TCP store that
+    the launcher keeps; otherwise it does nothing.
+    """
+    store: Any = dist.distributed_c10d._get_default_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if INCARNATION in os.environ:
+        store.set(SURVIVES, "")

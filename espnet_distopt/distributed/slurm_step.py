@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from espnet_distopt.errors import InputError
 
@@ -19,6 +20,48 @@ from espnet_distopt.errors import InputError
 FIRST_PORT, PORTS = 20000, 12000
 PORTS_OF_A_JOB = 16
 """Consecutive steps and restarts of one job use so many different ports."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """The place of one node in a Slurm step that has one task on each node.
+
+    Attributes:
+        nodes: the number of nodes of the step.
+        number: the number of this node, from 0.
+        address: the address of node 0.
+        port: a port that no other step or restart of the job uses.
+    """
+
+    nodes: int
+    number: int
+    address: str
+    port: int
+
+
+def this_node(environ: Mapping[str, str]) -> Node | None:
+    """Return this node's place in a Slurm step over several nodes; None outside one.
+
+    Args:
+        environ: the environment variables of this process.
+
+    Raises:
+        InputError: a node has several tasks, or node 0 is not this machine although it
+            is task 0.
+    """
+    counts = tasks_per_node(environ)
+    variables = from_slurm(environ)
+    if not variables:
+        return None
+    if max(counts) > 1:
+        raise InputError(
+            "the launcher starts all learners of a node: start one launcher on each "
+            "(srun --ntasks-per-node=1)"
+        )
+    address, number = variables["MASTER_ADDR"], int(variables["RANK"])
+    if number == 0:
+        _check_is_here(address)
+    return Node(len(counts), number, address, int(variables["MASTER_PORT"]))
 
 
 def apply(cmd: Sequence[str] | None = None) -> None:
@@ -40,11 +83,8 @@ def apply(cmd: Sequence[str] | None = None) -> None:
     if any(each.partition("=")[0] == "--dist_launcher" for each in arguments):
         return
     variables = from_slurm(os.environ)
-    if variables.get("RANK") == "0" and not _is_here(variables["MASTER_ADDR"]):
-        raise InputError(
-            f"rank 0 is not on {variables['MASTER_ADDR']}, where srun was started: "
-            "submit a batch job, or set MASTER_ADDR to the address of the first node"
-        )
+    if variables.get("RANK") == "0":
+        _check_is_here(variables["MASTER_ADDR"])
     os.environ.update(variables)
 
 
@@ -118,6 +158,14 @@ def _port(environ: Mapping[str, str]) -> int:
     step = environ.get("SLURM_STEP_ID", "0")
     start += int(step) if step.isdecimal() else 0
     return FIRST_PORT + (PORTS_OF_A_JOB * job + start % PORTS_OF_A_JOB) % PORTS
+
+
+def _check_is_here(address: str) -> None:
+    if not _is_here(address):
+        raise InputError(
+            f"rank 0 is not on {address}, where srun was started: "
+            "submit a batch job, or set MASTER_ADDR to the address of the first node"
+        )
 
 
 def _is_here(address: str) -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def test_dry_run(
     """To accept a new script: copy the one that the failure names over the golden."""
     main(["--dry_run", *COMMANDS[name]])
     script = capsys.readouterr().out.replace(str(directory), "/recipe")
+    script = script.replace(sys.executable, "python")
     golden = GOLDEN / f"{name}.sbatch"
     found = directory / golden.name
     found.write_text(script)
@@ -78,27 +80,53 @@ def test_scripts_are_good_bash(name: str) -> None:
 
 
 TASKS = {
-    "one": ("1", 4, ["--nodes=1", "--ntasks-per-node=1"]),
-    "part of a node": ("3", 4, ["--nodes=1", "--ntasks-per-node=3"]),
-    "full nodes": ("64", 8, ["--nodes=8", "--ntasks-per-node=8"]),
-    "uneven": ("9", 4, ["--nodes=3", "--ntasks=9", "--ntasks-per-node=4"]),
+    "one": ("1", 4, ["--nodes=1", "--cpus-per-task=2"], None),
+    "part of a node": ("3", 4, ["--nodes=1", "--cpus-per-task=6"], "3"),
+    "full nodes": ("64", 8, ["--nodes=8", "--cpus-per-task=16"], "8"),
+    "uneven": ("9", 4, ["--nodes=3", "--cpus-per-task=8"], "4,4,1"),
 }
 
 
-@pytest.mark.parametrize(("tasks", "each", "expected"), TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize(
+    ("tasks", "each", "expected", "nproc"), TASKS.values(), ids=TASKS
+)
 def test_so_many_tasks(
-    tasks: str, each: int, expected: list[str], capsys: pytest.CaptureFixture[str]
+    tasks: str,
+    each: int,
+    expected: list[str],
+    nproc: str | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Path("slurm.yaml").write_text(f"tasks_per_node: {each}\nnodes: 99\n")
-    found = asked(capsys, "--tasks", tasks)
-    assert [o for o in found if o.startswith(("--nodes", "--ntasks"))] == expected
+    Path("slurm.yaml").write_text(
+        f"tasks_per_node: {each}\nnodes: 99\ncpus_per_task: 2\n"
+    )
+    script = printed(capsys, "--tasks", tasks)
+    found = re.findall("^#SBATCH (--(?:nodes|ntasks|cpus).*)", script, re.M)
+    assert found == [expected[0], "--ntasks-per-node=1", expected[1]]
+    assert re.findall(r"launch --nproc (\S+) ", script) == ([nproc] if nproc else [])
+
+
+def test_learners_are_replaced_and_a_node_may_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("slurm.yaml").write_text("train: {no_kill: true}\n")
+    options = ("--stage", "train", "--tasks", "2", "--restarts", "4")
+    script = printed(capsys, *options)
+    assert "#SBATCH --no-kill\n" in script
+    assert "srun --export=ALL --kill-on-bad-exit=0 --no-kill " in script
+    assert "bin.launch --nproc 1 --restarts 4 --label -- \\\n    true &" in script
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return the batch script by these options and slurm.yaml."""
+    usual = ["--dry_run", "--name", "job", "--log", "x.log", "--settings", "slurm.yaml"]
+    main([*usual, *options, "--", "true"])
+    return capsys.readouterr().out
 
 
 def asked(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
     """Return what a job asks for by these options and slurm.yaml."""
-    usual = ["--dry_run", "--name", "job", "--log", "x.log", "--settings", "slurm.yaml"]
-    main([*usual, *options, "--", "true"])
-    return re.findall("^#SBATCH (.*)", capsys.readouterr().out, re.M)
+    return re.findall("^#SBATCH (.*)", printed(capsys, *options), re.M)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +187,7 @@ def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--array", "4"], "--log job.log: an array needs the word JOB in it"),
         (["--array", "4", "--log", "JOBS.log"], "an array needs the word JOB"),
         (["--after", "12,x"], "--after 12,x: expected job ids"),
+        (["--restarts", "-1"], "--restarts -1: expected at least 0"),
         (["--nodes", "0"], "--nodes 0: expected at least 1"),
         (["--tasks", "0"], "--tasks 0: expected at least 1"),
         (["--cpus_per_task", "-1"], "--cpus_per_task -1: expected at least 1"),

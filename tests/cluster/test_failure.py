@@ -17,13 +17,12 @@ KILLED = """\
 slurm: job 12 starts on n[1-2]
 3: epoch 1
 2: epoch 1
-srun: error: n2: task 3: Killed
-srun: launch/slurm: _step_signal: Terminating StepId=12.0
-0: slurmstepd-n1: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***
+launch: learner 3 on n2 was killed by SIGKILL: the others are ended
 0: Traceback (most recent call last):
 0: RuntimeError: Connection closed by peer
-srun: error: n1: task 0: Exited with exit code 1
-srun: error: n2: task 2: Terminated
+launch: the run failed: learner 3 on n2 was killed by SIGKILL
+srun: error: n1: task 0: Exited with exit code 137
+srun: launch/slurm: _step_signal: Terminating StepId=12.0
 slurm: job 12 ended with status 137
 """
 
@@ -35,9 +34,21 @@ slurm: job 12 starts on n[1-2]
 2: ValueError: bad
 0: {TRACEBACK}
 0: RuntimeError: Connection closed by peer
-srun: error: n1: tasks 0-1: Exited with exit code 1
-srun: error: n2: task 2: Exited with exit code 1
+launch: learner 0 on n1 ended with status 1: it is lost, and the others go on
+launch: learner 2 on n2 ended with status 1: it is lost, and the others go on
+launch: the run failed: learner 0 on n1 ended with status 1
+srun: error: n1: task 0: Exited with exit code 1
 slurm: job 12 ended with status 1
+"""
+
+# rank 1 raises an error and is replaced, then rank 0 is killed
+REPLACED = f"""\
+slurm: job 12 starts on n[1-2]
+1: {TRACEBACK}
+1: ValueError: bad
+launch: learner 1 on n2 ended with status 1: it is started again (1 of at most 1)
+0: epoch 3
+launch: learner 0 on n1 ended with status 9: the others are ended
 """
 
 RESTARTED = RAISED + KILLED.replace("starts on n[1-2]", "starts on n3: restart 1 of 2")
@@ -52,30 +63,34 @@ slurm: job 12 ended with status 2
 PROLOGUE = "slurm_script: line 14: module: command not found\n"
 
 CASES = {
-    "killed": (KILLED, Failure(3, "n2", "Killed", ["epoch 1"])),
+    "killed": (KILLED, Failure(3, "n2", "killed by SIGKILL", ["epoch 1"])),
     "raised": (
         RAISED,
         Failure(
             2,
             "n2",
-            "Exited with exit code 1",
+            "ended with status 1",
             [TRACEBACK, '  File "a.py", line 3, in <module>', "ValueError: bad"],
         ),
     ),
-    "since the last start": (RESTARTED, Failure(3, "n2", "Killed", ["epoch 1"])),
+    "since the last start": (
+        RESTARTED,
+        Failure(3, "n2", "killed by SIGKILL", ["epoch 1"]),
+    ),
+    "replaced": (REPLACED, Failure(0, "n1", "ended with status 9", ["epoch 3"])),
     "one task": (
         ONE_TASK,
         Failure(None, "n1", "Exited with exit code 2", ["error: data/x: no such file"]),
     ),
     "prologue": (PROLOGUE, Failure(None, "", "", [PROLOGUE.strip()])),
     "silent": ("", Failure(None, "", "", [])),
-    "killed and silent": (
-        "srun: error: n2: task 3: Killed\n",
-        Failure(3, "n2", "Killed", []),
+    "a launcher is killed": (
+        "2: epoch 1\nsrun: error: n2: task 1: Killed\n",
+        Failure(None, "n2", "Killed", ["epoch 1"]),
     ),
-    "out of memory": (
-        "10: step\nsrun: error: n2: tasks 8,10-11: Out Of Memory\n",
-        Failure(8, "n2", "Out Of Memory", []),
+    "killed and silent": (
+        "launch: learner 3 on n2 was killed by SIGKILL: the others are ended\n",
+        Failure(3, "n2", "killed by SIGKILL", []),
     ),
     "not yet reported": (
         f"1: {TRACEBACK}\n1: ValueError: bad\n0: epoch 2\n",
@@ -91,7 +106,7 @@ def test_first_failure(log: str, expected: Failure) -> None:
 
 def test_only_the_last_lines_are_kept() -> None:
     lines = [f"7: line {n}\n" for n in range(1000)]
-    found = first_failure([*lines, "srun: error: n2: task 7: Killed\n"])
+    found = first_failure([*lines, "launch: learner 7 on n2 was killed by SIGKILL: x"])
     assert found.lines == [f"line {n}" for n in range(985, 1000)]
 
 

@@ -82,6 +82,7 @@ BAD = {
     "prologue of lists": ("prologue: [[a]]\n", "prologue must be a list of shell"),
     "never a signal": ("signal_seconds: 0\n", "signal_seconds must be a number of"),
     "signal too early": ("signal_seconds: 90000\n", "signal_seconds must be a number"),
+    "no_kill": ("no_kill: 1\n", "no_kill must be true or false"),
     "requeues": ("requeues: always\n", "requeues must be a whole number from 0"),
 }
 

@@ -119,14 +119,15 @@ def test_one_line_on_a_terminal(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_its_rank(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_text("1: bad\nsrun: error: n2: task 1: Killed\n")
+    death = "launch: learner 1 on n2 was killed by SIGKILL: the others are ended"
+    log.write_text(f"1: bad\n{death}\n")
     status, _, errors = told(log, [[RUNNING], [FAILED]])
     assert status == 3
     assert errors.splitlines() == [
         "last lines of rank 1:",
         "    bad",
         "error: train (job 12): failed, exit status 3; "
-        "rank 1 on n2 failed first: Killed",
+        "rank 1 on n2 failed first: killed by SIGKILL",
         f"full log: {log}",
     ]
 

@@ -38,6 +38,17 @@ def slurm(tasks: str, **more: str) -> dict[str, str]:
             },
             None,
         ),
+        (8, slurm("1(x2)", DISTOPT_LEARNERS="4,4", LOCAL_WORLD_SIZE="4"), 4),
+        # The middle node's own variables look as if all three had two learners.
+        (
+            6,
+            {
+                "DISTOPT_LEARNERS": "1,2,3",
+                "LOCAL_WORLD_SIZE": "2",
+                "GROUP_WORLD_SIZE": "3",
+            },
+            None,
+        ),
         (8, {"SLURM_PROCID": "0"}, None),
         (8, {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, None),  # not started by Slurm
     ],

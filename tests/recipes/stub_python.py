@@ -22,22 +22,7 @@ W1201 some warning of torch
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "train.py", line 1, in <module>
 [rank1]: RuntimeError: rank 1 ran out of luck
-Traceback (most recent call last):
-  File "run.py", line 1, in <module>
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-"""
-
-# torchrun prints this text when its learners have ended with status 75.
-TOLD_TO_STOP = """\
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-Failures:
-[1]:
-  rank      : 1 (local_rank: 1)
-  exitcode  : 75 (pid: 17)
-Root Cause (first observed failure):
-[0]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : 75 (pid: 16)
+launch: the run failed: learner 1 on host ended with status 1
 """
 
 
@@ -152,9 +137,7 @@ def main() -> None:
         sys.stderr.write(RANK_FAILURE)
         sys.exit(1)
     if name == os.environ.get("STUB_STOP"):
-        together = "torch.distributed.run" in modules
-        sys.stderr.write(TOLD_TO_STOP if together else "")
-        sys.exit(1 if together else 75)
+        sys.exit(75)
     if name == os.environ.get("STUB_HANG"):
         hang()
     real = os.environ.get("STUB_REAL", "").split()

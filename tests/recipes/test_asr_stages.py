@@ -51,11 +51,11 @@ def test_launch(recipe: Recipe) -> None:
     alone, together = trainings
     assert alone[:2] == ["-m", "espnet_distopt.bin.asr_train"]
     assert "--distopt" not in alone
-    assert together[:4] == [
-        *["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    assert together[:6] == [
+        *["-m", "espnet_distopt.bin.launch", "--nproc", "3", "--restarts", "3"]
     ]
-    assert together[4:11] == [
-        *["3", "-m", "espnet_distopt.bin.asr_train", "--distopt", "adpsgd"],
+    assert together[6:12] == [
+        *["-m", "espnet_distopt.bin.asr_train", "--distopt", "adpsgd"],
         *["--distopt_config", "conf/distopt/adpsgd.yaml"],
     ]
     shape = recipe.directory / "exp" / "stats_word" / "train" / "text_shape.word"

@@ -1,6 +1,7 @@
 """These tests cover cmd_backend=slurm without Slurm, and stopping on request."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def outline(text: str, recipe: Recipe) -> str:
     lines = [line for line in text.splitlines(keepends=True) if SHOWN.match(line)]
     shown = "".join(lines)
     places = {recipe.directory: "RECIPE", recipe.environment["PYTHON"]: "python"}
+    places |= {Path(sys.executable): "python"}
     places |= {recipe.directory.parents[2]: "ROOT", ROOT: "ROOT"}
     for place, name in places.items():
         shown = shown.replace(str(place), name)

@@ -96,9 +96,9 @@ def test_learners_and_language_model(iam: Recipe) -> None:
     options = [*OPTIONS[:-1], "bmuf_adam", "--nlearners", "2"]
     done = iam.asr(*options, "--use_lm", "true", "--stop_stage", "12")
     assert done.returncode == 0, done.stderr
-    [launch] = [call for call in iam.calls() if "torch.distributed.run" in call]
-    assert launch[:8] == [
-        *["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+    [launch] = [call for call in iam.calls() if call[1].endswith("launch")]
+    assert launch[:9] == [
+        *["-m", "espnet_distopt.bin.launch", "--nproc", "2", "--restarts", "3"],
         *["-m", "espnet_distopt.bin.ocr_train", "--distopt"],
     ]
     decodings = [call for call in iam.calls() if "ocr_inference" in call[1]]

@@ -6,10 +6,12 @@ Everything lives in one directory, on ports that were free, as root or a plain u
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from getpass import getuser
 from pathlib import Path
 
@@ -116,6 +118,36 @@ class MiniSlurm:
             self._daemon("slurmd", "-D", "-N", f"n{number}")
         self._until("the nodes", lambda: len(self._idle_nodes()) == NODES)
 
+    @contextmanager
+    def crashed_node(self, number: int) -> Generator[None, None, None]:
+        """Inside, a node is dead: its slurmd and all that this has started."""
+        at = 1 + number  # munged and slurmctld come first
+        slurmd = self.daemons[at]
+        slurmd.kill()
+        for step in self._steps_of(f"n{number}"):
+            _kill_tree(step)
+        try:
+            yield
+        finally:
+            slurmd.wait()
+            del self.daemons[at]
+            self._daemon("slurmd", "-D", "-N", f"n{number}")
+            self.daemons.insert(at, self.daemons.pop())
+            self._until("the node", lambda: len(self._idle_nodes()) == NODES)
+
+    def _steps_of(self, node: str) -> list[int]:
+        """Return the pids of the processes that run the steps of a node."""
+        found = self.run("pgrep", "-f", "^slurmstepd")
+        children = map(_children, map(int, found.stdout.split()))
+        ours = f"SLURMD_NODENAME={node}".encode()
+        conf = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
+        steps = []
+        for step, tasks in zip(map(int, found.stdout.split()), children, strict=True):
+            said = b"".join(_environment(task) for task in tasks).split(b"\0")
+            if ours in said and conf in said:
+                steps.append(step)
+        return steps
+
     def stop(self) -> None:
         """End the jobs, which would outlive the daemons, then the daemons."""
         try:
@@ -205,3 +237,25 @@ def _free_ports(count: int) -> list[int]:
         if port not in ports:
             ports.append(port)
     return ports
+
+
+def _children(process: int) -> list[int]:
+    with suppress(OSError):
+        text = Path(f"/proc/{process}/task/{process}/children").read_text()
+        return [int(word) for word in text.split()]
+    return []
+
+
+def _environment(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/environ").read_bytes()
+    return b""
+
+
+def _kill_tree(process: int) -> None:
+    """Kill a process and all its descendants, the parents first."""
+    children = _children(process)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    for child in children:
+        _kill_tree(child)

@@ -34,7 +34,7 @@ def start(name: str, *options: str, command: tuple[str, ...]) -> subprocess.Pope
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -49,7 +49,7 @@ def submit(name: str, *options: str, command: tuple[str, ...]) -> str:
 
 
 def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not what():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)
@@ -98,8 +98,8 @@ def test_ranks_meet_on_two_nodes() -> None:
 @pytest.mark.usefixtures("cluster")
 def test_ranks_on_uneven_nodes() -> None:
     script = (sys.executable, str(HERE / "all_reduce.py"), ".", "none")
-    uneven = settings(nodes=2, tasks_per_node=2, extra=["--ntasks=3"])
-    done = run("uneven", *uneven, command=script)
+    uneven = settings(tasks_per_node=2)
+    done = run("uneven", *uneven, "--tasks", "3", command=script)
     assert done.returncode == 0, done.stderr
     found = [json.loads(Path(str(rank)).read_text()) for rank in range(3)]
     assert [each["WORLD_SIZE"] for each in found] == [3, 3, 3]
@@ -179,14 +179,16 @@ def test_preemption(cluster: MiniSlurm) -> None:
     for name in partitions:
         Path(name).mkdir()
         where = settings(partition=name)
-        command = (*TRAINER[:-1], name, "30")
+        command = (*TRAINER[:-1], name, "200")
         trainings.append(start(name, *TWO_BY_TWO, *where, command=command))
+        until(Path(f"{name}.sbatch").exists)  # the settings were read
+    for name in partitions:
         until(trains(name))
     cluster.run("sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 0.5")
     for name, training in zip(partitions, trainings, strict=True):
         done = ended(training)
         assert done.returncode == 0, done.stderr
-        assert all(0 < step < 30 for step in last_step(name))
+        assert all(0 < step < 200 for step in last_step(name))
         assert done_after(1, name)
 
 
@@ -199,7 +201,7 @@ def test_a_killed_task_ends_the_job_at_once() -> None:
     done = ended(training)
     assert time.monotonic() - killed < 15  # of thirty that it would train
     assert done.returncode == 137
-    assert "rank 3 on n2 failed first: Killed" in done.stderr
+    assert "rank 3 on n2 failed first: killed by SIGKILL" in done.stderr
     assert "    start 0: from step 0\n" in done.stderr
     assert len(done.stderr.splitlines()) < 20
 
@@ -238,3 +240,53 @@ def test_ctrl_c_cancels(cluster: MiniSlurm, number: signal.Signals) -> None:
     assert done.returncode == 130
     assert "(train) cancelled" in done.stderr
     assert not cluster.run("squeue", "-h").stdout
+
+
+def test_a_killed_learner_is_started_again_in_its_place(cluster: MiniSlurm) -> None:
+    worker = (sys.executable, str(ROOT / "tests/launch/worker.py"), ".")
+    go_on = settings(tasks_per_node=2, no_kill=True)
+    options = ("--tasks", "4", *go_on, "--restarts", "1")
+    training = start("train", *options, command=(sys.executable, SURVIVOR, *worker))
+    until(lambda: Path("survives").exists() and all(map(begun, range(4))))
+    os.kill(pid(3), signal.SIGKILL)
+    until(Path("3.1").exists)
+    os.kill(pid(0), signal.SIGKILL)
+    until(Path("0.1").exists)
+    os.kill(pid(0), signal.SIGKILL)
+    until(lambda: "learner 0 on n1 was killed by SIGKILL: it is lost" in log())
+    Path("end").write_text("0")
+    done = ended(training)
+    assert done.returncode == 0, done.stderr
+    assert "not with all learners: lost: learner 0 (n1); replaced: learner 3 " in log()
+    assert cluster.run("squeue", "-h").stdout == ""
+
+
+def test_a_node_that_fails_leaves_the_others(cluster: MiniSlurm) -> None:
+    worker = (sys.executable, str(ROOT / "tests/launch/worker.py"), ".")
+    go_on = settings(no_kill=True)
+    options = ("--tasks", "3", *go_on)
+    training = start("train", *options, command=(sys.executable, SURVIVOR, *worker))
+    until(lambda: Path("survives").exists() and all(map(begun, range(3))))
+    with cluster.crashed_node(int(Path("2.node").read_text()[1:])):
+        until(
+            lambda: "node 2 has gone silent: it is lost, and the others go on" in log()
+        )
+        Path("end").write_text("0")
+        done = ended(training)
+    assert "lost: learner 2 (node 2)" in log()
+    assert done.returncode == 0, done.stderr + log()
+
+
+SURVIVOR = str(HERE / "survivor.py")
+
+
+def begun(rank: int) -> bool:
+    return Path(f"{rank}.0").exists()
+
+
+def pid(rank: int) -> int:
+    return int(Path(f"{rank}.pids").read_text().split()[0])
+
+
+def log() -> str:
+    return Path("train.log").read_text()

@@ -58,7 +58,7 @@ def test_from_data_to_a_table(digits: Digits) -> None:
     begun = [e for e in digits.events("exp", 4) if e["event"] == "begin"]
     assert [(e["rank"], e["learners"]) for e in begun] == [(r, 4) for r in range(4)]
     script = (exp / "train.sbatch").read_text()
-    for line in ("job-name=fsdd.train.allreduce_4", "nodes=2", "ntasks-per-node=2"):
+    for line in ("job-name=fsdd.train.allreduce_4", "nodes=2", "cpus-per-task=2"):
         assert f"#SBATCH --{line}\n" in script
     assert "starts on n[1-2]" in (exp / "train.log").read_text()
     for part in (1, 2):
@@ -105,7 +105,7 @@ def test_killed_and_cancelled_it_can_go_on(
     assert code == 137
     assert time.monotonic() - killed < 20
     assert "fsdd.train.allreduce_2 (job " in err
-    assert "rank 1 on n2 failed first: Killed" in err
+    assert "rank 1 on n2 failed first: killed by SIGKILL" in err
     assert "last lines of rank 1:" in err
     assert len(err.splitlines()) < 20
 

@@ -18,7 +18,7 @@ for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, lambda signum, frame: told.append(signum))
 
 directory, steps, what = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-rank = os.environ["SLURM_PROCID"]
+rank = os.environ.get("RANK") or os.environ["SLURM_PROCID"]
 state = directory / f"state.{rank}"
 step = int(state.read_text()) if state.exists() else 0
 restart = os.environ.get("SLURM_RESTART_COUNT", "0")

@@ -1,4 +1,4 @@
-"""Ctrl-C under torchrun: everything ends soon, and the run can be resumed."""
+"""Ctrl-C under a launcher: everything ends soon, and the run can be resumed."""
 
 import os
 import signal
@@ -13,10 +13,15 @@ from espnet_distopt.espnet.training.side_files import is_whole
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import read, train
 
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+    "launch": ["espnet_distopt.bin.launch", "--nproc", "2"],
+}
 
-def start(options: list[str], log: Path) -> subprocess.Popen[bytes]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launch, "--nproc_per_node", "2", "-m", "espnet_distopt.bin.asr_train"]
+
+def start(launcher: str, options: list[str], log: Path) -> subprocess.Popen[bytes]:
+    launch = [sys.executable, "-m", *LAUNCHERS[launcher]]
+    command = [*launch, "-m", "espnet_distopt.bin.asr_train"]
     with log.open("ab") as file:
         return subprocess.Popen(
             [*command, *options],
@@ -45,20 +50,23 @@ def wait_for(condition: object, seconds: float) -> bool:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_ctrl_c_ends_all_processes_and_leaves_a_state_that_resumes(
+    launcher: str,
     tmp_path: Path,
 ) -> None:
     write_toy_data(tmp_path)
     exp, log = tmp_path / "exp", tmp_path / "log"
     options = arguments(tmp_path, exp, "--distopt", "adpsgd")
-    endless = start([*options, "--max_epoch", "100000"], log)
+    endless = start(launcher, [*options, "--max_epoch", "100000"], log)
     try:
         assert wait_for((exp / "distopt" / "checkpoint.pth").exists, 90), (
             log.read_text()
         )
         os.killpg(endless.pid, signal.SIGINT)
-        endless.wait(20)
+        endless.wait(40)
         assert endless.returncode != 0
+        assert launcher == "torchrun" or endless.returncode == 130
         assert wait_for(lambda: group_is_empty(endless.pid), 20)
     finally:
         if not group_is_empty(endless.pid):

@@ -1,0 +1,103 @@
+"""Start learners on this machine, and go on when one of them dies.
+
+    python -m espnet_distopt.bin.launch --nproc 4 -m MODULE ARGUMENTS...
+    python -m espnet_distopt.bin.launch --nproc 4 SCRIPT.py ARGUMENTS...
+    python -m espnet_distopt.bin.launch --nproc 4 -- PROGRAM ARGUMENTS...
+
+Each learner gets the variables that torchrun sets, and DISTOPT_INCARNATION, which says
+how often it was started before. The rendezvous store is in a process of its own, so
+that every learner is expendable. SIGTERM, SIGINT (Ctrl-C) and SIGUSR1 go to all
+learners. On several machines, start it once on each; inside a Slurm step of one task
+per node, Slurm says which node it is.
+
+The exit status is 0 if the learners that were left have ended well, 75 if they were
+stopped and have saved their state, 130 after Ctrl-C, and else that of the learner that
+failed first.
+"""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from espnet_distopt.distributed.slurm_step import this_node
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.launch.plan import make_plan
+from espnet_distopt.launch.program import resolve, split
+from espnet_distopt.launch.supervisor import Policy, Supervisor
+
+FLAGS = {"-h", "--help", "--label"}
+OTHERS_GO_ON = {"auto": None, "continue": True, "end": False}
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of the launcher's own options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="launch --nproc N [options] [--] PROGRAM ARGUMENTS...",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--nproc",
+        required=True,
+        help="learners on this machine (with --nnodes: on each); "
+        "4,4,3 gives each node its own number",
+    )
+    parser.add_argument(
+        "--restarts",
+        default="0",
+        help="how often each learner that dies is started again (default: 0)",
+    )
+    parser.add_argument(
+        "--on-death",
+        "--on_death",
+        choices=OTHERS_GO_ON,
+        default="auto",
+        help="what the others do when a learner dies: `continue`, `end` (as torchrun), "
+        "or `auto` (default), which is `continue` as soon as the learners have said "
+        "that their algorithm survives, and `end` otherwise",
+    )
+    parser.add_argument(
+        "--label", action="store_true", help="write RANK: before each learner's lines"
+    )
+    parser.add_argument("--nnodes", type=int, help="machines (default: 1)")
+    parser.add_argument(
+        "--node_rank", "--node-rank", type=int, help="this machine's number, from 0"
+    )
+    parser.add_argument(
+        "--master", help="HOST:PORT of node 0, whose launcher keeps the store there"
+    )
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the learners, and end with the exit status of the run."""
+    options, words = split(sys.argv[1:] if cmd is None else cmd, FLAGS)
+    args = get_parser().parse_args(options)
+    step = this_node(os.environ) if args.nnodes is None else None
+    plan = make_plan(
+        args.nproc, args.nnodes, args.node_rank, args.master, step, os.environ
+    )
+    policy = _policy(args.restarts, args.on_death)
+    command = resolve(words)
+    status = Supervisor(plan, command, policy, args.label, os.environ).run()
+    if status:
+        raise SystemExit(status)
+
+
+def _policy(restarts: str, on_death: str) -> Policy:
+    if not re.fullmatch(r"\d{1,6}", restarts):
+        raise InputError(f"--restarts {restarts}: expected a number from 0")
+    if int(restarts) and on_death == "end":
+        raise InputError(
+            f"--restarts {restarts}: a learner that is started again needs the others, "
+            "which --on-death end ends"
+        )
+    return Policy(int(restarts), OTHERS_GO_ON[on_death])
+
+
+if __name__ == "__main__":
+    main()

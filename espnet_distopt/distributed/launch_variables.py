@@ -1,0 +1,21 @@
+"""What the launcher (`espnet_distopt.bin.launch`) and its learners tell each other."""
+
+import os
+
+INCARNATION = "DISTOPT_INCARNATION"
+"""The variable that says how often the launcher has started this learner before."""
+
+LEARNERS = "DISTOPT_LEARNERS"
+"""The variable with the number of learners on each node, with commas between them."""
+
+SURVIVES = "distopt/survives"
+"""The key of the store that is set when learners go on without one that has died."""
+
+
+def incarnation() -> int:
+    """Return how often this learner was started before in this run.
+
+    It is 0 for the first process of a learner, 1 for the one that replaces it, and
+    larger for every later one. Without this package's launcher it is 0.
+    """
+    return int(os.environ.get(INCARNATION) or 0)

@@ -1,0 +1,99 @@
+"""One learner of this node: its processes, one after another, and what they write."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from espnet_distopt.launch.children import Children, kill_group, take
+from espnet_distopt.launch.verdict import Life
+
+
+class Learner:
+    """Starts a learner's process, and starts it again if it is told to.
+
+    Args:
+        rank: the learner's rank.
+        host: the name of this node.
+        children: starts the processes.
+        label: whether to write `RANK: ` before each line of its output.
+
+    Attributes:
+        starts: the number of its processes so far.
+        status: the exit status of its last process; None while that runs, and -1 before
+            the first one.
+        lost: whether it has died for good while the others go on.
+        ended: when its last process ended, in seconds of this machine's clock.
+    """
+
+    def __init__(
+        self, rank: int, host: str, children: Children, label: bool = False
+    ) -> None:
+        self.rank, self.host, self.label = rank, host, label
+        self.starts = 0
+        self.status: int | None = -1
+        self.lost = False
+        self.ended = 0.0
+        self._children = children
+        self._process: subprocess.Popen[bytes] | None = None
+        self._partial: dict[int, bytes] = {}
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the next process."""
+        self._process = self._children.start(command, environment, self.label)
+        self.starts += 1
+        self.status = None
+        for pipe in self.pipes:
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def pipes(self) -> list[IO[bytes]]:
+        """The pipes from which the output of the process comes, if it has any."""
+        process = self._process
+        found = (process.stdout, process.stderr) if process else ()
+        return [pipe for pipe in found if pipe is not None and not pipe.closed]
+
+    def relay(self, pipe: IO[bytes]) -> bool:
+        """Write on the whole lines that a pipe has; return whether it had anything."""
+        data = take(pipe)
+        number = pipe.fileno()
+        *lines, rest = (self._partial.pop(number, b"") + (data or b"")).split(b"\n")
+        if data is None and rest:
+            lines.append(rest)
+        elif rest:
+            self._partial[number] = rest
+        assert self._process is not None
+        out = sys.stdout if pipe is self._process.stdout else sys.stderr
+        label = f"{self.rank}: ".encode()
+        out.buffer.write(b"".join(label + line + b"\n" for line in lines))
+        out.buffer.flush()
+        return bool(data)
+
+    def take_end(self) -> int | None:
+        """Return the exit status of the process once, when it has ended."""
+        if self._process is None or self.status is not None:
+            return None
+        self.status = self._children.end_of(self._process)
+        self.ended = time.time()
+        return self.status
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process, if it still runs."""
+        if self._process is not None and self.status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started."""
+        if self._process is not None and self.status is None:
+            kill_group(self._process)
+
+    @property
+    def life(self) -> Life:
+        """How the learner has fared; its last process has ended."""
+        status = 0 if self.status is None else self.status
+        restarts = max(0, self.starts - 1)
+        return Life(self.rank, self.host, status, restarts, self.lost, self.ended)

@@ -1,0 +1,184 @@
+"""The process beside a supervisor that keeps the rendezvous store, or is its client.
+
+On node 0 it keeps the store. On every node it is the supervisor's eyes and mouth there:
+it looks into the store twice a second and writes what is new to stdout, and it reads
+from stdin what to write into the store. Both are lines of JSON. It ends when stdin is
+closed.
+
+    python -m espnet_distopt.launch.store_process HOST PORT DESCRIPTOR NODE COUNTS
+
+DESCRIPTOR is the listening socket of node 0, and -1 on the other nodes. COUNTS are the
+numbers of learners of the nodes, with commas between them.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from espnet_distopt.distributed.launch_variables import SURVIVES
+
+POLL = 0.5
+"""Seconds between two looks into the store."""
+
+SILENCE = 30.0
+"""Seconds without a look of a node's process after which the node is lost."""
+
+CONNECT = timedelta(seconds=300)
+"""How long a node waits for node 0, whose job step may begin later."""
+
+FAREWELL = 5.0
+"""Seconds for which node 0 keeps the store, so that the others read the verdict."""
+
+_KEYS = "distopt/launch/"
+
+
+class StoreProcess:
+    """The connection of this node to the store.
+
+    Args:
+        host: the address of node 0.
+        port: the port of the store.
+        descriptor: the listening socket; -1 for a client.
+        node: the number of this node.
+        counts: the number of learners of each node, as a text that all nodes share.
+    """
+
+    def __init__(
+        self, host: str, port: int, descriptor: int, node: int, counts: str
+    ) -> None:
+        self.node, self.counts = node, counts
+        self.others = [n for n in range(counts.count(",") + 1) if n != node]
+        keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
+        self.store = TCPStore(
+            host if descriptor < 0 else "127.0.0.1",
+            port,
+            timeout=CONNECT,
+            wait_for_workers=False,
+            **(keeps if descriptor >= 0 else {"is_master": False}),
+        )
+        self._told: dict[str, Any] = {}
+        self._looks = 0
+        self._seen: dict[int, tuple[bytes, float]] = {}
+
+    def join(self) -> None:
+        """Announce this node, and say how often it has joined before.
+
+        The supervisor reads `joined`, or `error` if this node does not fit the others.
+        """
+        agreed = self.store.compare_set(f"{_KEYS}counts", "", self.counts).decode()
+        if agreed != self.counts:
+            self.say(error=f"other nodes were started with --nproc {agreed}")
+        elif self._is_taken():
+            self.say(error=f"another launcher is node {self.node} of this run")
+        else:
+            # From now on node 0 notices if this node looks no more.
+            self.store.set(f"{_KEYS}look/{self.node}", "0")
+            self.say(joined=self.store.add(f"{_KEYS}joined/{self.node}", 1) - 1)
+
+    def _is_taken(self) -> bool:
+        """Return whether another process of this node looks into the store."""
+        key = f"{_KEYS}look/{self.node}"
+        if not self.others or not self.store.check([key]):
+            return False
+        before = self.store.get(key)
+        time.sleep(4 * POLL)
+        return bool(self.store.get(key) != before)
+
+    def run(self) -> None:
+        """Look into the store until stdin is closed."""
+        stdin, partial = sys.stdin.fileno(), b""
+        while True:
+            # Read without a buffer, in which select would not see a second line.
+            if select.select([stdin], [], [], POLL)[0]:
+                data = os.read(stdin, 65536)
+                if not data:
+                    break
+                *lines, partial = (partial + data).split(b"\n")
+                for line in lines:
+                    self.write(json.loads(line))
+            self.look()
+        if self.node == 0:
+            self._wait_for_readers()
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Write what the supervisor says; of failures, the first one counts."""
+        for name, value in message.items():
+            if name == "failed":
+                self.store.compare_set(_KEYS + name, "", json.dumps(value))
+            else:
+                self.store.set(_KEYS + name, json.dumps(value))
+
+    def look(self) -> None:
+        """Say what is new in the store."""
+        if "survives" not in self._told and self.store.check([SURVIVES]):
+            self._say_new("survives", True)
+        if not self.others:
+            return
+        self._looks += 1
+        self.store.set(f"{_KEYS}look/{self.node}", str(self._looks))
+        for name in ("failed", "verdict"):
+            if self.store.check([_KEYS + name]):
+                self._say_new(name, json.loads(self.store.get(_KEYS + name)))
+        if "verdict" in self._told:
+            self.store.set(f"{_KEYS}read/{self.node}", "")
+        if self.node == 0:
+            for node in self.others:
+                self._look_for(node)
+
+    def _look_for(self, node: int) -> None:
+        """Say that a node has ended, and how, or that it is lost."""
+        if self.store.check([f"{_KEYS}ended/{node}"]):
+            how = json.loads(self.store.get(f"{_KEYS}ended/{node}"))
+            self._say_new(f"ended/{node}", how)
+            return
+        key, now = f"{_KEYS}look/{node}", time.monotonic()
+        count = self.store.get(key) if self.store.check([key]) else b""
+        before, since = self._seen.get(node, (None, now))
+        if count != before:
+            self._seen[node] = count, now
+            self._told.pop(f"lost/{node}", None)
+        elif count and now - since > SILENCE:
+            self._say_new(f"lost/{node}", True)
+
+    def _say_new(self, name: str, value: Any) -> None:
+        if name not in self._told or self._told[name] != value:
+            self._told[name] = value
+            self.say(**{name: value})
+
+    def say(self, **message: Any) -> None:
+        """Write a line for the supervisor."""
+        print(json.dumps(message), flush=True)
+
+    def _wait_for_readers(self) -> None:
+        deadline = time.monotonic() + FAREWELL
+        keys = [
+            f"{_KEYS}read/{node}"
+            for node in self.others
+            if f"ended/{node}" in self._told
+        ]
+        while keys and not self.store.check(keys) and time.monotonic() < deadline:
+            time.sleep(POLL / 5)
+
+
+def main() -> None:
+    """Keep the store, or be its client, until the supervisor closes the pipe."""
+    host, port, descriptor, node, counts = sys.argv[1:]
+    try:
+        process = StoreProcess(host, int(port), int(descriptor), int(node), counts)
+        process.join()
+        process.run()
+    except RuntimeError:  # All errors of the store are; only a client sees them.
+        where = f"{host}:{port}"
+        print(json.dumps({"error": f"the store at {where} is gone, or out of reach"}))
+        sys.stdout.flush()
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

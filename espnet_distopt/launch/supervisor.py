@@ -1,0 +1,295 @@
+"""The supervisor of one node: starts its learners, and decides when one dies.
+
+What happens when a learner dies, with learner 2 of four as an example:
+
+    The kernel tells the supervisor that a child has ended. It kills what the child has
+        left of its process group, and takes the status.
+    If the others survive, learner 2 is started again in the same place, as often as
+        allowed, and the others notice nothing but that it was away.
+    If they do not, they get SIGTERM, and SIGKILL some seconds later. Supervisors of
+        other nodes read of the failure in the store, and do the same.
+    When the last learner has ended, node 0 collects the lives of all learners and
+        writes the verdict into the store. Every supervisor ends with that status.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import IO, Any
+
+from espnet_distopt.errors import STOPPED, InputError
+from espnet_distopt.launch.children import Children
+from espnet_distopt.launch.events import Events
+from espnet_distopt.launch.learner import Learner
+from espnet_distopt.launch.plan import Plan
+from espnet_distopt.launch.store_link import StoreLink
+from espnet_distopt.launch.verdict import REFUSED, Life, Verdict, describe, judge
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+GRACE = 30.0
+"""Seconds in which a learner that is told to end may save its state."""
+
+GRACE_AFTER_FAILURE = 10.0
+"""The same after another's death, when nothing can be agreed on or saved any more."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What happens when a learner dies.
+
+    Attributes:
+        restarts: how often each learner is started again, at most.
+        others_go_on: whether the others go on; None: if they have told the launcher
+            that they do (`distributed.launcher.announce_survival`).
+    """
+
+    restarts: int = 0
+    others_go_on: bool | None = None
+
+
+class Supervisor:
+    """Runs the learners of this node.
+
+    Args:
+        plan: the nodes of the run.
+        command: the program of every learner, with its arguments.
+        policy: what happens when a learner dies.
+        label: whether to write `RANK: ` before each line of a learner.
+        environment: the variables of this process, which the learners get, too.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        command: Sequence[str],
+        policy: Policy,
+        label: bool,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.plan, self.command, self.policy = plan, command, policy
+        self.environment = {"OMP_NUM_THREADS": "1", **environment}
+        self.several = len(plan.counts) > 1
+        self.survive = policy.others_go_on is True
+        self.interrupted = False
+        self.told: int | None = None  # The first signal that asks for an end.
+        self.failure: Life | None = None
+        self.verdict: Verdict | None = None
+        self._first_incarnation = 0
+        self._kill_at = float("inf")
+        self._begun = self._reported = self._store_gone = False
+        # The lives of the learners of other nodes that have ended or are lost.
+        self._elsewhere: dict[int, list[Life]] = {}
+        self._events = Events(FORWARDED)
+        self._children = Children()
+        ranks = plan.ranks(plan.node)
+        self.learners = [
+            Learner(rank, plan.host, self._children, label) for rank in ranks
+        ]
+
+    def run(self) -> int:
+        """Run all learners to their end, and return the exit status of the run.
+
+        Raises:
+            InputError: the port is taken, or other nodes were started otherwise.
+        """
+        try:
+            self._link = StoreLink(self.plan, self._children, self.environment)
+            try:
+                self._events.watch(self._link.stdout, self._hear_store)
+                if not self.several:
+                    self._begin(0)
+                while self.verdict is None:
+                    self._events.wait(0.5)  # The time limit is for _kill_at.
+                    self._handle_signals()
+                    self._look_at_learners()
+                    self._conclude()
+                self._events.ignore_signals()
+            finally:
+                self._kill()
+                self._link.close()
+        finally:
+            self._children.close()
+        if self.verdict.text and self.plan.node == 0:
+            self._say(self.verdict.text)
+        return self.verdict.status
+
+    # Signals
+
+    def _handle_signals(self) -> None:
+        for number in self._events.take_signals():
+            if number == signal.SIGINT and self.interrupted:
+                self._kill()
+            self.told = self.told or number
+            self.interrupted |= number == signal.SIGINT
+            for learner in self.learners:
+                learner.send(number)
+            if number != signal.SIGUSR1:
+                self._kill_at = min(self._kill_at, time.monotonic() + GRACE)
+        if time.monotonic() > self._kill_at:
+            self._kill()
+
+    def _kill(self) -> None:
+        for learner in self.learners:
+            learner.kill()
+
+    # Learners
+
+    def _begin(self, joined: int) -> None:
+        """Start all learners, after this node has joined so many times before."""
+        self._first_incarnation = joined * (self.policy.restarts + 1)
+        self._begun = True
+        for learner in self.learners:
+            self._start(learner)
+
+    def _start(self, learner: Learner) -> None:
+        number = self._first_incarnation + learner.starts
+        own = self.plan.variables(learner.rank, number, self._link.port)
+        learner.start(self.command, {**self.environment, **own})
+        for pipe in learner.pipes:
+            self._events.watch(pipe, partial(self._relay, learner, pipe))
+
+    def _look_at_learners(self) -> None:
+        for learner in self.learners:
+            status = learner.take_end()
+            if status is None:
+                continue
+            for pipe in learner.pipes:
+                while not pipe.closed:
+                    self._relay(learner, pipe)
+            if status not in (0, STOPPED) and self.failure is None:
+                self._decide(learner, status)
+
+    def _relay(self, learner: Learner, pipe: IO[bytes]) -> None:
+        if not learner.relay(pipe):  # It is closed, or the learner has ended.
+            self._events.forget(pipe)
+            pipe.close()
+
+    def _decide(self, learner: Learner, status: int) -> None:
+        """Start a learner again that has died, give it up, or end the others."""
+        if self.told:
+            learner.lost = self.survive
+        elif not self.survive:
+            self._say(f"{learner.life}: the others are ended")
+            self._fail(learner.life)
+        elif self._may_start_again(learner, status):
+            again = f"{learner.starts} of at most {self.policy.restarts}"
+            self._say(f"{learner.life}: it is started again ({again})")
+            self._start(learner)
+        else:
+            learner.lost = True
+            self._say(f"{learner.life}: it is lost, and the others go on")
+
+    def _may_start_again(self, learner: Learner, status: int) -> bool:
+        """Return whether another process of a learner is allowed, and of use.
+
+        Once a learner has ended well, the others are about to, and nobody would be
+        there whom a new one could join.
+        """
+        at_end = any(each.status == 0 for each in self.learners)
+        allowed = learner.starts <= self.policy.restarts
+        return allowed and status != REFUSED and not at_end
+
+    def _fail(self, failure: Life) -> None:
+        """End the learners of all nodes, because one has died."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        if self.several:
+            self._link.send(failed=asdict(failure))
+        for learner in self.learners:
+            learner.send(signal.SIGTERM)
+        self._kill_at = min(self._kill_at, time.monotonic() + GRACE_AFTER_FAILURE)
+
+    # The store
+
+    def _hear_store(self) -> None:
+        messages = self._link.read()
+        if messages is None:
+            self._events.forget(self._link.stdout)
+            self._lose_store()
+        for message in messages or ():
+            for name, value in message.items():
+                self._hear(name, value)
+
+    def _hear(self, name: str, value: Any) -> None:
+        what, _, node = name.partition("/")
+        match what:
+            case "error":
+                raise InputError(value)
+            case "joined" if self.several and not self.told:
+                self._begin(value)
+            case "survives" if self.policy.others_go_on is None:
+                self.survive = True
+            case "failed":
+                self._fail(Life(**value))
+                self.failure = Life(**value)  # Of several, the store has the first.
+            case "verdict":
+                self.verdict = Verdict(**value)
+            case "ended":
+                self.interrupted |= value["interrupted"]
+                self._elsewhere[int(node)] = [Life(**life) for life in value["lives"]]
+            case "lost":
+                self._lose_node(int(node))
+
+    def _lose_node(self, node: int) -> None:
+        """Count the learners of a node as lost that has gone silent."""
+        host, now = f"node {node}", time.time()
+        ranks = self.plan.ranks(node)
+        lives = [Life(r, host, 137, lost=True, ended=now) for r in ranks]
+        self._elsewhere[node] = lives
+        others = "go on" if self.survive else "are ended"
+        self._say(f"node {node} has gone silent: it is lost, and the others {others}")
+        if not self.survive:
+            self._fail(lives[0])
+
+    def _lose_store(self) -> None:
+        """End all learners, since the store's process has ended before them."""
+        self._store_gone = True
+        while (status := self._link.ended) is None:
+            time.sleep(0.01)
+        self._say(
+            f"the process of the rendezvous store {describe(status)}: "
+            "no learner can go on without it"
+        )
+        self._fail(Life(-1, self.plan.host, 1))
+
+    # The end
+
+    def _conclude(self) -> None:
+        """Reach the verdict when all learners have ended, or wait for that of node 0.
+
+        A node without the store judges its own learners.
+        """
+        if any(each.status is None for each in self.learners):
+            return
+        lives = [learner.life for learner in self.learners]
+        if not self._begun:
+            if self.told:
+                self.verdict = Verdict(128 + self.told)
+        elif self._store_gone:
+            self.verdict = Verdict(1, "the run failed: its rendezvous store is gone")
+        elif self.plan.node > 0:
+            self._report(lives)
+        elif len(self._elsewhere) == len(self.plan.counts) - 1:
+            for others in self._elsewhere.values():
+                lives += others
+            self.verdict = judge(lives, self.failure, self.interrupted)
+            if self.several:
+                self._link.send(verdict=asdict(self.verdict))
+
+    def _report(self, lives: list[Life]) -> None:
+        """Tell node 0 how the learners of this node have ended, once."""
+        if not self._reported:
+            self._reported = True
+            ended = [asdict(life) for life in lives]
+            how = {"lives": ended, "interrupted": self.interrupted}
+            self._link.send(**{f"ended/{self.plan.node}": how})
+
+    def _say(self, text: str) -> None:
+        with suppress(BrokenPipeError):
+            print(f"launch: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,94 @@
+"""How a run has ended, from the ends of its learners."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from espnet_distopt.errors import STOPPED
+
+REFUSED = 2
+"""The exit status of a program that refuses its input; starting it again is no use."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """How one learner has fared.
+
+    Attributes:
+        rank: its rank.
+        host: the node on which it ran.
+        status: the exit status of its last process; 128 more than the signal's number
+            if a signal has ended it.
+        restarts: how often it was started again.
+        lost: whether it died for good while the others went on.
+        ended: when it ended, in seconds of the node's clock.
+    """
+
+    rank: int
+    host: str
+    status: int
+    restarts: int = 0
+    lost: bool = False
+    ended: float = 0.0
+
+    def __str__(self) -> str:
+        return f"learner {self.rank} on {self.host} {describe(self.status)}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The exit status of a run, and the line that explains it; "" if none is needed."""
+
+    status: int
+    text: str = ""
+
+
+def describe(status: int) -> str:
+    """Return an exit status in words.
+
+    >>> describe(137), describe(1)
+    ('was killed by SIGKILL', 'ended with status 1')
+    """
+    if status > 128:
+        try:
+            return f"was killed by {signal.Signals(status - 128).name}"
+        except ValueError:
+            pass
+    return f"ended with status {status}"
+
+
+def judge(
+    lives: Sequence[Life], failure: Life | None = None, interrupted: bool = False
+) -> Verdict:
+    """Return the verdict on a run whose learners have all ended.
+
+    Args:
+        lives: all learners of the run.
+        failure: the learner whose death ended the run; None if none has.
+        interrupted: whether Ctrl-C was pressed.
+    """
+    if interrupted:
+        return Verdict(128 + signal.SIGINT, "stopped by Ctrl-C")
+    staying = [life for life in lives if not life.lost]
+    if failure is None and not staying:
+        failure = min(lives, key=lambda life: life.ended)
+    if failure is not None:
+        return Verdict(failure.status, f"the run failed: {failure}")
+    # Learners that were told to stop may still end badly: killed before they listened,
+    # or because they did not end in time.
+    worst = max(life.status for life in staying)
+    if worst not in (0, STOPPED):
+        return Verdict(worst)
+    what = "ended well" if worst == 0 else "was stopped, and its state is saved"
+    return Verdict(worst, _losses(lives, what))
+
+
+def _losses(lives: Sequence[Life], what: str) -> str:
+    lost = [f"learner {life.rank} ({life.host})" for life in lives if life.lost]
+    again = [life for life in lives if life.restarts and not life.lost]
+    replaced = [f"learner {life.rank} ({life.restarts} times)" for life in again]
+    parts = [f"lost: {', '.join(lost)}"] if lost else []
+    parts += [f"replaced: {', '.join(replaced)}"] if replaced else []
+    return f"the run {what}, though not with all learners: {'; '.join(parts)}" * bool(
+        parts
+    )

@@ -1,0 +1,118 @@
+"""Runs of the launcher with workers that do what files tell them to."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+WORKER = str(HERE / "worker.py")
+
+
+STARTED: list[subprocess.Popen[str]] = []
+"""The launchers of the current test."""
+
+
+class Launched:
+    """A launcher that was started in a folder, and its workers."""
+
+    def __init__(
+        self, directory: Path, *options: str, what: str = "", program: str = WORKER
+    ) -> None:
+        self.directory = directory
+        words = [program, str(directory), *([what] if what else [])]
+        module = [sys.executable, "-m", "espnet_distopt.bin.launch"]
+        self.process = subprocess.Popen(
+            [*module, *options, *words],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+        )
+        STARTED.append(self.process)
+
+    def until(self, what: Callable[[], object]) -> None:
+        """Wait until something holds, while the launcher runs."""
+        deadline = time.monotonic() + 120
+        while not what():
+            if self.process.poll() is not None:
+                raise AssertionError(self.process.communicate())
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+
+    def began(self, *names: str) -> None:
+        """Wait until processes have begun, each named RANK.INCARNATION."""
+        self.until(lambda: all((self.directory / name).exists() for name in names))
+
+    def pids(self, rank: int) -> tuple[int, int]:
+        """Return the pid of a learner, and that of its own child."""
+        own, child = (self.directory / f"{rank}.pids").read_text().split()
+        return int(own), int(child)
+
+    def kill(self, rank: int) -> None:
+        """Kill a learner by SIGKILL."""
+        os.kill(self.pids(rank)[0], signal.SIGKILL)
+
+    def reaped(self, rank: int) -> None:
+        """Wait until the launcher has taken a dead learner's status."""
+        self.until(lambda: not Path(f"/proc/{self.pids(rank)[0]}").exists())
+
+    def tell_end(self, status: int = 0, rank: int | None = None) -> None:
+        """Let one learner end, or all of them."""
+        name = "end" if rank is None else f"end.{rank}"
+        new = self.directory / "new.end"
+        new.write_text(str(status))
+        new.rename(self.directory / name)
+
+    def ended(self) -> tuple[int, list[str], list[str]]:
+        """Return exit status, and the lines of stdout and stderr."""
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out.splitlines(), err.splitlines()
+
+    def helpers(self) -> list[int]:
+        """Return the pids of the launcher's children that run store_process."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                parent = int(
+                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+                if parent == self.process.pid and b"launch.store_process" in b"".join(
+                    command
+                ):
+                    found.append(int(folder.name))
+        return found
+
+
+def environment() -> dict[str, str]:
+    """Return the variables for a launcher, outside of any Slurm step."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    kept.pop("OMP_NUM_THREADS", None)
+    return {**kept, "PYTHONPATH": str(ROOT), "RES_OPTIONS": "timeout:1 attempts:1"}
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended; a zombie has."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def all_gone(*pids: int) -> bool:
+    """Wait until processes have ended, for some seconds."""
+    deadline = time.monotonic() + 30
+    while not all(map(is_gone, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,123 @@
+"""Several launchers on this machine, each as if it were a node of its own."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.launch.launched import Launched, all_gone
+
+pytestmark = pytest.mark.processes
+HOST = socket.gethostname()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def nodes(
+    directory: Path,
+    *options: str,
+    each: tuple[str, str] = ("1,2", "1,2"),
+    what: str = "",
+) -> list[Launched]:
+    """Start the launchers of two nodes, with one learner and two."""
+    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    return [
+        Launched(
+            directory,
+            *("--nproc", each[n], "--node_rank", str(n)),
+            *master,
+            *options,
+            what=what,
+        )
+        for n in (0, 1)
+    ]
+
+
+def test_one_run_on_two_nodes(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, "--on-death", "continue", "--restarts", "1")
+    first.began("0.0", "1.0", "2.0")
+    first.kill(2)
+    first.began("2.1")
+    second.tell_end(9, rank=1)
+    first.began("1.1")
+    second.tell_end(9, rank=1)
+    first.reaped(1)
+    first.tell_end()
+    assert [node.ended()[0] for node in (second, first)] == [0, 0]
+
+
+def test_a_node_says_what_the_others_lost(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, "--on-death", "continue")
+    first.began("0.0", "1.0", "2.0")
+    first.kill(2)
+    first.reaped(2)
+    first.tell_end()
+    status, _, err = first.ended()
+    assert (status, second.ended()[0]) == (0, 0)
+    what = "the run ended well, though not with all learners"
+    assert err == [f"launch: {what}: lost: learner 2 ({HOST})"]
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_death_ends_the_learners_of_all_nodes(tmp_path: Path, dying: int) -> None:
+    both = nodes(tmp_path, "--on-death", "end")
+    both[0].began("0.0", "1.0", "2.0")
+    pids = [pid for rank in range(3) for pid in both[0].pids(rank)]
+    both[0].kill(dying)
+    status, _, err = both[0].ended()
+    assert (status, both[1].ended()[0]) == (137, 137)
+    failed = f"learner {dying} on {HOST} was killed by SIGKILL"
+    assert err[-1] == f"launch: the run failed: {failed}"
+    assert all_gone(*pids)
+
+
+def test_a_stop_of_all_nodes(tmp_path: Path) -> None:
+    both = nodes(tmp_path, what="save")
+    both[0].began("0.0", "1.0", "2.0")
+    for node in both:
+        node.process.send_signal(signal.SIGUSR1)
+    assert [node.ended()[0] for node in both] == [75, 75]
+
+
+def test_nodes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, each=("1,2", "3"))
+    refused = [n for n in (first, second) if n.process.wait(60) == 2]
+    assert refused
+    for node in refused:
+        _, _, err = node.ended()
+        assert len(err) == 1, err
+    first.process.kill()
+    second.process.kill()
+
+
+def test_a_lost_node_may_come_back(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, "--on-death", "continue", "--restarts", "1")
+    first.began("0.0", "1.0", "2.0")
+    lost = [pid for rank in (1, 2) for pid in first.pids(rank)]
+    os.kill(second.process.pid, signal.SIGKILL)
+    assert all_gone(*lost)
+    options = [str(word) for word in second.process.args[3:-2]]  # type: ignore[index]
+    again = Launched(tmp_path, *options)
+    first.began("1.2", "2.2")
+    first.tell_end()
+    assert [node.ended()[0] for node in (again, first)] == [0, 0]
+    second.process.communicate(timeout=60)
+
+
+def test_a_lost_node_ends_a_run_that_cannot_go_on(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, "--on-death", "end")
+    first.began("0.0", "1.0", "2.0")
+    second.process.kill()
+    status, _, err = first.ended()
+    assert status == 137
+    assert err[0] == (
+        "launch: node 1 has gone silent: it is lost, and the others are ended"
+    )
+    second.process.communicate(timeout=60)

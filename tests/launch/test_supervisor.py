@@ -1,0 +1,193 @@
+"""One launcher and its learners: deaths, signals, restarts, and no process left."""
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.launch.launched import Launched, all_gone
+
+pytestmark = pytest.mark.processes
+CONTINUE = ("--on-death", "continue")
+END = ("--on-death", "end")
+HOST = socket.gethostname()
+
+
+def variables(directory: Path, name: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads((directory / name).read_text())
+    return found
+
+
+def test_the_variables_of_a_learner(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--label", *END)
+    run.began("0.0", "1.0")
+    run.tell_end()
+    assert run.ended()[0] == 0
+    both = [variables(tmp_path, f"{rank}.0") for rank in (0, 1)]
+    assert [v["RANK"] for v in both] == [v["LOCAL_RANK"] for v in both] == ["0", "1"]
+    for each in both:
+        expected = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+        expected |= {"GROUP_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
+        expected |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "DISTOPT_LEARNERS": "2"}
+        expected |= {"TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1"}
+        assert each.items() >= expected.items()
+    assert both[0]["MASTER_PORT"] == both[1]["MASTER_PORT"]
+
+
+def test_labelled_output_and_no_child_of_a_learner_is_left(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--label", *END)
+    run.began("0.0", "1.0")
+    children = [run.pids(rank)[1] for rank in (0, 1)]
+    run.tell_end()
+    status, out, err = run.ended()
+    assert (status, err) == (0, [])
+    assert sorted(out) == ["0: worker 0 listens", "1: worker 1 listens"]
+    assert all_gone(*children)
+
+
+def test_a_death_ends_the_others(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "3", *END, what="deaf")
+    run.began("0.0", "1.0", "2.0")
+    pids = [pid for rank in range(3) for pid in run.pids(rank)]
+    run.kill(1)
+    status, _, err = run.ended()
+    assert status == 137
+    assert err == [
+        f"launch: learner 1 on {HOST} was killed by SIGKILL: the others are ended",
+        f"launch: the run failed: learner 1 on {HOST} was killed by SIGKILL",
+    ]
+    assert all_gone(*pids)
+
+
+def test_the_others_go_on(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "3", *CONTINUE)
+    run.began("0.0", "1.0", "2.0")
+    run.kill(0)
+    run.tell_end(5, rank=1)
+    run.until(lambda: not (tmp_path / "end.1").exists())
+    assert all_gone(*run.pids(0), *run.pids(1))
+    run.tell_end()
+    status, _, err = run.ended()
+    assert status == 0
+    lost = "it is lost, and the others go on"
+    assert sorted(err[:2]) == [
+        f"launch: learner 0 on {HOST} was killed by SIGKILL: {lost}",
+        f"launch: learner 1 on {HOST} ended with status 5: {lost}",
+    ]
+    assert err[2:] == [
+        "launch: the run ended well, though not with all learners: "
+        f"lost: learner 0 ({HOST}), learner 1 ({HOST})"
+    ]
+
+
+def test_a_dead_learner_is_replaced_so_many_times(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "2")
+    for incarnation in range(3):
+        run.began("0.0", f"1.{incarnation}")
+        assert variables(tmp_path, f"1.{incarnation}")["RANK"] == "1"
+        left = run.pids(1)
+        run.kill(1)
+        assert all_gone(*left)
+    run.tell_end(rank=0)
+    status, _, err = run.ended()
+    assert status == 0
+    assert [line.rpartition(": ")[2] for line in err[:3]] == [
+        "it is started again (1 of at most 2)",
+        "it is started again (2 of at most 2)",
+        "it is lost, and the others go on",
+    ]
+    assert not (tmp_path / "1.3").exists()
+
+
+def test_what_refuses_its_input_is_not_started_again(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "5")
+    run.began("0.0", "1.0")
+    run.tell_end(2)
+    status, _, err = run.ended()
+    assert status == 2
+    assert "the run failed: learner" in err[-1]
+    assert not (tmp_path / "1.1").exists()
+
+
+def test_none_is_started_again_when_one_has_ended_well(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "3", *CONTINUE, "--restarts", "5")
+    run.began("0.0", "1.0", "2.0")
+    run.tell_end(rank=0)
+    run.reaped(0)
+    run.kill(1)
+    run.reaped(1)
+    run.tell_end()
+    assert run.ended()[0] == 0
+    assert not (tmp_path / "1.1").exists()
+
+
+def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE)
+    run.began("0.0", "1.0")
+    run.tell_end(7, rank=1)
+    run.reaped(1)
+    run.kill(0)
+    status, _, err = run.ended()
+    assert status == 7
+    assert err[-1] == f"launch: the run failed: learner 1 on {HOST} ended with status 7"
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_stop_is_forwarded(tmp_path: Path, number: signal.Signals) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--restarts", "3", what="save")
+    run.began("0.0", "1.0")
+    run.process.send_signal(number)
+    status, out, err = run.ended()
+    assert (status, err) == (75, [])
+    assert out.count(f"saved on {number.name}") == 2
+
+
+@pytest.mark.parametrize("on_death", ["continue", "end"])
+def test_learners_that_stop_by_themselves(tmp_path: Path, on_death: str) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--on-death", on_death)
+    run.began("0.0", "1.0")
+    run.tell_end(75, rank=1)
+    run.reaped(1)
+    run.tell_end(75)
+    assert run.ended()[::2] == (75, [])
+
+
+def test_ctrl_c_ends_all(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2")
+    run.began("0.0", "1.0")
+    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does
+    status, _, err = run.ended()
+    assert status == 130
+    assert err[-1] == "launch: stopped by Ctrl-C"
+    assert all_gone(*pids)
+
+
+def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", what="deaf")
+    run.began("0.0", "1.0")
+    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    helpers = run.helpers()
+    assert len(helpers) == 1
+    run.process.kill()
+    assert all_gone(*pids, *helpers)
+    run.process.communicate(timeout=60)
+
+
+def test_the_death_of_the_store_ends_all(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "3")
+    run.began("0.0", "1.0")
+    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    [store] = run.helpers()
+    os.kill(store, signal.SIGKILL)
+    status, _, err = run.ended()
+    assert status == 1
+    assert err == [
+        "launch: the process of the rendezvous store was killed by SIGKILL: "
+        "no learner can go on without it",
+        "launch: the run failed: its rendezvous store is gone",
+    ]
+    assert all_gone(*pids)

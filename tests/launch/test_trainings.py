@@ -1,0 +1,92 @@
+"""Real trainings under the launcher: a stop that resumes, and a learner that dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.espnet.toy import arguments, write_toy_data
+from tests.launch.launched import environment
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+
+
+def start(options: list[str], log: Path, *more: str) -> subprocess.Popen[bytes]:
+    launch = [sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2", *more]
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*launch, "-m", "espnet_distopt.bin.asr_train", *options],
+            stdout=file,
+            stderr=file,
+            env=environment(),
+        )
+
+
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[bytes]) -> Generator[None, None, None]:
+    """Kill a launcher that still runs at the end, and so its learners."""
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until_exists(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 300
+    while not path.exists():
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.1)
+
+
+def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
+    write_toy_data(tmp_path)
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(tmp_path, exp, "--distopt", "adpsgd")
+    endless = start([*options, "--max_epoch", "100000"], log)
+    with killed_at_the_end(endless):
+        until_exists(exp / "checkpoint.pth", endless, log)
+        endless.send_signal(signal.SIGUSR1)
+        assert endless.wait(90) == 75, log.read_text()[-3000:]
+    done = max(int(p.name.partition("e")[0]) for p in exp.glob("*epoch.pth"))
+    again = start([*options, "--max_epoch", str(done + 2)], log)
+    with killed_at_the_end(again):
+        assert again.wait(200) == 0, log.read_text()[-3000:]
+    assert (exp / f"{done + 2}epoch.pth").exists()
+
+
+def test_allreduce_ends_when_a_learner_dies(tmp_path: Path) -> None:
+    write_toy_data(tmp_path)
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(tmp_path, exp, "--distopt", "allreduce")
+    more = ("--restarts", "2", "--label")
+    endless = start([*options, "--max_epoch", "100000"], log, *more)
+    with killed_at_the_end(endless):
+        until_exists(exp / "checkpoint.pth", endless, log)
+        [victim] = learners(endless.pid, rank=0)
+        os.kill(victim, signal.SIGKILL)
+        assert endless.wait(60) == 137
+    said = log.read_text()
+    assert "was killed by SIGKILL: the others are ended" in said
+    assert not learners(endless.pid, rank=0) and not learners(endless.pid, rank=1)
+
+
+def learners(launcher: int, rank: int) -> list[int]:
+    """Return the pid of a learner of a launcher, if it runs."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat[1]) == launcher and f"RANK={rank}".encode() in variables:
+            found.append(int(folder.name))
+    return found

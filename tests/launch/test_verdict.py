@@ -1,0 +1,51 @@
+"""How a run has ended, from the ends of its learners."""
+
+import pytest
+
+from espnet_distopt.launch.verdict import Life, Verdict, judge
+
+WELL, STOPPED = Life(0, "a", 0), Life(1, "a", 75)
+LOST, LATER = Life(2, "b", 137, lost=True, ended=1), Life(3, "b", 1, lost=True, ended=2)
+AGAIN = Life(4, "b", 0, restarts=2)
+SOME = "though not with all learners"
+
+
+@pytest.mark.parametrize(
+    ("lives", "expected"),
+    [
+        ([WELL, WELL], Verdict(0)),
+        ([STOPPED, STOPPED], Verdict(75)),
+        ([WELL, STOPPED], Verdict(75)),
+        (
+            [WELL, LOST, AGAIN],
+            Verdict(
+                0,
+                f"the run ended well, {SOME}: lost: learner 2 (b); "
+                "replaced: learner 4 (2 times)",
+            ),
+        ),
+        (
+            [STOPPED, LOST],
+            Verdict(
+                75,
+                f"the run was stopped, and its state is saved, {SOME}: "
+                "lost: learner 2 (b)",
+            ),
+        ),
+        (
+            [LATER, LOST],
+            Verdict(137, "the run failed: learner 2 on b was killed by SIGKILL"),
+        ),
+        ([STOPPED, Life(0, "a", 138)], Verdict(138)),  # told before it listened
+        ([STOPPED, Life(0, "a", 137)], Verdict(137)),  # did not end in time
+    ],
+)
+def test_judge(lives: list[Life], expected: Verdict) -> None:
+    assert judge(lives) == expected
+
+
+def test_what_ended_the_run_comes_first() -> None:
+    failure = Life(1, "a", 9)
+    lives = [failure, STOPPED, Life(2, "b", 137)]
+    assert judge(lives, failure).status == 9
+    assert judge(lives, failure, interrupted=True).status == 130
