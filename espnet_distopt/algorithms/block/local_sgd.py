@@ -23,13 +23,13 @@ class LocalSgdConfig(BlockConfig):
         delay: steps of the next block that hide the average, see `delayed`.
         moments: treatment of the optimizer's moments at the end of a block: local (left
             alone), average or reset.
-        second_moment: local leaves Adam's second moment as it is, which is that of this
-            learner's own batches; consistent corrects it to that of all learners'
-            batches together, see `optimizers.consistent`.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            learner's own batches, to that of all learners' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
     """
 
     moments: Literal["local", "average", "reset"] = "local"
-    second_moment: Literal["local", "consistent"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
     def rule(self, size: int) -> BlockRule:
         """Return the rule of plain averaging."""

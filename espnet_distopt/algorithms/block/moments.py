@@ -25,6 +25,7 @@ from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.consistent import NOISE
 
 SQUARES = "exp_avg_sq"
 """The name of Adam's second moment, which is never negative."""
@@ -180,6 +181,7 @@ class BlockMoments:
         if self._fate == "reset":
             for flat in flats.values():
                 flat.zero_()
+            self._moments.forget(NOISE)
             return [0.0] * len(steps)
         if self._fate == "extrapolate":
             before = self._steps or [0.0] * len(steps)
