@@ -130,10 +130,11 @@ def main() -> None:
     """Run the trainings that have no result yet, and write the report."""
     parser = get_parser(__doc__)
     parser.add_argument("--problem", choices=FULL, default="singles")
+    parser.add_argument("--seeds", type=int, choices=(3, 4, 5), default=5)
     args = parser.parse_args()
-    size = FULL[args.problem]
+    size = replace(FULL[args.problem], seeds=tuple(range(args.seeds)))
     if args.quick:
-        size = replace(size, learners=4, samples=512, seeds=(0, 1, 2))
+        size = replace(size, learners=4, samples=512)
     key, problem = PROBLEMS[args.problem]
     sweep: Sweep = start("second_moment", args, problem.prepare, train)
     asked = cells(size, key)

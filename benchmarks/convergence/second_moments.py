@@ -65,11 +65,12 @@ def _follow(state: State, gradient: Tensor) -> None:
 
 def _mean(state: State, name: str, value: Tensor) -> Tensor:
     """Follow a value from the second step on; return its bias-corrected mean."""
-    followed = state.setdefault(name, torch.zeros_like(value))
+    followed: Tensor = state.setdefault(name, torch.zeros_like(value))
     if state["t"] == 1:
         return followed
     followed.lerp_(value, 1 - B2)
-    return followed / (1 - B2 ** (state["t"] - 1))
+    mean: Tensor = followed / (1 - B2 ** (state["t"] - 1))
+    return mean
 
 
 def _noise(state: State, gradient: Tensor) -> Tensor:
@@ -84,9 +85,14 @@ def _signal(state: State, gradient: Tensor) -> Tensor:
     return _mean(state, "q", gradient * state["before"])
 
 
+def _seen(t: int) -> float:
+    """Return how many equal weights scatter as those of the moments after t steps."""
+    return float((1 - B2**t) ** 2 * (1 + B2) / ((1 - B2) * (1 - B2 ** (2 * t))))
+
+
 def _with_signal(state: State, signal: Tensor, batches: int) -> Tensor:
     """Return vh / N + (1 - 1/N) mu^2, with mu^2 between 0 and vh."""
-    vh = state["vh"]
+    vh: Tensor = state["vh"]
     if state["t"] == 1:
         return vh
     kept = torch.minimum(signal.clamp(min=0), vh)
@@ -120,14 +126,13 @@ def differences(state: State, gradient: Tensor, batches: int) -> Tensor:
     last = state.get("last", gradient)
     state["last"] = gradient.clone()
     noise = _mean(state, "s", (gradient - last) ** 2 / 2)
-    vh = state["vh"]
+    vh: Tensor = state["vh"]
     return torch.maximum(vh - (1 - 1 / batches) * noise, vh / batches)
 
 
 def thresholded_products(state: State, gradient: Tensor, batches: int) -> Tensor:
     """Return `products`, less what max(qh, 0) is on average where mu is 0."""
-    t = state["t"]
-    seen = (1 - B2**t) ** 2 * (1 + B2) / ((1 - B2) * (1 - B2 ** (2 * t)))
+    seen = _seen(state["t"])
     of_noise = 0.4 * ((1 - B1) / (1 + B1) / seen) ** 0.5
     qh = _signal(state, gradient) - of_noise * state["vh"]
     return _with_signal(state, qh, batches)
@@ -156,8 +161,7 @@ def shrunk(state: State, gradient: Tensor, batches: int) -> Tensor:
     """
     vh: Tensor = state["vh"]
     sh = _noise(state, gradient)
-    t = state["t"]
-    seen = (1 - B2**t) ** 2 * (1 + B2) / ((1 - B2) * (1 - B2 ** (2 * t)))
+    seen = _seen(state["t"])
     weight = seen / (seen + 4 * batches)
     of_tensor = (sh.sum() / vh.sum().clamp(min=1e-30)).clamp(max=1)
     of_element = (sh / vh.clamp(min=1e-30)).clamp(max=1)
