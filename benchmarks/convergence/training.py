@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from convergence import digits, single_digits
+from convergence.second_moments import CorrectedAdam
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.problem import Problem
 
@@ -43,7 +44,8 @@ class Training:
         samples: the number of samples of all learners in the whole training.
         lr: the learning rate.
         seed: the seed of the problem, the simulation and the durations of steps.
-        optim: `sgd`, which has momentum 0.9, or `adam`.
+        optim: `sgd`, which has momentum 0.9, `adam`, or `adam, ` with the name of a
+            rule of `second_moments`, which corrects its second moment.
         options: (name, value) of the algorithm's options.
         problem: PAIRS or SINGLES. The text contains all else that the result depends
             on, so that a change of the problem makes another cell.
@@ -113,11 +115,7 @@ def train(cell: Training) -> dict[str, float | None]:
 def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
     model, gradient = problem.replica(rank, cell.learners)
     parameters = list(model.parameters())
-    optimizer: Optimizer = (
-        SGD(parameters, cell.lr, momentum=0.9)
-        if cell.optim == "sgd"
-        else Adam(parameters, cell.lr)
-    )
+    optimizer = _optimizer(cell, parameters)
     optimizer.register_step_pre_hook(lambda *_: _clip(parameters))
     schedule = LambdaLR(optimizer, lambda step: _factor(step / cell.steps))
     optimizer.register_step_post_hook(lambda *_: schedule.step())
@@ -130,6 +128,15 @@ def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
         cell.learners,
         **dict(cell.options),
     )
+
+
+def _optimizer(cell: Training, parameters: list[nn.Parameter]) -> Optimizer:
+    if cell.optim == "sgd":
+        return SGD(parameters, cell.lr, momentum=0.9)
+    if cell.optim == "adam":
+        return Adam(parameters, cell.lr)
+    rule = cell.optim.removeprefix("adam, ")
+    return CorrectedAdam(parameters, cell.lr, rule, cell.learners)
 
 
 def _clip(parameters: list[nn.Parameter]) -> None:
