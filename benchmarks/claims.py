@@ -1,8 +1,9 @@
 """The benchmark examines claims about the methods of this package.
 
-It computes the trainings that have no result yet, and writes docs/claims.md. A claim is
-a module of benchmarks/convergence/claims. Results are kept, one file for each claim, so
-a run can be stopped and resumed. With a budget of 0 minutes it only writes the page.
+It computes the trainings that have no result yet, and writes docs/claims.md after each
+of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one file
+for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
+command only writes the page.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -90,18 +91,21 @@ def main() -> None:
         found = {name: claim.quick() for name, claim in found.items()}
     out = folder(args.quick, args.out)
     results = out / "claims"
-    try:
-        for name in args.only:
-            print(f"{name}: {found[name].text}")
-            others = sorted(results.glob("*.jsonl"))
-            sweep = Sweep(results / f"{name}.jsonl", train, args.workers, others)
-            compute(found[name], sweep, args.fsdd, until)
-    finally:
-        is_result = not args.quick and args.out is None
-        path = ROOT / "docs/claims.md" if is_result else out / "claims.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
+    is_result = not args.quick and args.out is None
+    path = ROOT / "docs/claims.md" if is_result else out / "claims.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write_page() -> None:
         write_text(path, page(found, results))
-        print(f"written: {path}")
+
+    write_page()
+    for name in args.only:
+        print(f"{name}: {found[name].text}")
+        file = results / f"{name}.jsonl"
+        others = sorted(results.glob("*.jsonl"))
+        sweep = Sweep(file, train, args.workers, others, write_page)
+        compute(found[name], sweep, args.fsdd, until)
+    print(f"written: {path}")
 
 
 if __name__ == "__main__":

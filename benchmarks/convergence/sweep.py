@@ -37,6 +37,7 @@ class Sweep:
             a module, because worker processes import it.
         workers: the number of worker processes, which have one thread each.
         others: paths of other files; what they have need not be computed either.
+        after_cell: a function that is called after each result that is written.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class Sweep:
         compute: Callable[[Any], Result],
         workers: int,
         others: Sequence[Path] = (),
+        after_cell: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
+        self._after_cell = after_cell
         self._lines: dict[str, dict[str, Any]] = {}
         for each in (*others, path):
             self._lines |= _read(each)
@@ -120,6 +123,7 @@ class Sweep:
         self._lines[_key(cell)] = line
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        self._after_cell()
 
 
 def _key(cell: Cell) -> str:

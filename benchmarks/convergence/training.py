@@ -112,42 +112,15 @@ def prepare(cells: Iterable[Training], fsdd: Path | None) -> None:
 
 
 def train(cell: Training) -> dict[str, float | None]:
-    """Run a training, and return its figures.
+    """Run a training, and return its figures, as `simulate` does.
 
     Returns:
-        held_out: the held-out loss of the consensus model at the end.
-        trained: the loss in training, averaged over the last tenth of the steps.
-        distance: ||x_i - mean|| / ||mean|| at the end, averaged over the learners i.
-        seconds: the seconds of the processor.
-        The first three are None if the training diverged.
+        The figures of `simulate`, and `seconds`: the seconds of the processor.
     """
     began = time.process_time()
     cell = as_one_learner(cell)
-    problem = _PROBLEMS[cell.problem](cell.seed)
-    problem.batch_size = cell.batch
-    learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
-    compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
-    simulation = Simulation(learners, compute, seed=cell.seed)
-    held_out = trained = distance = None
-    try:
-        simulation.start()
-        simulation.epoch(cell.steps)
-        model, _ = problem.replica(0, 1)
-        mean = simulation.consensus()
-        distance = sum(float((v.learner.params - mean).norm()) for v in learners)
-        distance /= cell.learners * float(mean.norm())
-        nn.utils.vector_to_parameters(mean, model.parameters())
-        held_out = _finite(problem.held_out_loss(model))
-        last = [s.loss for s in simulation.record if s.step > 0.9 * cell.steps]
-        trained = sum(last) / len(last)
-    except FloatingPointError:
-        pass
-    return {
-        "held_out": held_out,
-        "trained": trained,
-        "distance": distance,
-        "seconds": round(time.process_time() - began, 1),
-    }
+    figures = simulate(cell, _PROBLEMS[cell.problem](cell.seed))
+    return {**figures, "seconds": round(time.process_time() - began, 1)}
 
 
 def as_one_learner(cell: Training) -> Training:
@@ -159,6 +132,41 @@ def as_one_learner(cell: Training) -> Training:
     if cell.algorithm != "allreduce":
         return cell
     return replace(cell, learners=1, batch=cell.learners * cell.batch)
+
+
+def simulate(cell: Training, problem: Problem) -> dict[str, float | None]:
+    """Run a training with every learner that it names, and return its figures.
+
+    Args:
+        cell: the training.
+        problem: the problem that `cell` names.
+
+    Returns:
+        held_out: the held-out loss of the consensus model at the end.
+        trained: the loss in training, averaged over the last tenth of the steps.
+        distance: ||x_i - mean|| / ||mean|| at the end, averaged over the learners i.
+        All are None if the training diverged.
+    """
+    problem.batch_size = cell.batch
+    learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
+    compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
+    simulation = Simulation(learners, compute, seed=cell.seed)
+    try:
+        simulation.start()
+        simulation.epoch(cell.steps)
+        model, _ = problem.replica(0, 1)
+        mean = simulation.consensus()
+        distance = sum(float((v.learner.params - mean).norm()) for v in learners)
+        nn.utils.vector_to_parameters(mean, model.parameters())
+        held_out = _finite(problem.held_out_loss(model))
+        last = [s.loss for s in simulation.record if s.step > 0.9 * cell.steps]
+    except FloatingPointError:
+        return {"held_out": None, "trained": None, "distance": None}
+    return {
+        "held_out": held_out,
+        "trained": sum(last) / len(last),
+        "distance": distance / (cell.learners * float(mean.norm())),
+    }
 
 
 def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
