@@ -1,8 +1,8 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one file
-for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
+of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one
+file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
 command only writes the page.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10

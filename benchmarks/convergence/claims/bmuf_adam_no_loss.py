@@ -66,8 +66,8 @@ CLAIM = Claim(
     setting=(
         f"All trainings use Adam with a learning rate of {ALONE.lr:g} and batches of "
         f"{ALONE.batch} samples, and beta1 is 0.9 unless a row says otherwise. The "
-        "rate is constant after a linear warm-up over a tenth of the steps. Blocks have "
-        f"{PERIOD} steps. In the first fifth of the steps, blocks end in a plain "
+        "rate is constant after a linear warm-up over a tenth of the steps. Blocks "
+        f"have {PERIOD} steps. In the first fifth of the steps, blocks end in a plain "
         "average, because block momentum would amplify the large first steps of a "
         "random model; after that, block momentum is 1 - 1/N. Adam's moments are "
         f"extrapolated unless a row says otherwise. The problem is a {DIGITS}."
