@@ -80,6 +80,14 @@ def test_a_claim_may_hold_in_part() -> None:
     assert verdict(contrast, known(1.0)) == "holds"
 
 
+def test_a_no_decides_against_a_claim_that_is_open_elsewhere() -> None:
+    open_ = compared(replace(GOSSIP, lr=0.2), Question(10.0))
+    assert verdict(claim(open_), known(1.1)) == "undecided"
+    assert verdict(claim(open_, *AT_MOST.comparisons), known(1.1)) == (
+        "does not hold here"
+    )
+
+
 def test_a_reference_that_diverged_leaves_the_claim_undecided() -> None:
     assert verdict(AT_MOST, known(1.0, None)) == "undecided"
     (answer,) = AT_MOST.answers(known(1.0, None))

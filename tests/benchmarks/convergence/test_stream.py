@@ -104,3 +104,16 @@ def test_the_labels_of_a_string_are_its_digits_in_order() -> None:
         runs = [d for n, d in enumerate(frames) if n == 0 or d != frames[n - 1]]
         assert runs == [d for n, d in enumerate(string) if n == 0 or d != string[n - 1]]
         assert all(frames.count(digit) >= 5 for digit in string)
+
+
+def test_without_transformations_a_string_is_its_recordings_one_after_another() -> None:
+    frames = 3 * FRAMES
+    x, labels, strings = transformed(STILL).strings(
+        np.random.default_rng(2), 20, length=3, frames=frames
+    )
+    at_once = sets()["valid"].log_mels
+    training = sets()["train"].log_mels.flatten(0, 1)
+    known = (at_once - training.mean(0)) / training.std(0)
+    assert torch.equal(labels, strings.repeat_interleave(FRAMES, 1))
+    for features in x.unflatten(1, (3, FRAMES)).flatten(0, 1):
+        assert (known - features).abs().amax((1, 2)).min() < 1e-4
