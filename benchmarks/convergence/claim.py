@@ -42,7 +42,7 @@ class Arm:
     rates: tuple[float, ...] = ()
 
     def lr(self, results: Results) -> float | None:
-        """Return the learning rate, or None if it is not chosen yet."""
+        """Return the learning rate, or None if it is not chosen, or not to be found."""
         return self._search(results)[0] if self.rates else self.cell.lr
 
     def trainings(

@@ -66,6 +66,8 @@ def verdict(claim: Claim, results: Results) -> str:
     if not claim.is_complete(results):
         cells = claim.cells(results)
         known = sum(results(cell) is not None for cell in cells)
+        if known == len(cells):
+            return "undecided, as the best learning rate of a method was not found"
         return f"not yet measured: {known} of {len(cells)} cells"
     counted = Counter(a.verdict for a in claim.answers(results) if a.comparison.counts)
     if counted["holds"] == counted.total():

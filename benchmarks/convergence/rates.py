@@ -13,15 +13,14 @@ def search(
     """Return the best rate if it is known, and all rates that are needed to know it.
 
     The grid grows by the ratio of its first two rates, beyond the edge at which the
-    best rate is, until the best rate has a worse neighbour on both sides.
+    best rate is, until the best rate has a worse neighbour on both sides. If the grid
+    has `MOST_RATES` before that, the search gives up: there is no best rate, although
+    all losses are known.
 
     Args:
         rates: the first rates, growing by a constant factor; at least two.
         loss: a function that returns the loss of a rate, infinity if the training
             diverged, or None if the loss is not known yet.
-
-    Raises:
-        ValueError: all rates diverged, or the search has reached `MOST_RATES`.
     """
     grid = sorted(rates)
     factor = grid[1] / grid[0]
@@ -30,13 +29,11 @@ def search(
         known = [math.inf if value is None else value for value in losses]
         if None in losses:
             return None, grid
-        if min(known) == math.inf and len(grid) >= MOST_RATES:
-            raise ValueError(f"all rates from {grid[0]:g} to {grid[-1]:g} diverged")
         best = known.index(min(known))
         if 0 < best < len(grid) - 1:
             return grid[best], grid
         if len(grid) >= MOST_RATES:
-            raise ValueError(f"the best of {MOST_RATES} rates is the last one")
+            return None, grid
         if best == 0:
             grid.insert(0, _rounded(grid[0] / factor))
         else:

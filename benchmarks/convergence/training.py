@@ -24,6 +24,7 @@ DROP = (0.6, 0.1)
 CLIP = 5.0
 WARM_UP_TO_CONSTANT = 0.1
 ABOUT = (
+    "All-reduce is computed as one learner with the samples of all. "
     f"Gradients clipped to norm {CLIP:g} before each optimizer's step; learning rate: "
     f"linear warm-up over {WARM_UP:.0%} of the steps, {DROP[1]:g} of it after "
     f"{DROP[0]:.0%}"

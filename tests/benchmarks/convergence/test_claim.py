@@ -118,6 +118,13 @@ def test_a_rate_is_chosen_with_a_seed_that_takes_no_part() -> None:
     assert answer.lr == (0.4, 0.1)
 
 
+def test_a_rate_that_is_not_found_leaves_the_claim_undecided() -> None:
+    tuned = claim(compared(GOSSIP, Question(2.0), rates=(0.1, 0.2)))
+    expected = "undecided, as the best learning rate of a method was not found"
+    assert verdict(tuned, lambda cell: {"held_out": 1 / cell.lr}) == expected
+    assert verdict(tuned, known(None)) == expected
+
+
 def test_the_page_has_the_figures_of_every_claim() -> None:
     question = Question(2.0)
     second = claim(
