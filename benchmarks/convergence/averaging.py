@@ -44,7 +44,7 @@ def comparisons(
         name = f"hadpsgd, nodes of {PER_NODE[learners]}"
         for method, (algorithm, options) in (METHODS | {name: hadpsgd}).items():
             if learners <= 4 and method == "adpsgd, random":
-                continue  # A learner's neighbours on the ring are all others it may ask.
+                continue  # The same pairs as on the ring.
             given = (*options.items(), ("second_moment", moment))
             cell = replace(whole, algorithm=algorithm, options=given)
             yield Comparison(
