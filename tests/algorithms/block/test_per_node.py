@@ -65,9 +65,9 @@ def of_node(number: int, per_node: int) -> Callable[[int], Tensor]:
 
 @pytest.mark.parametrize("delay", [0, 2])
 @pytest.mark.parametrize("name", ["local_sgd", "bmuf", "bmuf_adam"])
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 7])
 def test_one_node_is_allreduce_bit_for_bit(size: int, name: str, delay: int) -> None:
-    """A mean of three equal replicas would have other bits than they have."""
+    """The mean of seven equal replicas often has other bits than they have."""
     options = {"per_node": size, "period": 3, "delay": delay}
     outcomes = []
     for algorithm, given in ((name, options), ("allreduce", {})):
