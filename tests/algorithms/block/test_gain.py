@@ -14,7 +14,7 @@ from tests.replicas import Point
 
 WORKERS, STEPS = 8, 400
 GAIN: dict[str, tuple[float, dict[str, Any]]] = {
-    "local_sgd": (1, {}),
+    "local_sgd": (1, {"second_moment": "local"}),
     "slowmo": (2, {"moments": "local"}),
     "diloco": (7, {}),
     "bmuf_adam": (8, {}),
