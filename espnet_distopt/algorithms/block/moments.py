@@ -22,7 +22,7 @@ from torch import Tensor
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.core.effects import AllReduceMean, Program
+from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import NOISE
@@ -68,13 +68,15 @@ class BlockMoments:
     Args:
         fate: the treatment of the moments at the end of a block.
         learner: the learner whose optimizer has the moments.
+        ranks: the learners that average their moments; None means all.
 
     Raises:
         InputError: the optimizer's moments are not known.
     """
 
-    def __init__(self, fate: Fate, learner: Learner) -> None:
+    def __init__(self, fate: Fate, learner: Learner, ranks: Ranks = None) -> None:
         self._fate = fate
+        self._ranks = ranks
         self.averaged = fate != "reset"
         self._tensors = len(learner.slots)
         self._params = learner.params
@@ -119,7 +121,7 @@ class BlockMoments:
         flats = self.flats()
         if self.averaged:
             for flat in flats.values():
-                yield AllReduceMean(flat)
+                yield AllReduceMean(flat, self._ranks)
         self._moments.set_steps(self._reset_or_extrapolate(flats, steps, tau, k))
         self._steps = self._moments.steps()
         self.loaded = False
