@@ -1,4 +1,4 @@
-"""The table of a recipe: what each method reaches, and how far it is from all-reduce."""
+"""The table of a recipe: what each method reaches, and its distance from all-reduce."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from paired.records import Records
 
 REFERENCE = "allreduce"
 CAPTION = (
-    "Means over the seeds. Behind `-`: the mean of the paired differences from "
-    f"{REFERENCE} with equally many learners (methods without a launcher: with the most "
-    "seeds), and in brackets its 95 % interval by Student's t. The loss is that of the "
-    "consensus model after the last epoch, whose best path is scored. `width` is that "
-    "of the loss's interval, relative to the loss of the reference: a method can be "
-    "told from all-reduce only if it differs by half of that."
+    "Means over the seeds. The columns `- reference` have the mean of the paired "
+    f"differences from {REFERENCE} with equally many learners (one learner alone: from "
+    "that with the most seeds), and in brackets its 95 % interval by Student's t. The "
+    "loss is the validation loss of the consensus model after the last epoch, whose "
+    "best path is scored. The column `width` is that of the loss's interval in percent "
+    "of the reference's loss: a difference of less than half of it shows nothing."
 )
 
 

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from emulated.learners import LearnersFailedError, Namespace, launch
+from emulated.learners import LearnersFailedError, fork
 from report import ROOT
 
 from espnet_distopt.errors import InputError
-from paired import outcome
 from paired.cell import Cell
 from paired.recipe import RECIPES, Recipe
 
@@ -96,17 +95,16 @@ def run(cell: Cell) -> dict[str, Any]:
     folder.mkdir(parents=True)
     module, *arguments = command(cell, folder)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    places = [Namespace()] * cell.learners
+    limit = HOURS * 3600
+    learners = [
+        (rank, cell.learners, store.port, recipe.path, module, arguments, folder)
+        for rank in range(cell.learners)
+    ]
     began = time.monotonic()
     try:
-        cpu = launch(
-            places,
-            _learn,
-            *(cell.learners, store.port, recipe.path, module, arguments, folder),
-            timeout=HOURS * 3600,
-        )
+        cpu = fork(_learn, learners, timeout=limit)
         seconds = time.monotonic() - began
-        [figures] = launch(places[:1], _measure, recipe, folder, timeout=HOURS * 3600)
+        [figures] = fork(_measure, [(recipe, folder)], timeout=limit)
     except LearnersFailedError as error:
         raise CellFailedError(f"{error}, see {folder}/train.log") from error
     shutil.rmtree(folder)
@@ -190,16 +188,17 @@ def _learn(
     return used.ru_utime + used.ru_stime
 
 
-def _measure(rank: int, recipe: Recipe, folder: Path) -> dict[str, Any]:
+def _measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Return the losses and the error rates of a trained cell."""
     _begin(folder / "decode.log", recipe.path)
+    from paired import outcome  # The parent need not import ESPnet.
+
     return outcome.measure(recipe, folder)
 
 
 def _begin(log: Path, recipe: Path) -> None:
-    """Leave the launcher's group, and go to the recipe; the output goes to a log."""
+    """Go to the recipe, with the output in a log, and end with the fork server."""
     ctypes.CDLL(None, use_errno=True).prctl(_PARENT_DEATH, signal.SIGKILL)
-    dist.destroy_process_group()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
