@@ -159,7 +159,8 @@ def training_of(script: str) -> list[str]:
     )
     if found is None:
         raise CellFailedError("run.sh --dry_run shows no training")
-    return shlex.split(found[1])
+    # Python's shlex would keep the line break behind a backslash.
+    return shlex.split(found[1].replace("\\\n", " "))
 
 
 def _learn(
