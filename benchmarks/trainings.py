@@ -21,6 +21,7 @@ A cell of the digits with four learners takes about 70 s on two quiet cores.
 
 import argparse
 import fcntl
+import os
 import re
 import sys
 import time
@@ -135,7 +136,8 @@ def run_cells(
             failed.append(cell.name)
             print(f"{cell.name} failed: {error}", file=sys.stderr, flush=True)
             continue
-        records.add(cell, result, machine=machine(), time=round(time.time()))
+        about = {"machine": machine(), "load": os.getloadavg(), "time": time.time()}
+        records.add(cell, result, **about)
         before.append(time.monotonic() - start)
         print(f"{number}/{len(left)} {cell.name}: {result}", flush=True)
     return failed

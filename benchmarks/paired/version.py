@@ -8,7 +8,6 @@ import ast
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from report import ROOT
 
@@ -28,19 +27,22 @@ def version(cell: Cell) -> dict[str, str]:
     Raises:
         InputError: the modules of the arithmetic are not where this module looks.
     """
-    found = {"settings": settings(RECIPES[cell.recipe], cell.algorithm)}
+    found = {"settings": settings(RECIPES[cell.recipe], cell)}
     if ("second_moment", "consistent") in cell.options:
         found["arithmetic"] = arithmetic(ROOT / ARITHMETIC)
     return found
 
 
-def settings(recipe: Recipe, algorithm: str) -> str:
-    """Return the digest of all options that a cell does not name itself."""
+def settings(recipe: Recipe, cell: Cell) -> str:
+    """Return the digest of the training's configuration and the algorithm's options.
+
+    A default of the recipe counts only if the cell does not name that option itself.
+    """
     conf = recipe.path / "conf"
-    content: list[Any] = [recipe.train_args, read_yaml(conf / "train.yaml")]
-    own = conf / "distopt" / f"{algorithm}.yaml"
-    if own.exists():
-        content.append(read_yaml(own))
+    shared = conf / "distopt" / f"{cell.algorithm}.yaml"
+    options = read_yaml(shared).get("distopt_conf") if shared.exists() else None
+    merged = {**(options or {}), **dict(cell.options)}
+    content = [recipe.train_args, read_yaml(conf / "train.yaml"), merged]
     return _digest(json.dumps(content, sort_keys=True))
 
 
