@@ -8,6 +8,7 @@ import json
 import math
 import sys
 from contextlib import redirect_stdout
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,8 @@ def _decode_speech(folder: Path, data: Path) -> None:
     ordered = {name: wavs[name] for name in sorted(wavs, key=lengths.__getitem__)}
     texts = {}
     for name, posteriors in model.posteriors(ordered):
-        path = torch.from_numpy(posteriors).argmax(1).unique_consecutive()
-        tokens = [model.tokens[index] for index in path[path > 0].tolist()]
+        path = [index for index, _ in groupby(posteriors.argmax(1).tolist())]
+        tokens = [model.tokens[index] for index in path if index > 0]
         texts[name] = " ".join(tokenizer.tokens2text(tokens).split())
     (folder / "decoded").mkdir()
     write_table(folder / "decoded/text", texts)

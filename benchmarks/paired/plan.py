@@ -10,8 +10,6 @@ NODES: Options = (("per_node", 2),)
 BLOCKS: Options = (("period", 8),)
 MOMENTUM: Options = (("period", 8), ("warmup", 150))
 """Block momentum begins after a fifth of the steps of the strings of digits."""
-SHORT: Options = ()
-"""The recipes with many steps keep the warm-up of their conf/distopt."""
 
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
@@ -51,7 +49,7 @@ def _others() -> Iterator[Cell]:
     methods: dict[str, Options] = {
         "allreduce": (),
         "adpsgd": CONSISTENT,
-        "bmuf_adam": SHORT,
+        "bmuf_adam": (),
     }
     for recipe, learners in (("mini_swbd", 2), ("mini_ocr", 4)):
         yield from _cells(recipe, learners, methods, range(3))

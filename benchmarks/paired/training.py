@@ -7,7 +7,6 @@ everything is as after a start by torchrun: the learners meet at a store that li
 outside of them, and ESPnet makes its process group.
 """
 
-import ctypes
 import importlib
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch.distributed as dist
@@ -34,8 +34,6 @@ BUILD = ROOT / "build/trainings"
 """Where cells are trained; a cell's folder is removed when the cell is complete."""
 HOURS = 3
 """A cell that takes longer is stuck."""
-_PARENT_DEATH = 1
-"""PR_SET_PDEATHSIG: the signal that a process gets when its parent ends."""
 
 
 class CellFailedError(RuntimeError):
@@ -163,6 +161,30 @@ def training_of(script: str) -> list[str]:
     return shlex.split(found[1].replace("\\\n", " "))
 
 
+def enter(log: Path, recipe: Path) -> None:
+    """Go to the recipe's folder, with the output in a log.
+
+    From here on this process ends when the command ends, however that happens. So a
+    command that is killed leaves no learner behind.
+    """
+    Thread(target=_end_with_command, daemon=True).start()
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(recipe)
+
+
+def _end_with_command() -> None:
+    """Wait until the command has ended, and then end all processes of this learner.
+
+    The fork server is no help there, because it lives as long as its last child.
+    """
+    command = multiprocessing.parent_process()
+    assert command is not None
+    command.join()
+    os.killpg(0, signal.SIGKILL)
+
+
 def _learn(
     rank: int,
     size: int,
@@ -173,7 +195,7 @@ def _learn(
     folder: Path,
 ) -> float:
     """Be one learner, and return the CPU time in seconds that it has taken."""
-    _begin(folder / "train.log", recipe)
+    enter(folder / "train.log", recipe)
     if size > 1:
         os.environ.update(
             RANK=str(rank),
@@ -191,16 +213,7 @@ def _learn(
 
 def _measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Return the losses and the error rates of a trained cell."""
-    _begin(folder / "decode.log", recipe.path)
+    enter(folder / "decode.log", recipe.path)
     from paired import outcome  # The parent need not import ESPnet.
 
     return outcome.measure(recipe, folder)
-
-
-def _begin(log: Path, recipe: Path) -> None:
-    """Go to the recipe, with the output in a log, and end with the fork server."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PARENT_DEATH, signal.SIGKILL)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.chdir(recipe)

@@ -1,7 +1,13 @@
 """The command of a cell is the recipe's own, with the cell's options last."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import paired
 import pytest
 from paired.cell import Cell
 from paired.training import CellFailedError, command, training_of
@@ -52,3 +58,60 @@ def test_what_the_recipe_refuses_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(CellFailedError, match=r"^run\.sh: error: .*nonsense") as found:
         command(cell, tmp_path)
     assert "\n" not in str(found.value)
+
+
+HOLD = """
+import os, time
+from emulated.learners import fork
+from paired.training import enter
+
+def hold(folder):
+    enter(folder / "log", folder)
+    (folder / "new").write_text(str(os.getpid()))
+    (folder / "new").rename(folder / "pid")
+    time.sleep(600)
+"""
+
+
+@pytest.mark.processes
+def test_a_killed_command_leaves_no_learner(tmp_path: Path) -> None:
+    (tmp_path / "holder.py").write_text(HOLD)
+    benchmarks = Path(paired.__file__).parent.parent
+    places = [str(tmp_path), str(benchmarks), str(benchmarks.parent)]
+    code = f"""
+from pathlib import Path
+import holder
+holder.fork(holder.hold, [(Path({str(tmp_path)!r}),)], timeout=600)
+"""
+    command = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": ":".join(places)},
+    )
+    try:
+        learner = int(_text_of(tmp_path / "pid", command))
+        assert _runs(learner)
+    finally:
+        command.send_signal(signal.SIGKILL)
+        command.wait()
+    for _ in range(600):
+        if not _runs(learner):
+            return
+        time.sleep(0.1)
+    os.kill(learner, signal.SIGKILL)
+    pytest.fail("the learner runs on")
+
+
+def _text_of(path: Path, writer: subprocess.Popen[bytes]) -> str:
+    """Return what a process writes, as soon as it is there."""
+    while not path.exists():
+        assert writer.poll() is None
+        time.sleep(0.1)
+    return path.read_text()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
