@@ -98,6 +98,8 @@ def run(cell: Cell) -> dict[str, Any]:
         (rank, cell.learners, store.port, recipe.path, module, arguments, folder)
         for rank in range(cell.learners)
     ]
+    # The fork server starts, and imports ESPnet, before the time begins.
+    fork(os.getpid, [()], timeout=limit)
     began = time.monotonic()
     try:
         cpu = fork(_learn, learners, timeout=limit)
