@@ -170,6 +170,8 @@ def enter(log: Path, recipe: Path) -> None:
     command that is killed leaves no learner behind.
     """
     Thread(target=_end_with_command, daemon=True).start()
+    # ESPnet's data loaders fork, as in any process that torchrun has started.
+    multiprocessing.set_start_method("fork", force=True)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -61,9 +61,13 @@ def test_what_the_recipe_refuses_is_one_line(tmp_path: Path) -> None:
 
 
 HOLD = """
-import os, time
+import multiprocessing, os, time
 from emulated.learners import fork
 from paired.training import enter
+
+def start_method(folder):
+    enter(folder / "log", folder)
+    return multiprocessing.get_start_method()
 
 def hold(folder):
     enter(folder / "log", folder)
@@ -73,20 +77,33 @@ def hold(folder):
 """
 
 
-@pytest.mark.processes
-def test_a_killed_command_leaves_no_learner(tmp_path: Path) -> None:
-    (tmp_path / "holder.py").write_text(HOLD)
+def forking(function: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a command that runs a function of `HOLD` in a learner."""
+    (folder / "holder.py").write_text(HOLD)
     benchmarks = Path(paired.__file__).parent.parent
-    places = [str(tmp_path), str(benchmarks), str(benchmarks.parent)]
+    places = [str(folder), str(benchmarks), str(benchmarks.parent)]
     code = f"""
 from pathlib import Path
 import holder
-holder.fork(holder.hold, [(Path({str(tmp_path)!r}),)], timeout=600)
+print(holder.fork(holder.{function}, [(Path({str(folder)!r}),)], timeout=600))
 """
-    command = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": ":".join(places)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
+
+
+@pytest.mark.processes
+def test_data_loaders_of_a_learner_fork(tmp_path: Path) -> None:
+    # What ESPnet gives them cannot be pickled.
+    assert forking("start_method", tmp_path).communicate()[0] == "['fork']\n"
+
+
+@pytest.mark.processes
+def test_a_killed_command_leaves_no_learner(tmp_path: Path) -> None:
+    command = forking("hold", tmp_path)
     try:
         learner = int(_text_of(tmp_path / "pid", command))
         assert _runs(learner)
@@ -101,7 +118,7 @@ holder.fork(holder.hold, [(Path({str(tmp_path)!r}),)], timeout=600)
     pytest.fail("the learner runs on")
 
 
-def _text_of(path: Path, writer: subprocess.Popen[bytes]) -> str:
+def _text_of(path: Path, writer: subprocess.Popen[str]) -> str:
     """Return what a process writes, as soon as it is there."""
     while not path.exists():
         assert writer.poll() is None
