@@ -2,7 +2,7 @@
 
 A cell is a training of a recipe by an algorithm with a seed. All trainings of a recipe
 have the same learning rate, the same batch of all learners together, and the same
-number of epochs. They are shortened (`paired/recipe.py`), and decode by the best path.
+number of epochs. They are shortened (`recipes/recipe.py`), and decode by the best path.
 With equal seeds the initial model and the order of batches are equal, so the table has
 the differences from all-reduce by seed, with the 95 % interval of their mean.
 
@@ -10,7 +10,7 @@ The result of each cell is a line of results/trainings/RECIPE.jsonl, with the co
 the machine. A cell that has a line is not run again, so the command can be stopped at
 any time and goes on where it was; the cell that was running is begun anew. A change of
 a recipe's settings, or of the arithmetic of `second_moment: consistent`, makes the
-cells that it concerns anew (`paired/version.py`). The most telling cells come first.
+cells that it concerns anew (`recipes/version.py`). The most telling cells come first.
 
     FSDD=/path python benchmarks/trainings.py --list
     FSDD=/path python benchmarks/trainings.py --only '^fsdd/4/' --budget-minutes 60
@@ -32,13 +32,13 @@ from statistics import median
 from typing import Any
 
 from emulated.learners import exit_on_signals
-from paired.cell import Cell
-from paired.plan import plan
-from paired.recipe import RECIPES
-from paired.records import Records
-from paired.tables import CAPTION, rows, table
-from paired.training import BUILD, CellFailedError, prepare, run, use_this_checkout
-from paired.version import version
+from recipes.cell import Cell
+from recipes.plan import plan
+from recipes.recipe import RECIPES
+from recipes.records import Records
+from recipes.tables import CAPTION, rows, table
+from recipes.training import BUILD, CellFailedError, prepare, run, use_this_checkout
+from recipes.version import version
 from report import ROOT, machine, write_report
 
 from espnet_distopt.errors import InputError, one_line_errors

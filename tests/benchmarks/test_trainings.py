@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trainings
-from paired.cell import Cell
-from paired.plan import plan
-from paired.records import Records
-from paired.training import CellFailedError
+from recipes.cell import Cell
+from recipes.plan import plan
+from recipes.records import Records
+from recipes.training import CellFailedError
 
 CELLS = [
     Cell(recipe="fsdd", learners=4, algorithm=name, seed=seed)

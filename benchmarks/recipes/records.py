@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.errors import InputError
-from paired.cell import Cell
+from recipes.cell import Cell
 
 Record = dict[str, Any]
 """The keys `cell`, `version` and `result`, and what tells of the run."""

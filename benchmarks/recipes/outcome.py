@@ -17,7 +17,7 @@ import torch
 from espnet_distopt.bin import ocr_inference, score, score_lines
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.files.yaml import read_yaml
-from paired.recipe import Recipe
+from recipes.recipe import Recipe
 
 # ESPnet prints while it is imported.
 with redirect_stdout(sys.stderr):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from paired.cell import Cell, Options
+from recipes.cell import Cell, Options
 
 LOCAL: Options = (("second_moment", "local"),)
 CONSISTENT: Options = (("second_moment", "consistent"),)

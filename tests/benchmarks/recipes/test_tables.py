@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from paired.cell import Cell
-from paired.recipe import RECIPES
-from paired.records import Records
-from paired.tables import rows, table
+from recipes.cell import Cell
+from recipes.recipe import RECIPES
+from recipes.records import Records
+from recipes.tables import rows, table
 
 
 def cell(algorithm: str, seed: int, learners: int = 4) -> Cell:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from paired.cell import Cell
-from paired.records import Records
+from recipes.cell import Cell
+from recipes.records import Records
 
 from espnet_distopt.errors import InputError
 

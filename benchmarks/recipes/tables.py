@@ -1,14 +1,15 @@
 """The table of a recipe: what each method reaches, and its distance from all-reduce."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from paired.cell import Cell
-from paired.differences import paired
-from paired.recipe import Recipe
-from paired.records import Records
+from recipes.cell import Cell
+from recipes.differences import in_words, paired
+from recipes.recipe import Recipe
+from recipes.records import Records
 
 REFERENCE = "allreduce"
 CAPTION = (
@@ -98,7 +99,7 @@ def _compared(row: Row, reference: Row | None, form: str, *keys: str) -> list[st
     difference = None
     if reference is not None and reference is not row:
         difference = paired(row.figures(*keys), reference.figures(*keys))
-    return [_mean(row, form, *keys), difference.text(form) if difference else ""]
+    return [_mean(row, form, *keys), in_words(difference, form) if difference else ""]
 
 
 def _width(row: Row, reference: Row | None) -> str:
@@ -107,6 +108,6 @@ def _width(row: Row, reference: Row | None) -> str:
         return ""
     losses = reference.figures("valid_loss")
     difference = paired(row.figures("valid_loss"), losses)
-    if difference is None or difference.half_width is None:
+    if difference is None or math.isinf(difference.half):
         return ""
-    return f"{200 * difference.half_width / mean(losses.values()):.0f} %"
+    return f"{200 * difference.half / mean(losses.values()):.0f} %"

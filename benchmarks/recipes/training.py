@@ -27,8 +27,8 @@ from emulated.learners import LearnersFailedError, fork
 from report import ROOT
 
 from espnet_distopt.errors import InputError
-from paired.cell import Cell
-from paired.recipe import RECIPES, Recipe
+from recipes.cell import Cell
+from recipes.recipe import RECIPES, Recipe
 
 BUILD = ROOT / "build/trainings"
 """Where cells are trained; a cell's folder is removed when the cell is complete."""
@@ -59,7 +59,7 @@ def use_this_checkout() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # The function is that of the whole process, whatever context it is called on.
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["torch._dynamo", "paired.outcome", "espnet_distopt.bin.asr_train"]
+        ["torch._dynamo", "recipes.outcome", "espnet_distopt.bin.asr_train"]
     )
 
 
@@ -218,6 +218,6 @@ def _learn(
 def _measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Return the losses and the error rates of a trained cell."""
     enter(folder / "decode.log", recipe.path)
-    from paired import outcome  # The parent need not import ESPnet.
+    from recipes import outcome  # The parent need not import ESPnet.
 
     return outcome.measure(recipe, folder)

@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-import paired
 import pytest
-from paired.cell import Cell
-from paired.training import CellFailedError, command, training_of
+import recipes
+from recipes.cell import Cell
+from recipes.training import CellFailedError, command, training_of
 
 SCRIPT = r"""
 srun --label \
@@ -63,7 +63,7 @@ def test_what_the_recipe_refuses_is_one_line(tmp_path: Path) -> None:
 HOLD = """
 import multiprocessing, os, time
 from emulated.learners import fork
-from paired.training import enter
+from recipes.training import enter
 
 def start_method(folder):
     enter(folder / "log", folder)
@@ -80,7 +80,7 @@ def hold(folder):
 def forking(function: str, folder: Path) -> subprocess.Popen[str]:
     """Start a command that runs a function of `HOLD` in a learner."""
     (folder / "holder.py").write_text(HOLD)
-    benchmarks = Path(paired.__file__).parent.parent
+    benchmarks = Path(recipes.__file__).parent.parent
     places = [str(folder), str(benchmarks), str(benchmarks.parent)]
     code = f"""
 from pathlib import Path
