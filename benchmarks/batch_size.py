@@ -100,8 +100,8 @@ def main() -> None:
         )
     caption = (
         f"Simulated: {size.learners} virtual learners, {size.samples:,} samples in "
-        f"every training, SGD with momentum 0.9. {ABOUT}. Every learner computes its "
-        "own gradients, under allreduce too. The rate is the best of three by seed 0. "
+        f"every training, SGD with momentum 0.9. {ABOUT}. The rate is the best of "
+        "three by seed 0. "
         f"Problem: {digits.ABOUT}."
     )
     data = [{"algorithm": m, "batch": b, **row.data()} for (m, b), row in best.items()]

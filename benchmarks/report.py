@@ -156,10 +156,21 @@ def machine() -> dict[str, str | int | None]:
 
 
 def _commit() -> str:
-    """Return the measured commit, marked as dirty if files differ from it."""
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
-    done = subprocess.run(git, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Return the measured commit, marked as dirty if code differs from it.
+
+    Reports and pages do not count, because measuring changes them.
+    """
+    git = ["git", "-C", str(ROOT)]
+    named = _output([*git, "describe", "--always", "--abbrev=10"])
+    written = [":!benchmarks/results", ":!docs", ":!*.md"]
+    changed = _output([*git, "status", "--porcelain", "--", str(ROOT), *written])
+    return (named or "unknown") + "-dirty" * bool(changed)
+
+
+def _output(command: Sequence[str]) -> str:
+    """Return what a command prints, or "" if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _processor() -> str:

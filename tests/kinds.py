@@ -28,6 +28,7 @@ STARTERS = {
     ("processes", "launch"),
     ("learners", "train"),
     ("learners", "launch"),
+    ("learners", "fork"),
     ("context", "ForkServerContext"),
     ("fork_server", "context"),
 }

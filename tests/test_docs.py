@@ -14,7 +14,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 ID = "(?:AD|AS|BA|BM|D|H|LB|LS|R|SC|SD)[0-9]+"
 TERMS = {
-    *("learner", "rank", "node", "super learner", "driver"),
+    *("learner", "rank", "node", "super learner", "worker", "driver"),
     *("step", "attempted step", "update", "batch", "effective batch size"),
     *("block", "epoch", "snapshot", "exchange", "correction", "staleness"),
     *("consensus model", "consensus distance", "mixing matrix"),

@@ -77,7 +77,7 @@ def compare(
         )
     caption = (
         f"Simulated: {size.samples:,} samples in every training, {alone.batch} in a "
-        f"learner's step. {note} Every learner computes its own gradients. {ABOUT}. "
+        f"learner's step. {note} {ABOUT}. "
         f"The rate is the best of {len(size.rates)} by seed 0. "
         f"Problem: {single_digits.ABOUT}."
     )

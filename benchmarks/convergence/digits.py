@@ -4,9 +4,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from report import ROOT
 
 from espnet_distopt.corpora.fsdd import (
     SAMPLE_RATE,
@@ -18,10 +20,11 @@ from espnet_distopt.corpora.fsdd import (
 )
 from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter
 from espnet_distopt.corpora.kaldi.tables import write_table
-from espnet_distopt.espnet.training.simulated import EspnetProblem
 from espnet_distopt.files.whole_directory import whole_directory
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from espnet_distopt.espnet.training.simulated import EspnetProblem
+
 DIGITS = 2
 SETS = {"train": (6000, range(10, 50)), "valid": (600, range(10))}
 """Set -> the number of its digit strings, and the numbers of the recordings that they
@@ -92,11 +95,14 @@ def _write(
 
 
 @functools.lru_cache(maxsize=3)
-def problem(seed: int) -> EspnetProblem:
+def problem(seed: int) -> "EspnetProblem":
     """Return the problem with a seed; the caller sets its `batch_size`.
 
     A few problems stay in memory, so that a worker reads the data once per seed.
     """
+    # ESPnet takes long to import, and most problems do without it.
+    from espnet_distopt.espnet.training.simulated import EspnetProblem
+
     torch.set_num_threads(1)
     arguments = ["--config", str(ROOT / "conf" / "blstm_small.yaml")]
     arguments += ["--token_type", "word", "--token_list", str(DATA / "tokens.txt")]

@@ -4,61 +4,22 @@ It is so small that 32 virtual learners make hundreds of steps in seconds.
 """
 
 import functools
-from itertools import product
-from pathlib import Path
 
 import torch
-from espnet2.asr.frontend.default import DefaultFrontend
 from torch import Tensor, nn
 
-from convergence.digits import ROOT
-from espnet_distopt.corpora.fsdd import SAMPLE_RATE, SPEAKERS, Take, read_recordings
-from espnet_distopt.files.writing import whole_file
+from convergence.recordings import FRAMES, MELS, load, prepare
 from espnet_distopt.simulation.virtual_learner import Gradient
 
-FRAMES, MELS, HIDDEN = 12, 40, 64
-SETS = {"train": range(10, 50), "valid": range(10)}
-"""Set -> the numbers of its recordings, out of 50 of each digit and speaker."""
-DATA = ROOT / "build" / "benchmarks" / f"digits_in_{FRAMES}_frames.pt"
+__all__ = ["ABOUT", "KEY", "SingleDigits", "prepare", "problem"]
+
+HIDDEN = 64
 KEY = f"digits in {FRAMES} frames, {HIDDEN} hidden"
 ABOUT = (
     "single digits from FSDD by six speakers, 2,400 recordings for training and 600 "
     f"others held out; {MELS} log-mel features, averaged to {FRAMES} frames a digit; "
     f"a network with {HIDDEN} hidden units; losses are cross-entropies"
 )
-
-
-def prepare(fsdd: Path) -> None:
-    """Write the features to `DATA`, unless they are there.
-
-    Args:
-        fsdd: the folder of a copy of the Free Spoken Digit Dataset.
-    """
-    if DATA.exists():
-        return
-    sets = {name: _read(fsdd, chosen) for name, chosen in SETS.items()}
-    mean, scale = sets["train"][0].mean(0), sets["train"][0].std(0)
-    content = {name: ((x - mean) / scale, y) for name, (x, y) in sets.items()}
-    DATA.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(DATA) as new, new.open("wb") as file:
-        torch.save(content, file)
-
-
-def _read(fsdd: Path, chosen: range) -> tuple[Tensor, Tensor]:
-    """Return the features (n, FRAMES * MELS) and the digits (n,) of recordings."""
-    takes = [Take(d, s, i) for d, s, i in product(range(10), SPEAKERS, chosen)]
-    speech = read_recordings(fsdd, takes)
-    frontend = DefaultFrontend(
-        fs=SAMPLE_RATE, n_fft=256, win_length=200, hop_length=80, n_mels=MELS
-    )
-    rows = []
-    for take in takes:
-        samples = torch.from_numpy(speech[take]).float()[None] / 2**15
-        with torch.no_grad():
-            features, _ = frontend(samples, torch.tensor([samples.shape[1]]))
-        pooled = nn.functional.adaptive_avg_pool1d(features.transpose(1, 2), FRAMES)
-        rows.append(pooled.flatten())
-    return torch.stack(rows), torch.tensor([take.digit for take in takes])
 
 
 class SingleDigits:
@@ -75,7 +36,11 @@ class SingleDigits:
     def __init__(self, seed: int) -> None:
         self.batch_size = 1
         self._seed = seed
-        sets = torch.load(DATA, weights_only=True)
+        flat = {
+            name: (x.transpose(1, 2).flatten(1), y) for name, (x, y) in load().items()
+        }
+        mean, scale = flat["train"][0].mean(0), flat["train"][0].std(0)
+        sets = {name: ((x - mean) / scale, y) for name, (x, y) in flat.items()}
         self._x, self._y = sets["train"]
         self._held_out = sets["valid"]
         self.samples = len(self._x)

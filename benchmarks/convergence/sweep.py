@@ -7,85 +7,151 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from report import machine
 
 Result = dict[str, Any]
+
+
+class Cell(Protocol):
+    """A dataclass with all that a result depends on."""
+
+    def key(self) -> dict[str, Any]:
+        """Return what tells the cell from all others, for JSON."""
+        ...
 
 
 class Sweep:
     """The results of cells, which a file of JSON lines keeps.
 
-    A cell is a dataclass with all that its result depends on, so it is its own key.
+    Each line has the cell, its result, and the machine, the commit and the versions of
+    programs with which it was computed.
 
     Args:
         path: the path of the file.
         compute: a function that returns the result of a cell; it must be at the top of
             a module, because worker processes import it.
         workers: the number of worker processes, which have one thread each.
+        others: paths of other files; what they have need not be computed either.
+        after_cell: a function that is called after each result that is written.
     """
 
     def __init__(
-        self, path: Path, compute: Callable[[Any], Result], workers: int
+        self,
+        path: Path,
+        compute: Callable[[Any], Result],
+        workers: int,
+        others: Sequence[Path] = (),
+        after_cell: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
-        self._results = _read(path)
+        self._after_cell = after_cell
+        self._lines: dict[str, dict[str, Any]] = {}
+        for each in (*others, path):
+            self._lines |= _read(each)
 
-    def __getitem__(self, cell: Any) -> Result:
-        return self._results[_key(cell)]
+    def __getitem__(self, cell: Cell) -> Result:
+        result: Result = self._lines[_key(cell)]["result"]
+        return result
 
-    def run(self, cells: Iterable[Any]) -> None:
-        """Compute the cells that have no result yet, and print a line for each."""
+    def get(self, cell: Cell) -> Result | None:
+        """Return the result of a cell, or None if there is none yet."""
+        return self[cell] if _key(cell) in self._lines else None
+
+    def where(self, cell: Cell) -> dict[str, Any]:
+        """Return the machine, commit and versions of a cell; empty if unknown."""
+        found: dict[str, Any] = self._lines[_key(cell)].get("machine", {})
+        return found
+
+    def run(self, cells: Iterable[Any], until: float = float("inf")) -> bool:
+        """Compute the cells that have no result yet, and print a line for each.
+
+        Args:
+            cells: the cells.
+            until: the time by `time.monotonic` after which no cell is begun.
+
+        Returns:
+            Whether all cells have a result.
+        """
         unique = {_key(cell): cell for cell in cells}
-        left = {k: c for k, c in unique.items() if k not in self._results}
+        left = [c for k, c in unique.items() if k not in self._lines]
         print(f"{len(left)} of {len(unique)} cells to compute", flush=True)
-        if not left:
-            return
+        if not left or time.monotonic() >= until:
+            return not left
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(self._path)
         os.environ["OMP_NUM_THREADS"] = "1"  # The workers inherit it.
         spawn = multiprocessing.get_context("spawn")
-        began = time.monotonic()
         with ProcessPoolExecutor(self._workers, mp_context=spawn) as pool:
-            futures = {pool.submit(self._compute, cell): cell for cell in left.values()}
             try:
-                for number, future in enumerate(as_completed(futures), 1):
-                    cell, result = futures[future], future.result()
-                    self._keep(cell, result)
-                    minutes = (time.monotonic() - began) / 60
-                    print(
-                        f"{number}/{len(left)} {minutes:.1f} min: {cell}: {result}",
-                        flush=True,
-                    )
+                return self._run(left, pool, until)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _keep(self, cell: Any, result: Result) -> None:
-        self._results[_key(cell)] = result
+    def _run(self, left: list[Any], pool: ProcessPoolExecutor, until: float) -> bool:
+        """Compute cells, with no more of them under way than there are workers."""
+        began, where = time.monotonic(), machine()
+        waiting, number = list(reversed(left)), 0
+        under_way: dict[Future[Result], Any] = {}
+        while True:
+            while waiting and len(under_way) < self._workers:
+                if time.monotonic() >= until:
+                    break
+                cell = waiting.pop()
+                under_way[pool.submit(self._compute, cell)] = cell
+            if not under_way:
+                return not waiting
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                cell, result = under_way.pop(future), future.result()
+                self._keep(cell, result, where)
+                number += 1
+                minutes = (time.monotonic() - began) / 60
+                print(
+                    f"{number}/{len(left)} {minutes:.1f} min: {cell}: {result}",
+                    flush=True,
+                )
+
+    def _keep(self, cell: Cell, result: Result, where: dict[str, Any]) -> None:
+        line = {"cell": cell.key(), "result": result, "machine": where}
+        self._lines[_key(cell)] = line
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"cell": asdict(cell), "result": result}) + "\n")
+            file.write(json.dumps(line) + "\n")
+        self._after_cell()
 
 
-def _key(cell: Any) -> str:
-    return json.dumps(asdict(cell), sort_keys=True)
+def _key(cell: Cell) -> str:
+    return json.dumps(cell.key(), sort_keys=True)
 
 
-def _read(path: Path) -> dict[str, Result]:
-    """Read the results, after removing a last line that an earlier run left unfinished.
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the lines by the keys of their cells.
+
+    A last line that has no end is left out, because an earlier run was stopped while it
+    wrote the line.
 
     Args:
         path: the path of the file, which may be missing.
     """
     if not path.exists():
         return {}
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, encoding="utf-8")
-    lines = [json.loads(line) for line in whole.splitlines()]
-    return {json.dumps(x["cell"], sort_keys=True): x["result"] for x in lines}
+    lines = [json.loads(line) for line in _whole(path.read_text("utf-8")).splitlines()]
+    return {json.dumps(x["cell"], sort_keys=True): x for x in lines}
+
+
+def _whole(text: str) -> str:
+    return text[: text.rfind("\n") + 1]
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove a last line without an end, so that the next one does not join it."""
+    if path.exists():
+        text = path.read_text("utf-8")
+        if _whole(text) != text:
+            path.write_text(_whole(text), encoding="utf-8")

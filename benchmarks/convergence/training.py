@@ -1,24 +1,31 @@
 """The module runs one training of virtual learners, which is a cell of a sweep."""
 
+import functools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from convergence import digits, single_digits
+from convergence import digits, recordings, single_digits, stream_problems
+from convergence.arithmetic import versions
+from convergence.second_moments import CorrectedAdam
+from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.problem import Problem
 
 WARM_UP = 0.2
 DROP = (0.6, 0.1)
 CLIP = 5.0
+WARM_UP_TO_CONSTANT = 0.1
 ABOUT = (
+    "All-reduce is computed as one learner with the samples of all. "
     f"Gradients clipped to norm {CLIP:g} before each optimizer's step; learning rate: "
     f"linear warm-up over {WARM_UP:.0%} of the steps, {DROP[1]:g} of it after "
     f"{DROP[0]:.0%}"
@@ -26,15 +33,20 @@ ABOUT = (
 _RULES = f"{WARM_UP} {DROP} {CLIP}"
 PAIRS = f"{digits.KIND} {digits.MODEL} {_RULES}"
 SINGLES = f"{single_digits.KEY} {_RULES}"
+DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
 _PROBLEMS: dict[str, Callable[[int], Problem]] = {
     PAIRS: digits.problem,
     SINGLES: single_digits.problem,
+    **{text: functools.partial(stream_problems.problem, text) for text in STREAMS},
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """A training to run.
+
+    A new option has a default that means what trainings did before, and no default ever
+    changes: keys leave out what has its default.
 
     Attributes:
         algorithm: the name of the algorithm.
@@ -43,10 +55,17 @@ class Training:
         samples: the number of samples of all learners in the whole training.
         lr: the learning rate.
         seed: the seed of the problem, the simulation and the durations of steps.
-        optim: `sgd`, which has momentum 0.9, or `adam`.
+        optim: `sgd`, which has momentum `beta1`; `adam`; `lamb`; or `adam, ` and a rule
+            of `second_moments`, which corrects its second moment.
         options: (name, value) of the algorithm's options.
-        problem: PAIRS or SINGLES. The text contains all else that the result depends
-            on, so that a change of the problem makes another cell.
+        problem: PAIRS, SINGLES, or a stream: DIGITS, LABELS or STRINGS. The text
+            contains all else that the result depends on, so that a change of the
+            problem makes another cell.
+        schedule: `drop` is the schedule of `ABOUT`; with `constant` the rate stays
+            after a linear warm-up over a tenth of the steps, which suits a stream.
+        beta1: the momentum of SGD, and the first of the betas of Adam and LAMB.
+        clip: the norm to which a learner's gradient is clipped before its optimizer's
+            step.
     """
 
     algorithm: str
@@ -58,6 +77,9 @@ class Training:
     optim: str = "sgd"
     options: tuple[tuple[str, Any], ...] = ()
     problem: str = PAIRS
+    schedule: Literal["drop", "constant"] = "drop"
+    beta1: float = 0.9
+    clip: float = CLIP
 
     def __str__(self) -> str:
         options = "".join(f", {name} {value}" for name, value in self.options)
@@ -71,55 +93,91 @@ class Training:
         """The number of steps of each learner."""
         return self.samples // (self.learners * self.batch)
 
+    def key(self) -> dict[str, Any]:
+        """Return all that the result depends on, without what has its default."""
+        defaults = {field.name: field.default for field in fields(self)}
+        key = {k: v for k, v in asdict(self).items() if v != defaults[k]}
+        arithmetic = versions(self.algorithm, self.options)
+        return key | ({"arithmetic": arithmetic} if arithmetic else {})
+
+
+def prepare(cells: Iterable[Training], fsdd: Path | None) -> None:
+    """Write the data that the problems of some cells need, unless they are there.
+
+    Args:
+        cells: the cells.
+        fsdd: the folder of a copy of the Free Spoken Digit Dataset, or None.
+    """
+    if fsdd is None:
+        raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
+    for problem in {cell.problem for cell in cells}:
+        (digits if problem == PAIRS else recordings).prepare(fsdd)
+
 
 def train(cell: Training) -> dict[str, float | None]:
-    """Run a training, and return its figures.
+    """Run a training, and return its figures, as `simulate` does.
+
+    Returns:
+        The figures of `simulate`, and `seconds`: the seconds of the processor.
+    """
+    began = time.process_time()
+    cell = as_one_learner(cell)
+    figures = simulate(cell, _PROBLEMS[cell.problem](cell.seed))
+    return {**figures, "seconds": round(time.process_time() - began, 1)}
+
+
+def as_one_learner(cell: Training) -> Training:
+    """Return the training of one learner that equals an all-reduce, to rounding.
+
+    The learners of an all-reduce make the steps of one learner with all their samples.
+    So one replica is enough, and the training takes a fraction of the time.
+    """
+    if cell.algorithm != "allreduce":
+        return cell
+    return replace(cell, learners=1, batch=cell.learners * cell.batch)
+
+
+def simulate(cell: Training, problem: Problem) -> dict[str, float | None]:
+    """Run a training with every learner that it names, and return its figures.
+
+    Args:
+        cell: the training.
+        problem: the problem that `cell` names.
 
     Returns:
         held_out: the held-out loss of the consensus model at the end.
         trained: the loss in training, averaged over the last tenth of the steps.
         distance: ||x_i - mean|| / ||mean|| at the end, averaged over the learners i.
-        seconds: the seconds of the processor.
-        The first three are None if the training diverged.
+        All are None if the training diverged.
     """
-    began = time.process_time()
-    problem = _PROBLEMS[cell.problem](cell.seed)
     problem.batch_size = cell.batch
     learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
     compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
     simulation = Simulation(learners, compute, seed=cell.seed)
-    held_out = trained = distance = None
     try:
         simulation.start()
         simulation.epoch(cell.steps)
         model, _ = problem.replica(0, 1)
         mean = simulation.consensus()
         distance = sum(float((v.learner.params - mean).norm()) for v in learners)
-        distance /= cell.learners * float(mean.norm())
         nn.utils.vector_to_parameters(mean, model.parameters())
         held_out = _finite(problem.held_out_loss(model))
         last = [s.loss for s in simulation.record if s.step > 0.9 * cell.steps]
-        trained = sum(last) / len(last)
     except FloatingPointError:
-        pass
+        return {"held_out": None, "trained": None, "distance": None}
     return {
         "held_out": held_out,
-        "trained": trained,
-        "distance": distance,
-        "seconds": round(time.process_time() - began, 1),
+        "trained": sum(last) / len(last),
+        "distance": distance / (cell.learners * float(mean.norm())),
     }
 
 
 def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
     model, gradient = problem.replica(rank, cell.learners)
     parameters = list(model.parameters())
-    optimizer: Optimizer = (
-        SGD(parameters, cell.lr, momentum=0.9)
-        if cell.optim == "sgd"
-        else Adam(parameters, cell.lr)
-    )
-    optimizer.register_step_pre_hook(lambda *_: _clip(parameters))
-    schedule = LambdaLR(optimizer, lambda step: _factor(step / cell.steps))
+    optimizer = _optimizer(cell, parameters)
+    optimizer.register_step_pre_hook(lambda *_: _clip(parameters, cell.clip))
+    schedule = LambdaLR(optimizer, lambda step: _factor(cell, step / cell.steps))
     optimizer.register_step_post_hook(lambda *_: schedule.step())
     return VirtualLearner(
         model,
@@ -132,12 +190,24 @@ def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
     )
 
 
-def _clip(parameters: list[nn.Parameter]) -> None:
-    torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+def _optimizer(cell: Training, parameters: list[nn.Parameter]) -> Optimizer:
+    if cell.optim == "sgd":
+        return SGD(parameters, cell.lr, momentum=cell.beta1)
+    kind, _, rule = cell.optim.partition(", ")
+    if rule:
+        return CorrectedAdam(parameters, cell.lr, rule, cell.learners)
+    kinds: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "lamb": Lamb}
+    return kinds[kind](parameters, cell.lr, betas=(cell.beta1, 0.999))
 
 
-def _factor(done: float) -> float:
+def _clip(parameters: list[nn.Parameter], norm: float) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, norm)
+
+
+def _factor(cell: Training, done: float) -> float:
     """Return the factor on the learning rate after the share `done` of the steps."""
+    if cell.schedule == "constant":
+        return min(1.0, (done + 0.01) / WARM_UP_TO_CONSTANT)
     after, drop = DROP
     return min(1.0, (done + 0.01) / WARM_UP) * (drop if done >= after else 1.0)
 

@@ -71,29 +71,48 @@ def launch(
         LearnersFailedError: a learner has failed or has not ended in time; all learners
             have been killed.
     """
-    with exit_on_signals():
-        return _launch(places, function, args, timeout)
-
-
-def _launch(
-    places: Sequence[Namespace],
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    timeout: float,
-) -> list[Any]:
     store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
+    size = len(places)
+    learners = [
+        (place, store.port, rank, size, function, args)
+        for rank, place in enumerate(places)
+    ]
+    return fork(_in_group, learners, timeout=timeout)
+
+
+def fork(
+    function: Callable[..., Any], calls: Sequence[Sequence[Any]], *, timeout: float
+) -> list[Any]:
+    """Run `function(*call)` in a process of its own for each call; return the results.
+
+    Args:
+        function: a function at the top of a module, because the processes import it.
+        calls: the arguments of each process.
+        timeout: the seconds after which the processes must have ended.
+
+    Raises:
+        LearnersFailedError: a process has failed or has not ended in time; all have
+            been killed.
+    """
+    with exit_on_signals():
+        return _fork(function, calls, timeout)
+
+
+def _fork(
+    function: Callable[..., Any], calls: Sequence[Sequence[Any]], timeout: float
+) -> list[Any]:
     children: list[BaseProcess] = []
     pipes: dict[Connection, int] = {}
     try:
-        for rank, place in enumerate(places):
+        for rank, call in enumerate(calls):
             receiver, sender = _CONTEXT.Pipe(duplex=False)
-            what = (sender, place, store.port, rank, len(places), function, args)
+            what = (sender, function, call)
             child: BaseProcess = _CONTEXT.Process(target=_child, args=what)
             child.start()
             sender.close()
             children.append(child)
             pipes[receiver] = rank
-        return _collect(pipes, len(places), time.monotonic() + timeout)
+        return _collect(pipes, len(calls), time.monotonic() + timeout)
     finally:
         for child in children:
             _end(child)
@@ -129,30 +148,11 @@ def _collect(pipes: dict[Connection, int], size: int, deadline: float) -> list[A
     return results
 
 
-def _child(
-    pipe: Connection,
-    place: Namespace,
-    port: int,
-    rank: int,
-    size: int,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-) -> None:
+def _child(pipe: Connection, function: Callable[..., Any], call: Sequence[Any]) -> None:
     os.setpgrp()
     torch.set_num_threads(1)
     try:
-        if place.namespace is not None:
-            _enter(place.namespace)
-        os.environ["GLOO_SOCKET_IFNAME"] = place.interface
-        store = dist.TCPStore(
-            place.store,
-            port,
-            is_master=False,
-            timeout=timedelta(minutes=2),
-            wait_for_workers=False,
-        )
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-        pipe.send((True, function(rank, *args)))
+        pipe.send((True, function(*call)))
     except BaseException as error:
         traceback.print_exc(file=sys.stderr)
         first = str(error).strip().split("\n", maxsplit=1)[0]
@@ -162,6 +162,29 @@ def _child(
         sys.stderr.flush()
         pipe.close()
         os._exit(0)
+
+
+def _in_group(
+    place: Namespace,
+    port: int,
+    rank: int,
+    size: int,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> Any:
+    """Be a learner of one gloo group, and return `function(rank, *args)`."""
+    if place.namespace is not None:
+        _enter(place.namespace)
+    os.environ["GLOO_SOCKET_IFNAME"] = place.interface
+    store = dist.TCPStore(
+        place.store,
+        port,
+        is_master=False,
+        timeout=timedelta(minutes=2),
+        wait_for_workers=False,
+    )
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    return function(rank, *args)
 
 
 def _enter(namespace: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.block.bmuf import Bmuf, BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.block.bmuf import Bmuf
+from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig, BmufConfig
 from espnet_distopt.algorithms.block.diloco import DilocoConfig
 from espnet_distopt.algorithms.block.local_sgd import LocalSgdConfig
 from espnet_distopt.algorithms.block.slowmo import SlowMoConfig

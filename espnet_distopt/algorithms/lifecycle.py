@@ -41,10 +41,6 @@ class Lifecycle:
         learner: one replica of it.
         algorithm: what the learner runs.
 
-    Raises:
-        InputError: the second moment of the learner's optimizer is to be corrected, and
-            is not known (`optimizers.consistent`).
-
     Attributes:
         epoch_start: the attempted steps that the learner had made when the epoch began.
         gossiping: whether the gossip of the epoch has begun and has not ended.
@@ -58,7 +54,9 @@ class Lifecycle:
         self.algorithm = algorithm
         self.epoch_start = 0
         self.gossiping = False
-        self._correction = correct(learner.optimizer, algorithm.averaged_batches)
+        self._correction = correct(
+            learner.optimizer, algorithm.averaged_batches, warns=learner.rank == 0
+        )
 
     def close(self) -> None:
         """Detach from the optimizer."""

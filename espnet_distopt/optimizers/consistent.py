@@ -1,45 +1,44 @@
-"""Adam's second moment, as the batch of all learners together would have given it.
+"""Lets an optimizer of Adam's family divide by the second moment of the whole batch.
 
-Adam divides its step by the root of v, a moving average of g^2. Where N learners train
-on batches of their own and average their models, each learner's gradient has N times
-the variance of the gradient of all batches together:
+The optimizer's own step is left as it is: for the time of the step it is lent another
+second moment, such that it arrives at vN (see `second_moment`), and afterwards it gets
+its own back, which has followed the gradients meanwhile. So learning rates, weight
+decay, the rectification of RAdam and the look-ahead of NAdam stay the optimizer's, and
+its state is the one that it has without the correction, with one moment more.
 
-    g = mu + noise, Var(noise) = s        one learner's batch:  E[g^2] = mu^2 + s
-                                          all N batches:        E[g^2] = mu^2 + s / N
+That suits an optimizer whose step is linear in the gradients but for the division by
+the root of v: then the mean of N learners' steps is the step of the mean gradient, once
+they all divide by what the mean gradient's v would be. Adam, AdamW, NAdam and RAdam are
+such. AMSGrad is not, because the maximum of v remembers noise, and neither is LAMB,
+whose steps have a length of their own: noise lengthens the update that it normalizes.
 
-So each learner divides by a root that is up to sqrt(N) too large, and the mean of the
-learners takes steps that are as much too short. No communication is needed to mend it:
-s can be estimated from the learner's own moments. Adam's bias-corrected first moment of
-the step before, mh, is independent of the noise of g_t, and where mu does not change
-
-    r_t  = (1 - b1) / (1 + b1) (1 + b1^(t-1)) / (1 - b1^(t-1))      Var(mh) = r_t s
-    s_t  = b2 s_(t-1) + (1 - b2) (g_t - mh)^2 / (1 + r_t)           t > 1
-    sh_t = s_t / (1 - b2^(t-1))                                     estimates s
-    vN_t = max(vh_t - (1 - 1/N) sh_t, vh_t / N)
-    x_t  = x_(t-1) - lr mh_t / (sqrt(vN_t) + eps)
-
-    mh, vh     Adam's bias-corrected moments        t   its number of updates
-    N          `batches`                            x   the parameters
-
-A mu that changes makes (g - mh)^2 too large, and vN too small. The lower bound vh / N
-limits that: mu^2 + s <= N (mu^2 + s / N), so vN is never smaller than what it estimates
-could be. The correction is an idea of this project; no paper has it.
-
-Cost: one more moment (P elements, in the optimizer's state, saved and loaded with it)
-and about as many passes over memory as Adam's own step.
+Cost: one more moment (P elements, in the optimizer's state, saved and loaded with it),
+P elements more while the optimizer steps, and about as many passes over memory as
+Adam's own step.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.second_moment import (
+    before_the_step,
+    follow_noise,
+    follow_squares,
+    of_the_whole_batch,
+)
 
 NOISE = "noise_sq"
 """The key of s in the optimizer's state of a parameter."""
+
+SQUARES = "exp_avg_sq"
+"""The key of v in the optimizer's state of a parameter."""
+
+FAMILY = (Adam, AdamW, NAdam, RAdam)
 
 CHUNK = 1 << 20
 """Elements that are worked on at a time: temporary tensors are no larger."""
@@ -47,40 +46,52 @@ CHUNK = 1 << 20
 
 def can_correct(optimizer: Optimizer) -> bool:
     """Return whether the second moment of `optimizer` can be corrected."""
-    return isinstance(optimizer, (Adam, AdamW)) and not any(
-        group["amsgrad"] or group["capturable"] for group in optimizer.param_groups
-    )
+    return isinstance(optimizer, FAMILY) and all(map(_is_known, optimizer.param_groups))
 
 
-def correct(optimizer: Optimizer, batches: int) -> "ConsistentSecondMoment | None":
-    """Correct the steps of `optimizer` from now on; SGD has nothing to correct.
+def _is_known(group: dict[str, Any]) -> bool:
+    """Return whether a group's second moment is a plain moving average.
+
+    In 16 bits it is none: 0.999 v is rounded to v there.
+    """
+    variants = ("amsgrad", "capturable", "differentiable")
+    precise = all(p.dtype in (torch.float32, torch.float64) for p in group["params"])
+    return precise and group["betas"][1] > 0 and not any(map(group.get, variants))
+
+
+def correct(
+    optimizer: Optimizer, batches: int, warns: bool = True
+) -> "ConsistentSecondMoment | None":
+    """Correct the steps of `optimizer` from now on, if it is known and there is need.
 
     Args:
         optimizer: the optimizer of one learner.
         batches: the number of batches whose mean the learners' average takes.
+        warns: whether to log that the optimizer is not known. SGD divides by nothing,
+            and needs no warning.
 
     Returns:
-        The correction, to be closed; None if there is nothing to correct.
-
-    Raises:
-        InputError: the optimizer divides by a second moment that is not known here.
+        The correction, to be closed; None if there is none.
     """
     if batches == 1 or isinstance(optimizer, SGD):
         return None
-    if not can_correct(optimizer):
-        raise InputError(
-            "second_moment: consistent is for Adam and AdamW without amsgrad and "
-            f"capturable (and for SGD, which has none), not for this "
-            f"{type(optimizer).__name__}; set second_moment: local"
+    if can_correct(optimizer):
+        return ConsistentSecondMoment(optimizer, batches)
+    if warns:
+        logging.getLogger(__name__).warning(
+            f"second_moment: consistent is not known for this "
+            f"{type(optimizer).__name__} (Adam, AdamW, NAdam and RAdam in float32, "
+            "without amsgrad and capturable): what it divides its steps by stays that "
+            "of each learner's own batches; second_moment: local says nothing of it"
         )
-    return ConsistentSecondMoment(optimizer, batches)
+    return None
 
 
 class ConsistentSecondMoment:
     """Corrects every step of an optimizer, from its construction to `close`.
 
     Args:
-        optimizer: Adam or AdamW, for which `can_correct` holds.
+        optimizer: an optimizer for which `can_correct` holds.
         batches: the number of batches whose mean the learners' average takes, N > 1.
     """
 
@@ -88,106 +99,93 @@ class ConsistentSecondMoment:
         assert can_correct(optimizer)
         assert batches > 1
         self._batches = batches
+        self._own: list[tuple[dict[str, Any], Tensor]] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
+            optimizer.register_step_post_hook(self._take_back),
         ]
 
     def close(self) -> None:
         """Leave no hook behind; the optimizer keeps its state."""
+        self._take_back()
         for handle in self._handles:
             handle.remove()
 
-    @torch.no_grad()
-    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Follow the noise of the gradients that the step will use.
+    def _before(
+        self, optimizer: Optimizer, args: Any, kwargs: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Have the step call its closure first, if it has one, and then `_lend`.
 
-        Raises:
-            InputError: the step has a closure, which computes the gradients later.
+        The optimizer calls a closure when all hooks have run, so that these gradients
+        are the ones that it uses, whoever computes or clips them.
         """
+        kwargs = dict(kwargs)
         # the first argument is the optimizer itself
-        if any(a is not None for a in (*args[1:], kwargs.get("closure"))):
-            raise InputError(
-                "second_moment: consistent needs the gradients before the optimizer's "
-                "step: call step() without a closure, or set second_moment: local"
-            )
+        closure = args[1] if len(args) > 1 else kwargs.pop("closure", None)
+
+        def lend_too() -> Any:
+            loss = None if closure is None else closure()
+            self._lend(optimizer)
+            return loss
+
+        return (args[0], lend_too, *args[2:]), kwargs
+
+    @torch.no_grad()
+    def _lend(self, optimizer: Optimizer) -> None:
+        """Follow the gradients, and lend the second moment for one step."""
+        self._take_back()  # A step that has failed may have left something.
         if _is_skipped(optimizer):
             return
-        scale = getattr(optimizer, "grad_scale", None)
         for group, parameters in _chunks(optimizer):
             states = [optimizer.state[p] for p in parameters]
-            gradients = _gradients(optimizer, group, parameters, scale)
-            _follow_noise(states, gradients, *group["betas"])
+            steps = _steps(states)
+            gradients = _gradients(optimizer, group, parameters)
+            # Before the first update there is no mean to differ from.
+            begun = [n for n, step in enumerate(steps) if step > 0]
+            if begun:
+                self._lend_to(
+                    group,
+                    [states[n] for n in begun],
+                    [gradients[n] for n in begun],
+                    [steps[n] for n in begun],
+                )
 
-    @torch.no_grad()
-    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Replace the step by the one with the corrected second moment."""
-        if _is_skipped(optimizer):
-            return
-        for group, parameters in _chunks(optimizer):
-            found = [p for p in parameters if NOISE in optimizer.state[p]]
-            states = [optimizer.state[p] for p in found]
-            if found:
-                self._correct(group, found, states)
-
-    def _correct(
-        self, group: dict[str, Any], parameters: list[Tensor], states: list[Any]
+    def _lend_to(
+        self,
+        group: dict[str, Any],
+        states: list[dict[str, Any]],
+        gradients: list[Tensor],
+        steps: list[float],
     ) -> None:
-        b1, b2 = group["betas"]
-        steps = [float(state["step"]) for state in states]
-        vh = torch._foreach_div(_of(states, "exp_avg_sq"), [1 - b2**t for t in steps])
-        unbiased = [(1 - 1 / self._batches) / (1 - b2 ** (t - 1)) for t in steps]
-        excess = torch._foreach_mul(_of(states, NOISE), unbiased)
-        vn = torch._foreach_sub(vh, excess)
-        torch._foreach_maximum_(vn, torch._foreach_div(vh, float(self._batches)))
-        gains = [_reciprocal_root(v, group["eps"]) for v in (vn, vh)]
-        torch._foreach_sub_(*gains)
-        rates = [-float(group["lr"]) / (1 - b1**t) for t in steps]
-        torch._foreach_mul_(gains[0], rates)
-        torch._foreach_addcmul_(parameters, gains[0], _of(states, "exp_avg"))
+        b1, b2 = map(float, group["betas"])
+        for state in states:
+            if NOISE not in state:
+                state[NOISE] = torch.zeros_like(state[SQUARES])
+        squares, noise = _of(states, SQUARES), _of(states, NOISE)
+        follow_noise(noise, _of(states, "exp_avg"), gradients, steps, (b1, b2))
+        follow_squares(squares, gradients, b2)
+        lent = of_the_whole_batch(squares, noise, steps, b2, self._batches)
+        before_the_step(lent, gradients, b2)
+        for state, own, other in zip(states, squares, lent, strict=True):
+            self._own.append((state, own))
+            state[SQUARES] = other
 
-
-def _reciprocal_root(squares: Any, eps: float) -> list[Tensor]:
-    """Return 1 / (sqrt(v) + eps) of each tensor, in its place."""
-    torch._foreach_sqrt_(squares)
-    torch._foreach_add_(squares, eps)
-    torch._foreach_reciprocal_(squares)
-    return list(squares)
-
-
-def _follow_noise(
-    states: list[Any], gradients: list[Tensor], b1: float, b2: float
-) -> None:
-    """Bring s of some parameters up to date; those without an update have none yet."""
-    kept = [n for n, state in enumerate(states) if float(state.get("step", 0.0)) > 0]
-    if not kept:
-        return
-    states, gradients = [states[n] for n in kept], [gradients[n] for n in kept]
-    for state in states:
-        if NOISE not in state:
-            state[NOISE] = torch.zeros_like(state["exp_avg_sq"])
-    steps = [float(state["step"]) for state in states]
-    means = [-1 / (1 - b1**t) for t in steps]
-    deviations = torch._foreach_mul(_of(states, "exp_avg"), means)
-    torch._foreach_add_(deviations, gradients)
-    spreads = [(1 - b1) / (1 + b1) * (1 + b1**t) / (1 - b1**t) for t in steps]
-    noise = _of(states, NOISE)
-    torch._foreach_mul_(noise, b2)
-    shares = [(1 - b2) / (1 + r) for r in spreads]
-    torch._foreach_addcmul_(noise, deviations, deviations, shares)
+    def _take_back(self, *_: Any) -> None:
+        """Give the optimizer its own second moment back."""
+        for state, own in self._own:
+            state[SQUARES] = own
+        self._own.clear()
 
 
 def _gradients(
-    optimizer: Optimizer,
-    group: dict[str, Any],
-    parameters: list[Tensor],
-    scale: Tensor | None,
+    optimizer: Optimizer, group: dict[str, Any], parameters: list[Tensor]
 ) -> list[Tensor]:
     """Return the gradients that the moments follow: with L2 decay, unscaled."""
     found = [p.grad for p in parameters if p.grad is not None]
+    scale = getattr(optimizer, "grad_scale", None)
     if scale is not None:
         found = list(torch._foreach_div(found, scale))
-    if group["maximize"]:
+    if group.get("maximize"):
         found = list(torch._foreach_neg(found))
     if group["weight_decay"] and not _decouples(optimizer, group):
         found = list(torch._foreach_add(found, parameters, alpha=group["weight_decay"]))
@@ -216,11 +214,25 @@ def _chunks(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], list[Tensor]
             yield group, chunk
 
 
+def _steps(states: list[dict[str, Any]]) -> list[float]:
+    """Return the number of updates of some parameters, 0 where there was none yet.
+
+    A fused optimizer may keep it on a GPU, and to ask for each one would wait each
+    time: so they are fetched together.
+    """
+    zero = torch.zeros(())
+    known = [state["step"] for state in states if "step" in state]
+    if len(known) == len(states):
+        fetched: list[float] = torch.stack(known).tolist()
+        return fetched
+    return [float(state.get("step", zero)) for state in states]
+
+
 def _is_skipped(optimizer: Optimizer) -> bool:
     """Return whether a fused optimizer has found its gradients infinite."""
     found = getattr(optimizer, "found_inf", None)
     return found is not None and bool(found)
 
 
-def _of(states: list[Any], name: str) -> list[Tensor]:
+def _of(states: list[dict[str, Any]], name: str) -> list[Tensor]:
     return [state[name] for state in states]

@@ -1,165 +1,255 @@
-"""The corrected second moment: equations in float64, and what a user does with it."""
+"""What a user does with an optimizer whose second moment is corrected."""
 
 import copy
-from collections.abc import Iterator
+import io
+import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD, Adam, AdamW, NAdam
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import (
     NOISE,
     ConsistentSecondMoment,
     can_correct,
+    correct,
 )
+from espnet_distopt.optimizers.lamb import Lamb
+from tests.optimizers.moment_oracle import gradients
 
-MAKES = {
+MAKES: dict[str, Callable[..., Any]] = {
     "Adam": partial(Adam, lr=0.01),
-    "decay": partial(Adam, lr=0.01, weight_decay=0.1),
-    "AdamW": partial(AdamW, lr=0.01, weight_decay=0.1, betas=(0.8, 0.95)),
-    "maximize": partial(Adam, lr=0.01, maximize=True, eps=1e-3),
+    "foreach": partial(Adam, lr=0.01, foreach=True, weight_decay=0.1),
+    "fused": partial(AdamW, lr=0.01, fused=True),
+    "NAdam": partial(NAdam, lr=0.01),
+    "RAdam": partial(RAdam, lr=0.01),
 }
 
-
-def gradients(count: int, size: int = 7) -> Iterator[torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(count):
-        yield 0.3 + torch.randn(size, generator=generator, dtype=torch.float64)
+GRADIENTS = [gradient.float() for gradient in gradients(20)]
 
 
-def expected(options: dict[str, Any], adamw: bool, batches: int) -> torch.Tensor:
-    """Follow the equations of the module's head, one scalar rule after the other."""
-    lr, (b1, b2) = options["lr"], options.get("betas", (0.9, 0.999))
-    eps, decay = options.get("eps", 1e-8), options.get("weight_decay", 0.0)
-    x = torch.ones(7, dtype=torch.float64)
-    m, v, s = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-    for t, g in enumerate(gradients(30), 1):
-        g = -g if options.get("maximize") else g
-        if adamw:
-            x = x * (1 - lr * decay)
-        else:
-            g = g + decay * x
-        if t > 1:
-            before = m / (1 - b1 ** (t - 1))
-            r = (1 - b1) / (1 + b1) * (1 + b1 ** (t - 1)) / (1 - b1 ** (t - 1))
-            s = b2 * s + (1 - b2) * (g - before) ** 2 / (1 + r)
-        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-        vh = v / (1 - b2**t)
-        vn = vh
-        if t > 1:
-            noise = s / (1 - b2 ** (t - 1))
-            vn = torch.maximum(vh - (1 - 1 / batches) * noise, vh / batches)
-        x = x - lr * (m / (1 - b1**t)) / (vn.sqrt() + eps)
-    return x
-
-
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("name", MAKES)
-def test_steps_follow_the_equations(name: str, foreach: bool) -> None:
-    make = MAKES[name]
-    parameter = nn.Parameter(torch.ones(7, dtype=torch.float64))
-    optimizer = make([parameter], foreach=foreach)
-    ConsistentSecondMoment(optimizer, 16)
-    for gradient in gradients(30):
-        parameter.grad = gradient
-        optimizer.step()
-    rule = expected(dict(make.keywords), name == "AdamW", 16)
-    torch.testing.assert_close(parameter.data, rule, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("batches", [4, 64])
-def test_noise_divides_as_that_of_the_whole_batch(batches: int) -> None:
-    """One learner's moments tell what Adam would see of N times the batch."""
-    generator = torch.Generator().manual_seed(0)
-    size, steps, mean = 4000, 3000, 0.05
-    own = nn.Parameter(torch.zeros(size))
-    optimizer = Adam([own], lr=0.0)
+def begin(make: Callable[..., Any], batches: int = 8) -> tuple[nn.Parameter, Any]:
+    """Return a parameter and its optimizer, whose second moment is corrected."""
+    parameter = nn.Parameter(torch.ones(7))
+    optimizer = make([parameter])
     ConsistentSecondMoment(optimizer, batches)
-    for _ in range(steps):
-        own.grad = mean + torch.randn(size, generator=generator)
+    return parameter, optimizer
+
+
+def walk(parameter: nn.Parameter, optimizer: Optimizer, which: slice) -> None:
+    for gradient in GRADIENTS[which]:
+        parameter.grad = gradient.clone()
         optimizer.step()
-    state = optimizer.state[own]
-    vh = state["exp_avg_sq"] / (1 - 0.999**steps)
-    sh = state[NOISE] / (1 - 0.999 ** (steps - 1))
-    whole = mean**2 + 1 / batches
-    assert (vh - (1 - 1 / batches) * sh).mean().item() == pytest.approx(whole, rel=0.05)
-    assert vh.mean().item() == pytest.approx(mean**2 + 1, rel=0.02)
 
 
-def test_gradients_without_noise_are_divided_as_before() -> None:
-    pair = [nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2)]
-    optimizers = [Adam([p], lr=0.01) for p in pair]
-    ConsistentSecondMoment(optimizers[1], 16)
-    for _ in range(20):
-        for parameter, optimizer in zip(pair, optimizers, strict=True):
-            parameter.grad = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-            optimizer.step()
-    torch.testing.assert_close(pair[0].data, pair[1].data, rtol=1e-12, atol=1e-12)
+def saved(optimizer: Optimizer) -> Any:
+    """Return what a checkpoint holds of the optimizer."""
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
-def test_a_resumed_run_is_the_uninterrupted_one() -> None:
-    def steps(parameter: nn.Parameter, optimizer: Adam, which: slice) -> None:
-        for gradient in list(gradients(20))[which]:
-            parameter.grad = gradient
-            optimizer.step()
+def same(one: Optimizer, two: Optimizer) -> bool:
+    """Return whether two optimizers have the same state, bit for bit."""
+    pairs = zip(one.state.values(), two.state.values(), strict=True)
+    return all(
+        a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+        for a, b in pairs
+    )
 
-    one = nn.Parameter(torch.ones(7, dtype=torch.float64))
-    whole = Adam([one], lr=0.01)
-    ConsistentSecondMoment(whole, 8)
-    steps(one, whole, slice(0, 9))
-    two = nn.Parameter(one.detach().clone())
-    resumed = Adam([two], lr=0.01)
-    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
-    ConsistentSecondMoment(resumed, 8)
-    for parameter, optimizer in ((one, whole), (two, resumed)):
-        steps(parameter, optimizer, slice(9, 20))
+
+@pytest.mark.parametrize("name", MAKES)
+def test_a_resumed_run_is_the_uninterrupted_one(name: str) -> None:
+    one, whole = begin(MAKES[name])
+    walk(one, whole, slice(0, 9))
+    two, resumed = begin(MAKES[name])
+    two.data.copy_(one.data)
+    resumed.load_state_dict(saved(whole))
+    for each in ((one, whole), (two, resumed)):
+        walk(*each, slice(9, 20))
+    assert torch.equal(one, two) and same(whole, resumed)
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_stock_goes_on_from_a_checkpoint_and_after_the_correction_ends(
+    name: str,
+) -> None:
+    parameter = nn.Parameter(torch.ones(7))
+    optimizer = MAKES[name]([parameter])
+    moment = ConsistentSecondMoment(optimizer, 8)
+    walk(parameter, optimizer, slice(0, 9))
+    moment.close()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+    other = nn.Parameter(parameter.detach().clone())
+    stock = MAKES[name]([other])
+    stock.load_state_dict(saved(optimizer))
+    for each in ((parameter, optimizer), (other, stock)):
+        walk(*each, slice(9, 20))
+    assert torch.equal(parameter, other) and same(optimizer, stock)
+
+
+@pytest.mark.parametrize("name", [n for n in MAKES if n not in ("foreach", "fused")])
+def test_the_state_between_steps_is_that_of_the_stock_optimizer(name: str) -> None:
+    """Moments do not depend on the parameters here, so they are the same bits."""
+    one, corrected = begin(MAKES[name])
+    two = nn.Parameter(torch.ones(7))
+    stock = MAKES[name]([two])
+    for each in ((one, corrected), (two, stock)):
+        walk(*each, slice(0, 20))
+    for key, value in stock.state[two].items():
+        assert torch.equal(value, corrected.state[one][key]), key
+    assert not torch.equal(one, two)
+
+
+def test_one_batch_changes_nothing() -> None:
+    optimizer = Adam([nn.Parameter(torch.ones(2))])
+    assert correct(optimizer, 1) is None
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("keyword", [False, True])
+def test_a_step_with_a_closure_is_the_step_without(name: str, keyword: bool) -> None:
+    one, plain = begin(MAKES[name])
+    walk(one, plain, slice(0, 20))
+    two, optimizer = begin(MAKES[name])
+    calls = 0
+    for gradient in GRADIENTS:
+
+        def closure(gradient: Tensor = gradient) -> Tensor:
+            nonlocal calls
+            calls += 1
+            optimizer.zero_grad()
+            loss: Tensor = (two * gradient).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        value = (two * gradient).sum().item()
+        made = {"closure": closure} if keyword else {}
+        loss = optimizer.step(**made) if keyword else optimizer.step(closure)
+        assert loss.item() == value
+    assert calls == 20
     assert torch.equal(one, two)
 
 
-def test_stock_adam_goes_on_from_its_state_and_after_it_is_closed() -> None:
-    parameter = nn.Parameter(torch.ones(7, dtype=torch.float64))
-    optimizer = Adam([parameter], lr=0.01)
+def test_a_hook_of_the_users_may_change_the_gradients() -> None:
+    """The correction goes by what the optimizer uses, not by what came before."""
+
+    def clip(optimizer: Optimizer, *_: Any) -> None:
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.clamp_(-0.5, 0.5)
+
+    one, hooked = begin(MAKES["Adam"])
+    hooked.register_step_pre_hook(clip)
+    walk(one, hooked, slice(0, 20))
+    two, by_hand = begin(MAKES["Adam"])
+    for gradient in GRADIENTS:
+        two.grad = gradient.clamp(-0.5, 0.5)
+        by_hand.step()
+    assert torch.equal(one, two)
+
+
+def test_gradients_that_a_fused_optimizer_unscales() -> None:
+    one, plain = begin(MAKES["fused"])
+    two, scaled = begin(MAKES["fused"])
+    walk(one, plain, slice(0, 20))
+    for step, gradient in enumerate(GRADIENTS):
+        scaled.grad_scale = torch.tensor(1024.0)
+        if step == 11:
+            two.grad = torch.full_like(two, torch.inf)
+            scaled.found_inf = torch.tensor(1.0)
+            before = copy.deepcopy(scaled.state_dict())
+            scaled.step()
+            for key, value in before["state"][0].items():
+                assert torch.equal(value, scaled.state[two][key])
+        two.grad = 1024.0 * gradient
+        scaled.found_inf = torch.tensor(0.0)
+        scaled.step()
+    assert torch.equal(one, two) and same(plain, scaled)
+
+
+@pytest.mark.parametrize("name", ["Adam", "fused"])
+def test_a_grad_scaler(name: str) -> None:
+    one, plain = begin(MAKES[name])
+    two, scaled = begin(MAKES[name])
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)  # type: ignore[attr-defined]
+    walk(one, plain, slice(0, 20))
+    for step, gradient in enumerate(GRADIENTS):
+        for factor in (torch.inf, 1.0) if step == 7 else (1.0,):
+            scaled.zero_grad()
+            scaler.scale((two * gradient).sum() * factor).backward()
+            scaler.step(scaled)
+            scaler.update()
+    assert torch.equal(one, two)  # The scales are powers of two.
+
+
+def test_a_step_that_fails_leaves_the_optimizer_its_own_moment() -> None:
+    class Broken(Adam):
+        broken = False
+
+        def step(self, closure: Any = None) -> Any:
+            if self.broken:
+                closure()
+                raise RuntimeError("out of memory")
+            return super().step(closure)
+
+    parameter = nn.Parameter(torch.ones(7))
+    optimizer = Broken([parameter])
     moment = ConsistentSecondMoment(optimizer, 8)
-    for gradient in gradients(5):
-        parameter.grad = gradient
+    walk(parameter, optimizer, slice(0, 9))
+    own = optimizer.state[parameter]["exp_avg_sq"]
+    optimizer.broken = True
+    with pytest.raises(RuntimeError, match="out of memory"):
         optimizer.step()
+    assert optimizer.state[parameter]["exp_avg_sq"] is not own
     moment.close()
+    assert optimizer.state[parameter]["exp_avg_sq"] is own
+
+
+def test_a_state_of_the_stock_optimizer_begins_as_it_was() -> None:
+    """What is not known of the noise yet is not taken away from v."""
+    parameter = nn.Parameter(torch.ones(7))
+    optimizer = Adam([parameter], lr=0.01)
+    walk(parameter, optimizer, slice(0, 10))
     other = nn.Parameter(parameter.detach().clone())
-    stock = Adam([other], lr=0.01)
-    stock.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for each, made in ((parameter, optimizer), (other, stock)):
-        each.grad = torch.ones(7, dtype=torch.float64)
-        made.step()
-    assert torch.equal(parameter, other)
+    corrected = Adam([other], lr=0.01)
+    corrected.load_state_dict(saved(optimizer))
+    ConsistentSecondMoment(corrected, 8)
+    start = parameter.detach().clone()
+    for each in ((parameter, optimizer), (other, corrected)):
+        walk(*each, slice(10, 11))
+    stock, mine = ((p.detach() - start).abs() for p in (parameter, other))
+    assert (stock <= mine).all() and (mine < 1.3 * stock).all()
+    assert NOISE in corrected.state[other]
 
 
-def test_parameters_without_a_gradient_are_left_alone() -> None:
-    used, unused = (nn.Parameter(torch.ones(2)) for _ in range(2))
-    optimizer = Adam([used, unused], lr=0.1)
-    ConsistentSecondMoment(optimizer, 4)
-    for _ in range(3):
-        used.grad = torch.randn(2)
-        optimizer.step()
-    assert torch.equal(unused.data, torch.ones(2))
-    assert NOISE not in optimizer.state[unused]
-
-
-def test_a_step_with_a_closure_is_refused() -> None:
+def test_which_optimizers_can_be_corrected(caplog: pytest.LogCaptureFixture) -> None:
     parameter = nn.Parameter(torch.ones(2))
-    optimizer = Adam([parameter])
-    ConsistentSecondMoment(optimizer, 4)
-    with pytest.raises(InputError, match="without a closure"):
-        optimizer.step(lambda: 0.0)
-
-
-def test_which_optimizers_can_be_corrected() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    assert can_correct(Adam([parameter]))
-    assert can_correct(AdamW([parameter], fused=True))
-    for other in (SGD([parameter], 0.1), NAdam([parameter])):
-        assert not can_correct(other)
-    assert not can_correct(Adam([parameter], amsgrad=True))
+    for make in MAKES.values():
+        assert can_correct(make([parameter]))
+    half = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    others: list[Optimizer] = [
+        RMSprop([parameter]),
+        Adagrad([parameter]),
+        Lamb([parameter]),
+        Adam([parameter], amsgrad=True),
+        Adam([half]),
+        Adam([parameter], betas=(0.9, 0.0)),
+    ]
+    for optimizer in others:
+        with caplog.at_level(logging.WARNING):
+            caplog.clear()
+            assert correct(optimizer, 4) is None
+            assert correct(optimizer, 4, warns=False) is None
+        (line,) = caplog.messages
+        assert f"not known for this {type(optimizer).__name__} (" in line
+        assert "\n" not in line and not optimizer._optimizer_step_pre_hooks
+    caplog.clear()
+    assert correct(SGD([parameter], 0.1), 4) is None
+    assert not caplog.messages

@@ -71,18 +71,24 @@ def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
         return [{"topology": t} for t in ("ring", "randomized_ring", "complete")]
     if not hasattr(config, "period"):
         return [{}]
-    delays = [{"delay": 2}] if hasattr(config, "delay") else []
-    return [{"period": 3, **delay} for delay in [{}, *delays]]
+    others = [{"delay": 2}, {"per_node": 2}] if hasattr(config, "delay") else []
+    return [{"period": 3, **other} for other in [{}, *others]]
 
 
 def together(size: int, optimizer: str) -> list[Training]:
-    """Return the schedule of learners that step together; blocks may be unequal."""
+    """Return the schedule of learners that step together.
+
+    The numbers of steps differ between nodes where the algorithm allows it.
+    """
     return [
         Training(
             name=name,
             options=options,
             optimizer=optimizer,
-            epochs=[range(7, 7 + size), [4] * size]
+            epochs=[
+                [7 + rank // options.get("per_node", 1) for rank in range(size)],
+                [4] * size,
+            ]
             if "period" in options
             else [[7] * size, [4] * size],
             uneven=True,

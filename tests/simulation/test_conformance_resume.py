@@ -75,7 +75,7 @@ TOGETHER = [
     for name, entry in ALGORITHMS.items()
     if not entry.algorithm.wants_gossip
     for options in (
-        [{"period": 3}, {"period": 3, "delay": 2}]
+        [{"period": 3}, {"period": 3, "delay": 2}, {"period": 3, "per_node": 2}]
         if hasattr(entry.config, "delay")
         else [{"period": 3}]
         if hasattr(entry.config, "period")

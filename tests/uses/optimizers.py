@@ -13,7 +13,9 @@ from torch.optim import (
     Adagrad,
     Adam,
     Muon,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
     Rprop,
 )
@@ -57,6 +59,24 @@ class Amsgrad(Use):
 
     def optimize(self, model: nn.Module) -> Optimizer:
         return Adam(model.parameters(), lr=0.01, amsgrad=True)
+
+
+class TheNAdam(Use):
+    title = "NAdam"
+    note = LOCAL
+    refused = unknown("NAdam")
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return NAdam(model.parameters(), lr=0.01, weight_decay=0.1)
+
+
+class TheRAdam(Use):
+    title = "RAdam"
+    note = LOCAL
+    refused = unknown("RAdam")
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return RAdam(model.parameters(), lr=0.01)
 
 
 class TheMuon(Use):
@@ -210,6 +230,8 @@ ROWS: list[type[Use]] = [
     Foreach,
     Fused,
     Amsgrad,
+    TheNAdam,
+    TheRAdam,
     TheMuon,
     TheAdafactor,
     TheRprop,

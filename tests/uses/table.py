@@ -32,7 +32,10 @@ Each row is something that users do with a model, an optimizer and a
 `tests/uses` runs each cell. `python -m tests.uses.table > docs/what_works.md` writes
 this page. `hadpsgd` has one node of several learners here; with one learner on each
 node it is `adpsgd`. `bmuf` and `slowmo` have their default options (`moments: average`
-and `reset`), and `adasum` combines updates, not gradients.
+and `reset`), and `adasum` combines updates, not gradients. `adpsgd`, `hadpsgd`,
+`dpsgd`, `d1d_model` and `local_sgd` correct the second moment of Adam, AdamW, NAdam and
+RAdam (`second_moment: consistent`); any other optimizer but SGD is named in a warning,
+and trained as it is.
 """
 
 

@@ -22,7 +22,16 @@ BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to thet
 see `moments`. With other rules for the end of a block the algorithm is Local SGD,
 SlowMo or DiLoCo: see `local_sgd`, `slowmo` and `diloco`. With a `delay` the next
 block's steps hide the communication, see `delayed`.
-Cost for n bytes of parameters: 2n(N-1)/N a block, 6n(N-1)/N with Adam's moments.
+
+A worker of the paper, of which there are N, is a learner; with `per_node` it is a node,
+whose learners average their gradients in every step (`synchronous.node`). The average
+of a block is taken over all learners, though. It is the mean over the workers, because
+the replicas of a node are equal and each node has as many of them; and it gives every
+learner the same bits. With one node there is nothing to average, and every learner
+keeps its bits.
+
+Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
+moments; with m learners a node 2n(m-1)/m more in every step.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
 Adam's moments are extrapolated.
 
@@ -31,8 +40,7 @@ of the block among themselves, see `Bmuf.change_members`.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,8 +48,10 @@ from torch import Tensor
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
-from espnet_distopt.algorithms.block.moments import BlockMoments, Fate
-from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
+from espnet_distopt.algorithms.block.moments import BlockMoments
+from espnet_distopt.algorithms.block.rule import BlockConfig
+from espnet_distopt.algorithms.synchronous.node import Node, check_nodes
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
@@ -49,52 +59,12 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True)
-class BmufConfig(BlockConfig):
-    """Options of `bmuf` and `bmuf_adam`.
-
-    Attributes:
-        period: number of steps in a block (tau).
-        delay: steps of the next block that hide the average, see `delayed`.
-        momentum: block momentum (eta); None means 1 - 1/N.
-        block_lr: block learning rate (zeta).
-        warmup: number of steps before momentum sets in; until then blocks are plain
-            averages. A model that starts from random parameters makes large steps at
-            first, which momentum would amplify.
-        nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
-        moments: treatment of the optimizer's moments at the end of a block:
-            extrapolate (BMUF-Adam), average, local (left alone) or reset.
-    """
-
-    momentum: float | None = None
-    block_lr: float = 1.0
-    warmup: int = 0
-    nesterov: bool = True
-    moments: Literal[Fate, "local"] = "average"
-
-    def rule(self, size: int) -> BlockRule:
-        """Return the rule of block momentum for `size` learners."""
-        return BlockRule(
-            momentum=1 - 1 / size if self.momentum is None else self.momentum,
-            block_lr=self.block_lr,
-            nesterov=self.nesterov,
-            warmup=self.warmup,
-            moments=self.moments,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BmufAdamConfig(BmufConfig):
-    """Options of `bmuf_adam`: those of `bmuf`, but moments are extrapolated."""
-
-    moments: Literal[Fate, "local"] = "extrapolate"
-
-
 class Bmuf(Algorithm):
     """Block momentum over local steps; moments kept, averaged, reset or extrapolated.
 
     Attributes:
         rule: the rule by which a block ends.
+        node: this learner's node, which is one worker.
         theta: the global model (P,); (0,) if the rule takes the mean as it is.
         delta: the filtered block update Delta_n (P,); (0,) likewise.
         lookahead: factor of `delta` at the block's start, theta + lookahead delta.
@@ -106,8 +76,12 @@ class Bmuf(Algorithm):
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
         self._config = config
-        rule = config.rule(learner.size)
-        self.rule = config.rule(len(learner.members.ranks))
+        self.node = node = Node(learner, config.per_node)
+        workers = len(node.leaders)
+        rule = config.rule(workers)
+        self.rule = config.rule(len(node.living_leaders(learner)))
+        self.wants_gradients = node.averages
+        self.equal_steps = node.averages and workers == 1
         self.averaged_batches = rule.averaged_batches
         # Fewer learners may need no filter, but more may join them.
         self._filters = rule.filters
@@ -118,17 +92,23 @@ class Bmuf(Algorithm):
         self.rho = 0.0
         self.blocks = 0
         self._period = config.period
-        # One learner alone has no average to wait for.
-        self._delay = config.delay if learner.size > 1 else 0
+        # One worker alone has no average to wait for.
+        self._delay = config.delay if workers > 1 else 0
+        ranks = self._averaging = None if workers > 1 else (learner.rank,)
         self._block_steps = 0
-        self._some_ended = self._some_loaded = False
+        self._some_ended = False
         self._updates = learner.updates
-        self._size = learner.size
-        self._moments = (
-            None if rule.moments == "local" else BlockMoments(rule.moments, learner)
-        )
+        self._size, self._per_node = learner.size, config.per_node
+        self._moments = None
+        if rule.moments != "local":
+            self._moments = BlockMoments(rule.moments, learner, ranks)
         self._rates = LearningRates(learner) if rule.follows_lr else None
         self._late = LateAverage(bool(self._moments and self._moments.averaged))
+
+    @classmethod
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if the nodes would have unequal numbers of learners."""
+        check_nodes(config.per_node, size)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
@@ -137,13 +117,26 @@ class Bmuf(Algorithm):
             self.theta.copy_(learner.params)
 
     def change_members(self, learner: Learner, members: Members) -> None:
-        """Take the rule for the learners that have taken part in the block's end.
+        """Take the rule for the workers that have taken part in the block's end.
 
-        The default momentum is 1 - 1/N of these N learners. Delta and rho stay as they
+        The default momentum is 1 - 1/N of these N workers. Delta and rho stay as they
         are: rho says for how many minibatches Delta stands, whoever has made them.
         """
         super().change_members(learner, members)
-        self.rule = self._config.rule(len(members.ranks))
+        self.rule = self._config.rule(len(self.node.living_leaders(learner)))
+
+    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
+        """Return the ranks of the node of `rank`: a node leaves as a whole."""
+        return self.node.ranks_of(rank)
+
+    def after_backward(self, learner: Learner) -> Program:
+        """Average the gradients of the node's learners, weighted by samples.
+
+        Raises:
+            UnequalStepsError: another learner of the node has come to the end of its
+                epoch.
+        """
+        yield from self.node.average(learner)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a block, average and filter."""
@@ -158,7 +151,12 @@ class Bmuf(Algorithm):
             yield from self._end_block(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
-        """End the last, shorter block; join in those of learners with more data."""
+        """End the last, shorter block; join in those of learners with more data.
+
+        Raises:
+            UnequalStepsError: another learner of the node has more data.
+        """
+        yield from self.node.average(learner, ended=True)
         if self._late.under_way:
             yield from self._end_late(learner)
         while True:
@@ -169,6 +167,10 @@ class Bmuf(Algorithm):
                 everybody_ended = yield from self._end_block(learner, ended=True)
             if everybody_ended:
                 return
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """The replicas of a node are equal after each step."""
+        return self.node.ranks
 
     def next_stop(self, learner: Learner) -> int:
         """Return the step that takes this block's average: others may wait there."""
@@ -186,13 +188,17 @@ class Bmuf(Algorithm):
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Average and filter; return whether every learner has ended its epoch."""
         message = self._message(learner, ended)
-        everybody_ended, tau, rates, steps = self._read((yield AllReduceMean(message)))
-        if tau > 0:
-            yield AllReduceMean(learner.params)
-            k = self._filter(learner.params, tau, rates)
+        agreed = self._read((yield self._mean(message)))
+        if agreed.tau > 0:
+            yield self._mean(learner.params)
+            k = self._filter(learner.params, agreed)
             if self._moments:
-                yield from self._moments.end_block(steps, tau, k)
-        return everybody_ended
+                yield from self._moments.end_block(agreed.steps, agreed.tau, k)
+        return agreed.share_ended == 1
+
+    def _mean(self, tensor: Tensor) -> AllReduceMean:
+        """Return the effect that replaces `tensor` by its mean over the workers."""
+        return AllReduceMean(tensor, self._averaging)
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin the average of a block, which `_end_late` takes."""
@@ -204,44 +210,37 @@ class Bmuf(Algorithm):
         """Take the average of the last block and filter it; return as `_end_block`."""
         late = self._late
         yield from late.wait()
-        everybody_ended, tau, rates, steps = self._read(late.averages[0])
-        if tau > 0:
-            start = late.averages[1]
-            k = self._filter(start, tau, rates)
+        agreed = self._read(late.averages[0])
+        if agreed.tau > 0:
+            start, steps = late.averages[1], agreed.steps
+            k = self._filter(start, agreed)
             late.replace(learner.params, start)
             if self._moments:
                 then = late.message[len(late.message) - len(steps) :].tolist()
                 since = learner.updates - late.updates
-                self._moments.end_late(late, then, steps, tau, k, since)
+                self._moments.end_late(late, then, steps, agreed.tau, k, since)
         late.taken()
-        return everybody_ended
+        return agreed.share_ended == 1
 
     def _message(self, learner: Learner, ended: bool) -> Tensor:
         """Return the numbers to average beside the parameters; count a new block."""
-        steps = self._moments.steps() if self._moments else []
-        rates = self._rates.current() if self._rates else []
-        loaded = float(bool(self._moments and self._moments.loaded))
-        updates = float(learner.updates - self._updates)
-        self._block_steps = 0
-        self._updates = learner.updates
-        message = [float(ended), updates, loaded, *rates, *steps]
-        return torch.tensor(message, dtype=torch.float64, device=learner.params.device)
+        updates = learner.updates - self._updates
+        self._block_steps, self._updates = 0, learner.updates
+        return write_message(learner, updates, ended, self._moments, self._rates)
 
-    def _read(self, mean: Tensor) -> tuple[bool, float, list[float], list[float]]:
-        """Return whether all have ended, and mean updates, rates and step counts."""
-        share_ended, tau, share_loaded, *others = mean.tolist()
-        self._some_loaded = share_loaded > 0
-        self._some_ended = 0 < share_ended < 1
-        rates = len(self._rates.last) if self._rates else 0
-        return share_ended == 1.0, tau, others[:rates], others[rates:]
+    def _read(self, mean: Tensor) -> Agreed:
+        """Return what all learners know of the block, from the mean of the numbers."""
+        agreed = read_message(mean, self._rates)
+        self._some_ended = 0 < agreed.share_ended < 1
+        return agreed
 
-    def _filter(self, mean: Tensor, tau: float, rates: list[float]) -> float:
+    def _filter(self, mean: Tensor, agreed: Agreed) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
         Returns k, the number of minibatches equivalent to the way from the mean to the
         start point; 0 if a learner's moments were loaded.
         """
-        rule, previous_rho = self.rule, self.rho
+        rule, tau, previous_rho = self.rule, agreed.tau, self.rho
         warm = self.blocks * self._period < rule.warmup
         eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
         self.blocks += 1
@@ -250,7 +249,7 @@ class Bmuf(Algorithm):
         if eta == 0 and zeta == 1:
             self._take(mean)
             return 0.0
-        held = self._rates.follow(rates, self.delta) if self._rates else []
+        held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
         before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
         for m, theta, delta in cache_blocks(mean, self.theta, self.delta):
             start = torch.add(theta, delta, alpha=before)
@@ -259,7 +258,7 @@ class Bmuf(Algorithm):
             torch.add(theta, delta, alpha=self.lookahead, out=m)
         for part, kept in held:
             self.delta[part] = kept
-        return 0.0 if self._some_loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+        return 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
     def _take(self, mean: Tensor) -> None:
         """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
@@ -280,6 +279,7 @@ class Bmuf(Algorithm):
         """Return the state of the block, at any of its steps."""
         return {
             "learners": self._size,
+            "per_node": self._per_node,
             "theta": self.theta.clone(),
             "delta": self.delta.clone(),
             "lookahead": self.lookahead,
@@ -301,14 +301,17 @@ class Bmuf(Algorithm):
         """Restore what `state_dict` has returned.
 
         Raises:
-            InputError: the number of learners has changed, and with it the default
-                momentum and the meaning of `rho`; or the option `moments` has.
+            InputError: the number of learners or `per_node` has changed, and with it
+                the default momentum and the meaning of `rho`; or the option `moments`.
         """
-        if state["learners"] != self._size:
+        then = state["learners"], state.get("per_node", 1)
+        if then != (self._size, self._per_node):
             raise InputError(
-                f"the block momentum was saved by {state['learners']} learners and "
-                f"cannot be used by {self._size}; resume with as many learners, or "
-                "remove the experiment's distopt/ folder to reset it"
+                "the block momentum was saved by {} learners with per_node = {} and "
+                "cannot be used by {} with per_node = {}; resume with the same, or "
+                "remove the experiment's distopt/ folder to reset it".format(
+                    *then, self._size, self._per_node
+                )
             )
         for name in ("theta", "delta"):
             getattr(self, name).copy_(state[name])

@@ -23,6 +23,7 @@ class DilocoConfig(BlockConfig):
     Attributes:
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
+        per_node: number of learners on a node, which is one worker, see `bmuf`.
         momentum: Nesterov momentum of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
         warmup: number of steps before the outer optimizer sets in; until then blocks
@@ -34,7 +35,7 @@ class DilocoConfig(BlockConfig):
     block_lr: float = 0.7
     warmup: int = 0
 
-    def rule(self, size: int) -> BlockRule:
+    def rule(self, workers: int) -> BlockRule:
         """Return the rule of Nesterov block momentum, evaluated at the look-ahead."""
         return BlockRule(
             momentum=self.momentum,

@@ -120,6 +120,11 @@ class Moments:
                 device = parameter.device if on_device else torch.device("cpu")
                 state["step"] = torch.zeros((), dtype=torch.float32, device=device)
 
+    def forget(self, name: str) -> None:
+        """Remove a tensor from the optimizer's state, where a parameter has it."""
+        for parameter in self._learner.parameters:
+            self._learner.optimizer.state.get(parameter, {}).pop(name, None)
+
     def steps(self) -> list[float]:
         """Return each parameter's step count; empty for an optimizer without one."""
         if not self._counts_steps:

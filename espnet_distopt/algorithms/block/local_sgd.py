@@ -21,17 +21,18 @@ class LocalSgdConfig(BlockConfig):
     Attributes:
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
+        per_node: number of learners on a node, which is one worker, see `bmuf`.
         moments: treatment of the optimizer's moments at the end of a block: local (left
             alone), average or reset.
-        second_moment: local leaves Adam's second moment as it is, which is that of this
-            learner's own batches; consistent corrects it to that of all learners'
-            batches together, see `optimizers.consistent`.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            worker's own batches, to that of all workers' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
     """
 
     moments: Literal["local", "average", "reset"] = "local"
-    second_moment: Literal["local", "consistent"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
-    def rule(self, size: int) -> BlockRule:
+    def rule(self, workers: int) -> BlockRule:
         """Return the rule of plain averaging."""
-        batches = size if self.second_moment == "consistent" else 1
+        batches = workers if self.second_moment == "consistent" else 1
         return BlockRule(momentum=0.0, moments=self.moments, averaged_batches=batches)

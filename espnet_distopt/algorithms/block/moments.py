@@ -22,9 +22,10 @@ from torch import Tensor
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.core.effects import AllReduceMean, Program
+from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.consistent import NOISE
 
 SQUARES = "exp_avg_sq"
 """The name of Adam's second moment, which is never negative."""
@@ -67,13 +68,15 @@ class BlockMoments:
     Args:
         fate: the treatment of the moments at the end of a block.
         learner: the learner whose optimizer has the moments.
+        ranks: the learners that average their moments; None means all.
 
     Raises:
         InputError: the optimizer's moments are not known.
     """
 
-    def __init__(self, fate: Fate, learner: Learner) -> None:
+    def __init__(self, fate: Fate, learner: Learner, ranks: Ranks = None) -> None:
         self._fate = fate
+        self._ranks = ranks
         self.averaged = fate != "reset"
         self._tensors = len(learner.slots)
         self._params = learner.params
@@ -118,7 +121,7 @@ class BlockMoments:
         flats = self.flats()
         if self.averaged:
             for flat in flats.values():
-                yield AllReduceMean(flat)
+                yield AllReduceMean(flat, self._ranks)
         self._moments.set_steps(self._reset_or_extrapolate(flats, steps, tau, k))
         self._steps = self._moments.steps()
         self.loaded = False
@@ -180,6 +183,7 @@ class BlockMoments:
         if self._fate == "reset":
             for flat in flats.values():
                 flat.zero_()
+            self._moments.forget(NOISE)
             return [0.0] * len(steps)
         if self._fate == "extrapolate":
             before = self._steps or [0.0] * len(steps)

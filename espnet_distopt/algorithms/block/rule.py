@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from espnet_distopt.algorithms.block.moments import Fate
+from espnet_distopt.algorithms.synchronous.node import check_per_node
 from espnet_distopt.errors import InputError
 
 
@@ -64,6 +65,9 @@ class BlockConfig:
         period: number of steps in a block (tau).
         delay: number of steps of the next block during which the average of a block is
             computed, see `delayed`; 0 means that learners wait for the average.
+        per_node: number of learners on each node; ranks are numbered node by node. The
+            learners of a node average their gradients in every step and so are one
+            worker; blocks are averaged over the workers.
 
     Raises:
         InputError: a number is out of range.
@@ -71,6 +75,7 @@ class BlockConfig:
 
     period: int = 8
     delay: int = 0
+    per_node: int = 1
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -80,8 +85,9 @@ class BlockConfig:
                 f"delay must be in [0, period), that is at most {self.period - 1}, not "
                 f"{self.delay}"
             )
-        self.rule(size=1)  # A BlockRule checks its own numbers.
+        check_per_node(self.per_node)
+        self.rule(workers=1)  # A BlockRule checks its own numbers.
 
-    def rule(self, size: int) -> BlockRule:
-        """Return the rule for `size` learners."""
+    def rule(self, workers: int) -> BlockRule:
+        """Return the rule for a number of workers, which are learners or nodes."""
         raise NotImplementedError

@@ -29,6 +29,7 @@ class SlowMoConfig(BlockConfig):
     Attributes:
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
+        per_node: number of learners on a node, which is one worker, see `bmuf`.
         momentum: slow momentum (beta). The best value depends on the number of
             learners: it is smaller with few of them, and always smaller than the
             1 - 1/N of block momentum.
@@ -41,7 +42,7 @@ class SlowMoConfig(BlockConfig):
     block_lr: float = 1.0
     moments: Literal["reset", "local", "average"] = "reset"
 
-    def rule(self, size: int) -> BlockRule:
+    def rule(self, workers: int) -> BlockRule:
         """Return the rule of classical block momentum, following the learning rate."""
         return BlockRule(
             momentum=self.momentum,

@@ -84,9 +84,9 @@ class AdpsgdConfig:
         from_consensus: whether learners begin each epoch at the consensus model. If
             False, each begins at its own parameters.
         seed: seed of the random choice of neighbours.
-        second_moment: local leaves Adam's second moment as it is, which is that of this
-            learner's own batches; consistent corrects it to that of all learners'
-            batches together, see `optimizers.consistent`.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            learner's own batches, to that of all learners' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
     """
 
     topology: Literal["ring", "random"] = "ring"
@@ -94,7 +94,7 @@ class AdpsgdConfig:
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0
-    second_moment: Literal["local", "consistent"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
     def __post_init__(self) -> None:
         if self.max_staleness < 1:

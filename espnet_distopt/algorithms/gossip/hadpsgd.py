@@ -8,7 +8,7 @@ super learner. Super learners average their replicas in pairs, as in `adpsgd`:
 
     paper                 here
     super learner s       a node: `per_node` consecutive ranks
-    its all-reduce        `gradient_mean` among the node's ranks, in every step
+    its all-reduce        `synchronous.node`, in every step
     W_k                   an `Exchange` between the leaders (first ranks) of two nodes
 
 The gossip of a node's leader may hand over a correction at any time. At the end of each
@@ -34,10 +34,13 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import HALF
-from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
+from espnet_distopt.algorithms.synchronous.node import (
+    Node,
+    check_nodes,
+    check_per_node,
+)
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.topology import node_ranks
 from espnet_distopt.errors import InputError
 
 
@@ -54,17 +57,14 @@ class HadpsgdConfig(AdpsgdConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.per_node is not None and self.per_node < 1:
-            raise InputError(f"per_node must be >= 1, not {self.per_node}")
+        check_per_node(self.per_node)
 
 
 class Hadpsgd(Adpsgd):
     """AD-PSGD between nodes, synchronous SGD inside each.
 
     Attributes:
-        node: ranks of the learners on this learner's node.
-        leads: whether this learner is its node's leader, which exchanges with the
-            leaders of other nodes.
+        node: this learner's node, whose leader exchanges with those of other nodes.
 
     Raises:
         InputError: neither the options nor the launcher say how many learners a node
@@ -72,15 +72,11 @@ class Hadpsgd(Adpsgd):
     """
 
     def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
-        self._per_node = per_node = _per_node(config, learner)
-        self.node = node_ranks(learner.rank, per_node)
-        self.leads = learner.rank == self.node[0]
-        self.wants_gradients = self.equal_steps = per_node > 1
-        self._several_nodes = learner.size > per_node
-        if self.wants_gradients:
-            reserve(learner)
+        per_node = _per_node(config, learner)
+        self.node = node = Node(learner, per_node)
+        self.wants_gradients = self.equal_steps = node.averages
         super().__init__(config, learner)
-        follows = self._several_nodes and not self.leads
+        follows = len(node.leaders) > 1 and not node.leads
         self._correction = learner.params.new_empty(
             learner.params.numel() if follows else 0
         )
@@ -88,19 +84,15 @@ class Hadpsgd(Adpsgd):
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
         """Raise InputError if the nodes would have unequal numbers of learners."""
-        per_node = config.per_node
-        if per_node is not None and size % per_node:
-            raise InputError(
-                f"{size} learners do not make nodes of per_node = {per_node} each"
-            )
+        check_nodes(config.per_node, size)
 
     def _gossip_ranks(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the living leaders, in the order of their nodes."""
-        return tuple(r for r in learner.members.ranks if r % self._per_node == 0)
+        return self.node.living_leaders(learner)
 
     def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
         """Return the ranks of the node of `rank`: a node leaves as a whole."""
-        return node_ranks(rank, self._per_node)
+        return self.node.ranks_of(rank)
 
     def after_backward(self, learner: Learner) -> Program:
         """Average the gradients of the node's learners, weighted by samples.
@@ -109,7 +101,7 @@ class Hadpsgd(Adpsgd):
             UnequalStepsError: another learner of the node has come to the end of its
                 epoch.
         """
-        yield from average(learner, self.node)
+        yield from self.node.average(learner)
 
     def end_steps(self, learner: Learner) -> Program:
         """Check that the whole node has come to the end of its epoch.
@@ -117,29 +109,28 @@ class Hadpsgd(Adpsgd):
         Raises:
             UnequalStepsError: another learner of the node has not.
         """
-        if self.wants_gradients:
-            yield from average(learner, self.node, ended=True)
+        yield from self.node.average(learner, ended=True)
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the node, whose learners step together."""
-        return self.node
+        return self.node.ranks
 
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
         """The replicas of a node are equal after each step."""
-        return self.node
+        return self.node.ranks
 
     def next_stop(self, learner: Learner) -> int:
         """Return the next step if the node has several learners.
 
         Another one of them may have begun that step already.
         """
-        return learner.steps + (len(self.node) > 1)
+        return learner.steps + self.node.averages
 
     def _correct(self, learner: Learner) -> Program:
         """Publish, and apply the leader's pending correction on the whole node."""
-        if not self._several_nodes:
+        if len(self.node.leaders) == 1:
             return
-        difference = self.snapshot.take() if self.leads else None
+        difference = self.snapshot.take() if self.node.leads else None
         # The flag lies on the CPU, so that no step waits for a GPU to read it.
         taken = torch.tensor([float(difference is not None)])
         if (yield from self._from_leader(taken)).item():
@@ -151,8 +142,8 @@ class Hadpsgd(Adpsgd):
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Overwrite `tensor` by that of the node's leader, and return it."""
-        if len(self.node) > 1:
-            yield Broadcast(tensor, self.node)
+        if self.node.averages:
+            yield Broadcast(tensor, self.node.ranks)
         return tensor
 
     def _mean(self, learner: Learner, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
@@ -160,7 +151,7 @@ class Hadpsgd(Adpsgd):
 
         The learners of a node have equal replicas, so that only leaders average.
         """
-        if self.leads:
+        if self.node.leads:
             # A node that dies meanwhile changes the leaders.
             while (yield AllReduceMean(tensor, self._gossip_ranks(learner))) is None:
                 pass

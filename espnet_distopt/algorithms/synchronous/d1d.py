@@ -47,12 +47,12 @@ class D1dModelConfig:
     """Options of `d1d_model`.
 
     Attributes:
-        second_moment: local leaves Adam's second moment as it is, which is that of this
-            learner's own batches; consistent corrects it to that of all learners'
-            batches together, see `optimizers.consistent`.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            learner's own batches, to that of all learners' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
     """
 
-    second_moment: Literal["local", "consistent"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
 
 class D1dModel(Dpsgd):

@@ -60,14 +60,14 @@ class DpsgdConfig:
             order in each step, which mixes many learners much faster) or complete (all
             learners are neighbours).
         seed: seed of the orders of the randomized ring.
-        second_moment: local leaves Adam's second moment as it is, which is that of this
-            learner's own batches; consistent corrects it to that of all learners'
-            batches together, see `optimizers.consistent`.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            learner's own batches, to that of all learners' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
     """
 
     topology: Topology = "ring"
     seed: int = 0
-    second_moment: Literal["local", "consistent"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
 
 class Dpsgd(Algorithm):

@@ -180,6 +180,18 @@ def test_bm5_steady_progress_is_n_blocks_a_block(size: int, nesterov: bool) -> N
     assert replica.x[0] - model.item() == pytest.approx(lead, rel=1e-9)
 
 
+@pytest.mark.parametrize("size", [8, 64])
+def test_bm5_a_run_does_the_work_of_n_minus_1_blocks_less(size: int) -> None:
+    replica = Replica.of("bmuf", Point([0.0]), partial(SGD, lr=1.0), 0, size, period=1)
+    algorithm: Any = replica.algorithm
+    for blocks in range(1, 10 * size):
+        run(replica.step([-1.0]))
+        lost = (size - 1) * (1 - (1 - 1 / size) ** blocks)
+        gone = size * (blocks - lost)
+        assert algorithm.theta.item() == pytest.approx(gone, rel=1e-9)
+    assert lost == pytest.approx(size - 1, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("zeta", "trace"),
     [

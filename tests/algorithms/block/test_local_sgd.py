@@ -20,7 +20,14 @@ from tests.virtual import along, points, x
 def test_ls1_a_block_ends_at_the_mean_and_moments_stay() -> None:
     source = random.Random(0)
     steps = [[source.uniform(-1, 1) for _ in range(7)] for _ in range(4)]
-    learners = points("local_sgd", 4, lambda m, r: along(m, steps[r]), Adam, period=3)
+    learners = points(
+        "local_sgd",
+        4,
+        lambda m, r: along(m, steps[r]),
+        Adam,
+        period=3,
+        second_moment="local",
+    )
     simulation = Simulation(learners, Compute(spread=1))
     simulation.start()
     simulation.epoch(7)

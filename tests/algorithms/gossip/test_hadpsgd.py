@@ -52,7 +52,7 @@ def nodes(learners: Sequence[VirtualLearner]) -> list[list[VirtualLearner]]:
     found: dict[Any, list[VirtualLearner]] = {}
     for learner in learners:
         algorithm: Any = learner.algorithm
-        found.setdefault(algorithm.node, []).append(learner)
+        found.setdefault(algorithm.node.ranks, []).append(learner)
     return list(found.values())
 
 
@@ -391,8 +391,8 @@ def test_nodes_are_the_launchers_unless_told_otherwise() -> None:
     check("hadpsgd", {}, 4)
     for options, node in (({}, (4, 5, 6, 7)), ({"per_node": 2}, (6, 7))):
         algorithm: Any = build("hadpsgd", options, learner_of(8, 4, rank=6))
-        assert algorithm.node == node
-        assert algorithm.leads == (node[0] == 6)
+        assert algorithm.node.ranks == node
+        assert algorithm.node.leads == (node[0] == 6)
 
 
 def test_one_learner_needs_no_per_node() -> None:

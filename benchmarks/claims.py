@@ -1,0 +1,112 @@
+"""The benchmark examines claims about the methods of this package.
+
+It computes the trainings that have no result yet, and writes docs/claims.md after each
+of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one
+file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
+command only writes the page.
+
+    FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
+"""
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+
+from convergence import claims
+from convergence.claim import Claim
+from convergence.claims_page import write
+from convergence.experiment import get_parser
+from convergence.sweep import Sweep
+from convergence.training import prepare, train
+from report import ROOT, folder
+
+from espnet_distopt.files.writing import write_text
+
+
+def parser(names: list[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command.
+
+    Args:
+        names: the names of all claims.
+    """
+    found = get_parser(__doc__)
+    found.set_defaults(workers=1)
+    found.add_argument(
+        "--only", nargs="+", choices=names, default=names, metavar="NAME",
+        help=f"claims to compute: {', '.join(names)} (default: all)",
+    )  # fmt: skip
+    found.add_argument(
+        "--budget-minutes",
+        type=float,
+        default=float("inf"),
+        help="begin no training after so many minutes (default: no limit)",
+    )
+    return found
+
+
+def compute(claim: Claim, sweep: Sweep, fsdd: Path | None, until: float) -> None:
+    """Compute the cells of a claim that have no result yet.
+
+    Args:
+        claim: the claim.
+        sweep: the results.
+        fsdd: the folder of a copy of the Free Spoken Digit Dataset.
+        until: the time by `time.monotonic` after which no cell is begun.
+    """
+    while time.monotonic() < until:
+        cells = claim.cells(sweep.get)
+        missing = [cell for cell in cells if sweep.get(cell) is None]
+        if not missing:
+            return
+        prepare(missing, fsdd)
+        if not sweep.run(cells, until):
+            return
+
+
+def page(found: dict[str, Claim], results: Path) -> str:
+    """Return the text of the page of claims.
+
+    Args:
+        found: name -> claim.
+        results: the folder of the files of results.
+    """
+    sweep = Sweep(results / "none.jsonl", train, 1, sorted(results.glob("*.jsonl")))
+    where = {}
+    for name, claim in found.items():
+        known = [cell for cell in claim.cells(sweep.get) if sweep.get(cell)]
+        where[name] = Counter(
+            "{processor}, torch {torch}, commit {commit}".format(**sweep.where(cell))
+            for cell in known
+        )
+    return write(found, sweep.get, where)
+
+
+def main() -> None:
+    """Compute what is missing of the claims that are asked for, and write the page."""
+    found = claims.load()
+    args = parser(list(found)).parse_args()
+    until = time.monotonic() + 60 * args.budget_minutes
+    if args.quick:
+        found = {name: claim.quick() for name, claim in found.items()}
+    out = folder(args.quick, args.out)
+    results = out / "claims"
+    is_result = not args.quick and args.out is None
+    path = ROOT / "docs/claims.md" if is_result else out / "claims.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write_page() -> None:
+        write_text(path, page(found, results))
+
+    write_page()
+    for name in args.only:
+        print(f"{name}: {found[name].text}")
+        file = results / f"{name}.jsonl"
+        others = sorted(results.glob("*.jsonl"))
+        sweep = Sweep(file, train, args.workers, others, write_page)
+        compute(found[name], sweep, args.fsdd, until)
+    print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()

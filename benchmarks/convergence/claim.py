@@ -1,0 +1,207 @@
+"""The module says what a claim is, which cells it needs, and what its verdict is.
+
+A claim is a list of comparisons. Each compares a method with a reference, paired by
+seed, and has a question that was asked before anything was measured.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from convergence.paired import (
+    Interval,
+    Question,
+    Verdict,
+    interval,
+    relative_differences,
+)
+from convergence.rates import search
+from convergence.sweep import Result
+from convergence.training import Training
+
+Results = Callable[[Training], Result | None]
+"""A function that returns the result of a cell, or None if there is none yet."""
+
+SEEDS = (0, 1, 2, 3, 4)
+CHOOSING_SEED = 100
+"""The seed with which rates are chosen. It takes no part in comparisons, so a rate is
+not preferred for its luck with their seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """A method with its settings, of which a training is made for each seed.
+
+    Attributes:
+        cell: the training. Its seed does not matter.
+        rates: the learning rates from which the best is chosen, see `rates.search`; if
+            there are none, the arm has the rate of `cell`.
+    """
+
+    cell: Training
+    rates: tuple[float, ...] = ()
+
+    def lr(self, results: Results) -> float | None:
+        """Return the learning rate, or None if it is not chosen, or not to be found."""
+        return self._search(results)[0] if self.rates else self.cell.lr
+
+    def trainings(
+        self, results: Results, seeds: tuple[int, ...]
+    ) -> tuple[list[Training], list[Training]]:
+        """Return the cells for choosing the rate, and those of the seeds.
+
+        The second list is empty as long as the rate is not chosen.
+        """
+        choosing = self._cells_at(self._search(results)[1]) if self.rates else []
+        lr = self.lr(results)
+        if lr is None:
+            return choosing, []
+        return choosing, [replace(self.cell, lr=lr, seed=seed) for seed in seeds]
+
+    def _cells_at(self, rates: list[float]) -> list[Training]:
+        return [replace(self.cell, lr=lr, seed=CHOOSING_SEED) for lr in rates]
+
+    def _search(self, results: Results) -> tuple[float | None, list[float]]:
+        def loss(rate: float) -> float | None:
+            found = results(self._cells_at([rate])[0])
+            if found is None:
+                return None
+            return math.inf if found["held_out"] is None else float(found["held_out"])
+
+        return search(self.rates, loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A comparison of a method with a reference.
+
+    Attributes:
+        name: the name of the method with what is special about it.
+        arm: the method.
+        against: the name of the reference.
+        reference: the reference.
+        question: the question about the relative difference of the held-out losses.
+        counts: whether the verdict of the claim depends on the answer. A comparison
+            that does not count only stands in the table, for contrast.
+    """
+
+    name: str
+    arm: Arm
+    against: str
+    reference: Arm
+    question: Question
+    counts: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a comparison's question.
+
+    Attributes:
+        comparison: the comparison.
+        lr: the learning rates of the method and of the reference.
+        losses: the held-out losses of the method, by seed; None where it diverged.
+        reference: those of the reference.
+        difference: the relative difference in per cent, or None if the reference
+            diverged.
+        verdict: the answer.
+    """
+
+    comparison: Comparison
+    lr: tuple[float, float]
+    losses: list[float | None]
+    reference: list[float | None]
+    difference: Interval | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim, and how it is examined.
+
+    Attributes:
+        text: the claim, as a whole sentence.
+        source: who makes the claim, and where: a paper and its table or figure.
+        setting: sentences about the problem and about what all trainings share.
+        comparisons: the comparisons on which the verdict rests.
+        seeds: the seeds by which trainings are paired.
+    """
+
+    text: str
+    source: str
+    setting: str
+    comparisons: tuple[Comparison, ...]
+    seeds: tuple[int, ...] = SEEDS
+
+    def cells(self, results: Results) -> list[Training]:
+        """Return the cells that are needed, as far as known results tell.
+
+        A rate that is not chosen yet hides the cells that depend on it. So the caller
+        computes these cells and asks again, until all have results.
+        """
+        found: dict[str, Training] = {}
+        for each in self.comparisons:
+            for arm in (each.reference, each.arm):
+                for cells in arm.trainings(results, self.seeds):
+                    found |= {str(cell.key()): cell for cell in cells}
+        return list(found.values())
+
+    def answers(self, results: Results) -> Iterator[Answer]:
+        """Yield the answers to the comparisons whose cells all have results."""
+        for each in self.comparisons:
+            cells = each.arm.trainings(results, self.seeds)[1]
+            known = each.reference.trainings(results, self.seeds)[1]
+            if cells and known and all(map(results, [*cells, *known])):
+                yield _answer(each, cells, known, results)
+
+    def is_complete(self, results: Results) -> bool:
+        """Return whether every comparison has its answer."""
+        return len(list(self.answers(results))) == len(self.comparisons)
+
+    def quick(self) -> "Claim":
+        """Return a claim with the same comparisons that only tries the command.
+
+        It has few steps and seeds, and its figures say nothing.
+        """
+        return replace(
+            self,
+            seeds=self.seeds[:2],
+            comparisons=tuple(
+                replace(c, arm=_short(c.arm), reference=_short(c.reference))
+                for c in self.comparisons
+            ),
+        )
+
+
+def _answer(
+    comparison: Comparison,
+    cells: list[Training],
+    known: list[Training],
+    results: Results,
+) -> Answer:
+    losses, reference = _losses(cells, results), _losses(known, results)
+    difference: Interval | None = None
+    verdict: Verdict = "undecided"
+    if None not in reference:
+        difference = interval(relative_differences(losses, reference))
+        verdict = comparison.question.answer(difference)
+    return Answer(
+        comparison=comparison,
+        lr=(cells[0].lr, known[0].lr),
+        losses=losses,
+        reference=reference,
+        difference=difference,
+        verdict=verdict,
+    )
+
+
+def _losses(cells: list[Training], results: Results) -> list[float | None]:
+    return [(results(cell) or {}).get("held_out") for cell in cells]
+
+
+def _short(arm: Arm) -> Arm:
+    """Return an arm of a few steps, with no rates to choose from."""
+    cell = arm.cell
+    lr = arm.rates[len(arm.rates) // 2] if arm.rates else cell.lr
+    samples = min(cell.samples, 8 * cell.learners * cell.batch)
+    return Arm(cell=replace(cell, lr=lr, samples=samples))

@@ -1,0 +1,27 @@
+"""The package has one module for each claim, which is named as the claim is.
+
+A module has a `CLAIM`, and its docstring says what the claim is and who makes it. A new
+module is found by itself. This is all that one needs:
+
+    one = Training(algorithm="allreduce", learners=16, batch=4, samples=64_000,
+                   lr=0.001, seed=0, optim="adam", problem=LABELS, schedule="constant")
+    two = replace(one, algorithm="local_sgd", options=(("period", 8),))
+    asked = Comparison(name="local_sgd", arm=Arm(cell=two), against="allreduce",
+                       reference=Arm(cell=one), question=Question(2.0))
+    CLAIM = Claim(text="...", source="...", setting="...", comparisons=(asked,))
+
+`Question(2.0)` asks whether the method is at most 2 % worse, and `Question(5.0, "at
+least")` whether it is at least 5 % worse. An arm with `rates` chooses its learning rate
+from a grid that grows until the best rate is not at its edge.
+"""
+
+import importlib
+import pkgutil
+
+from convergence.claim import Claim
+
+
+def load() -> dict[str, Claim]:
+    """Return name -> claim, in alphabetical order."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {n: importlib.import_module(f"{__name__}.{n}").CLAIM for n in names}

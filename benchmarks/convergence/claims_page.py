@@ -1,0 +1,166 @@
+"""The module writes the page of claims from results that are there already."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from statistics import mean
+
+from convergence.claim import Answer, Claim, Results
+
+ENVIRONMENT = "FSDD=/path/to/free-spoken-digit-dataset"
+
+HEAD = """# Which claims hold
+
+This page examines claims about the methods of this package, by papers and by this
+project, on small problems of real speech. Virtual learners train in one process, with
+real gradients; see [simulation.md](simulation.md). The problems are small, so a claim
+that holds here may fail on a large corpus, and the other way round.
+
+Each claim rests on comparisons of a method with a reference. Both are trained with the
+same seeds: a seed gives both the same initial model and the same samples. A figure is
+the relative difference of their held-out losses in per cent (above zero, the method is
+worse), as the mean over the seeds with its 95 % interval by Student's t. The question
+was written down before anything was measured. Its answer is "holds" or "does not hold"
+only if the whole interval is on one side of the limit; otherwise it is "undecided".
+
+A claim *holds* if the answers to all its questions are yes, and *holds in part* if some
+are. It is *undecided* if none is no and some are open.
+
+The command below each claim computes what is missing, and writes this page. The results
+are in [benchmarks/results/claims](../benchmarks/results/claims), one line for each
+training.
+"""
+
+
+def write(
+    claims: Mapping[str, Claim],
+    results: Results,
+    where: Mapping[str, Mapping[str, int]],
+) -> str:
+    """Return the text of the page.
+
+    Args:
+        claims: name -> claim, in the order of the page.
+        results: the results that are there.
+        where: name -> a phrase for a machine and a commit -> the number of cells that
+            were computed there.
+    """
+    lines = [
+        HEAD,
+        "| claim | source | verdict | figure | seeds |",
+        "| :-- | :-- | :-- | :-- | --: |",
+    ]
+    for name, claim in claims.items():
+        lines.append(
+            f"| [{name}](#{name}): {claim.text} | {claim.source} | "
+            f"{verdict(claim, results)} | {_figure(claim, results)} | "
+            f"{len(claim.seeds)} |"
+        )
+    for name, claim in claims.items():
+        lines += ["", *_section(name, claim, results, where[name])]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(claim: Claim, results: Results) -> str:
+    """Return the verdict on a claim, or how much of it is measured."""
+    if not claim.is_complete(results):
+        cells = claim.cells(results)
+        known = sum(results(cell) is not None for cell in cells)
+        if known == len(cells):
+            return "undecided, as the best learning rate of a method was not found"
+        return f"not yet measured: {known} of {len(cells)} cells"
+    counted = Counter(a.verdict for a in claim.answers(results) if a.comparison.counts)
+    if counted["holds"] == counted.total():
+        return "holds"
+    if counted["does not hold"] == 0:
+        return "undecided"
+    return "holds in part" if counted["holds"] else "does not hold here"
+
+
+def _figure(claim: Claim, results: Results) -> str:
+    """Return the difference that speaks most against the claim, with its method."""
+    if not claim.is_complete(results):
+        return ""
+    counted = [a for a in claim.answers(results) if a.comparison.counts]
+    worst = max(counted, key=_against)
+    return f"{worst.difference or 'diverged'}, {worst.comparison.name}"
+
+
+def _against(answer: Answer) -> float:
+    """Return how far an answer's mean is on the wrong side of its limit."""
+    if answer.difference is None:
+        return math.inf
+    question = answer.comparison.question
+    beyond = answer.difference.mean - question.limit
+    return beyond if question.sense == "at most" else -beyond
+
+
+def _section(
+    name: str, claim: Claim, results: Results, where: Mapping[str, int]
+) -> list[str]:
+    answers = list(claim.answers(results))
+    lines = [f"## {name}", "", claim.text, "", f"Source: {claim.source}.", ""]
+    lines += [claim.setting, "", f"Verdict: {verdict(claim, results)}. "]
+    lines[-1] += _sentence(claim, answers)
+    if answers:
+        lines += ["", *_table(claim, answers)]
+    if where:
+        cells = "; ".join(f"{each} ({count} cells)" for each, count in where.items())
+        lines += ["", f"Computed on {cells}."]
+    command = f"{ENVIRONMENT} python benchmarks/claims.py --only {name}"
+    return [*lines, "", f"    {command}"]
+
+
+def _sentence(claim: Claim, answers: list[Answer]) -> str:
+    """Return what the answers say together, and how many seeds open ones would need."""
+    counted = [a for a in answers if a.comparison.counts]
+    asked = sum(c.counts for c in claim.comparisons)
+    yes = sum(a.verdict == "holds" for a in counted)
+    open_ = [a for a in counted if a.verdict == "undecided"]
+    text = f"The answer is yes in {yes} of {asked} comparisons"
+    text += f" and open in {len(open_)}." if open_ else "."
+    return text
+
+
+def _table(claim: Claim, answers: list[Answer]) -> list[str]:
+    seeds = f"{len(claim.seeds)} seeds"
+    lines = [
+        f"| method | learners | steps | rate | held-out loss, mean of {seeds} | "
+        "reference | its rate | its loss | difference | question | answer |",
+        "| :-- | --: | --: | --: | --: | :-- | --: | --: | --: | :-- | :-- |",
+    ]
+    return lines + [_row(answer) for answer in answers]
+
+
+def _row(answer: Answer) -> str:
+    comparison, cell = answer.comparison, answer.comparison.arm.cell
+    cells = [
+        comparison.name,
+        str(cell.learners),
+        str(cell.steps),
+        f"{answer.lr[0]:.3g}",
+        _mean(answer.losses),
+        comparison.against,
+        f"{answer.lr[1]:.3g}",
+        _mean(answer.reference),
+        str(answer.difference or "-"),
+        str(comparison.question) if comparison.counts else "(for contrast)",
+        _answer_with_seeds(answer),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _answer_with_seeds(answer: Answer) -> str:
+    if answer.verdict != "undecided" or answer.difference is None:
+        return answer.verdict
+    enough = answer.comparison.question.seeds_to_decide(answer.difference)
+    if enough is None:
+        return "undecided"
+    return f"undecided; about {enough} seeds would decide"
+
+
+def _mean(losses: list[float | None]) -> str:
+    known = [loss for loss in losses if loss is not None]
+    text = f"{mean(known):.4f}" if known else ""
+    diverged = len(losses) - len(known)
+    return f"{text} ({diverged} diverged)".strip() if diverged else text

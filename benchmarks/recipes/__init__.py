@@ -1,0 +1,1 @@
+"""Trainings of whole recipes by real processes, compared seed by seed."""

@@ -1,0 +1,74 @@
+"""Which cells there are, the most telling first."""
+
+from collections.abc import Iterable, Iterator
+
+from recipes.cell import Cell, Options
+
+LOCAL: Options = (("second_moment", "local"),)
+CONSISTENT: Options = (("second_moment", "consistent"),)
+NODES: Options = (("per_node", 2),)
+BLOCKS: Options = (("period", 8),)
+MOMENTUM: Options = (("period", 8), ("warmup", 150))
+"""Block momentum begins after a fifth of the steps of the strings of digits."""
+
+AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
+"""The algorithms that average models, with their options."""
+
+
+def plan() -> list[Cell]:
+    """Return all cells in the order in which they are to be run."""
+    return [*_digits(), *_sizes(), *_others()]
+
+
+def _digits() -> Iterator[Cell]:
+    """Yield the cells of the main comparison: digits, four learners, five seeds."""
+    seeds = range(5)
+    yield from _cells("fsdd", 4, {"allreduce": ()}, seeds)
+    yield from _cells("fsdd", 4, _with(LOCAL), seeds)
+    yield from _cells("fsdd", 4, _with(CONSISTENT), seeds)
+    others: dict[str, Options] = {"bmuf_adam": MOMENTUM, "none": (), "adasum": ()}
+    yield from _cells("fsdd", 4, others, seeds)
+    # What BMUF emulates is one learner with the batch of one learner.
+    for seed in seeds:
+        yield Cell(recipe="fsdd", learners=1, algorithm="none", batch_size=4, seed=seed)
+
+
+def _sizes() -> Iterator[Cell]:
+    """Yield the cells of digits with fewer and with more learners."""
+    methods: dict[str, Options] = {
+        "allreduce": (),
+        "adpsgd": CONSISTENT,
+        "bmuf_adam": MOMENTUM,
+    }
+    for learners in (2, 8):
+        yield from _cells("fsdd", learners, methods, range(3))
+
+
+def _others() -> Iterator[Cell]:
+    """Yield the cells of the other recipes."""
+    methods: dict[str, Options] = {
+        "allreduce": (),
+        "adpsgd": CONSISTENT,
+        "bmuf_adam": (),
+    }
+    for recipe, learners in (("mini_swbd", 2), ("mini_ocr", 4)):
+        yield from _cells(recipe, learners, methods, range(3))
+
+
+def _with(more: Options) -> dict[str, Options]:
+    return {name: (*options, *more) for name, options in AVERAGING.items()}
+
+
+def _cells(
+    recipe: str, learners: int, methods: dict[str, Options], seeds: Iterable[int]
+) -> Iterator[Cell]:
+    """Yield the cells seed by seed, so that a part of them is paired already."""
+    for seed in seeds:
+        for algorithm, options in methods.items():
+            yield Cell(
+                recipe=recipe,
+                learners=1 if algorithm == "none" else learners,
+                algorithm=algorithm,
+                options=options,
+                seed=seed,
+            )

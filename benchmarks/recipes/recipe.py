@@ -1,0 +1,68 @@
+"""The recipes whose trainings are compared, shortened so that many of them fit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from report import ROOT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A recipe of egs/, with the changes that shorten its training.
+
+    Attributes:
+        folder: the folder of the recipe below egs/.
+        task: the kind of the model, `asr` or `ocr`.
+        test_set: the set that is decoded.
+        halves: name -> regular expression of the ids of each part that is scored by
+            itself, as in the recipe's run.sh.
+        train_args: options of ESPnet that every cell gets. All algorithms have the same
+            learning rate.
+        about: what a reader of the table has to know, as whole sentences.
+    """
+
+    folder: str
+    task: str
+    test_set: str
+    halves: dict[str, str]
+    train_args: str
+    about: str
+
+    @property
+    def path(self) -> Path:
+        """The folder of the recipe."""
+        return ROOT / "egs" / self.folder
+
+
+RECIPES = {
+    "fsdd": Recipe(
+        folder="fsdd/asr1",
+        task="asr",
+        test_set="test",
+        halves={"known": "-test_known-", "unseen": "-test_unseen-"},
+        train_args="--max_epoch 3 --keep_nbest_models 1 --optim_conf lr=0.003 "
+        "--scheduler_conf warmup_steps=100 --frontend_conf hop_length=400 "
+        "--encoder_conf num_layers=2",
+        about="Strings of spoken digits (egs/fsdd/asr1); `unseen` is a speaker who is "
+        "not in training.",
+    ),
+    "mini_swbd": Recipe(
+        folder="mini_swbd/asr1",
+        task="asr",
+        test_set="eval2000",
+        halves={"swbd": "^sw_", "callhome": "^en_"},
+        train_args="--max_epoch 3 --keep_nbest_models 1 --optim_conf lr=0.003",
+        about="Synthetic telephone conversations (egs/mini_swbd/asr1), scored without "
+        "the GLM, so that the error rates compare with nothing but each other.",
+    ),
+    "mini_ocr": Recipe(
+        folder="mini_ocr/ocr1",
+        task="ocr",
+        test_set="test",
+        halves={"known": "-known-", "unseen": "-unseen-", "digits": "-digits-"},
+        train_args="--max_epoch 4 --keep_nbest_models 1 --scheduler_conf "
+        "warmup_steps_list=[0,300,1500]",
+        about="Printed lines, which are synthetic, and handwritten digits "
+        "(egs/mini_ocr/ocr1).",
+    ),
+}

@@ -1,0 +1,50 @@
+"""The options of `bmuf` and `bmuf_adam`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from espnet_distopt.algorithms.block.moments import Fate
+from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BmufConfig(BlockConfig):
+    """Options of `bmuf` and `bmuf_adam`.
+
+    Attributes:
+        period: number of steps in a block (tau).
+        delay: steps of the next block that hide the average, see `delayed`.
+        per_node: number of learners on a node, which is one worker, see `bmuf`.
+        momentum: block momentum (eta); None means 1 - 1/N, where N is
+            the number of workers.
+        block_lr: block learning rate (zeta).
+        warmup: number of steps before momentum sets in; until then blocks are plain
+            averages. A model that starts from random parameters makes large steps at
+            first, which momentum would amplify.
+        nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
+        moments: treatment of the optimizer's moments at the end of a block:
+            extrapolate (BMUF-Adam), average, local (left alone) or reset.
+    """
+
+    momentum: float | None = None
+    block_lr: float = 1.0
+    warmup: int = 0
+    nesterov: bool = True
+    moments: Literal[Fate, "local"] = "average"
+
+    def rule(self, workers: int) -> BlockRule:
+        """Return the rule of block momentum for a number of workers."""
+        return BlockRule(
+            momentum=1 - 1 / workers if self.momentum is None else self.momentum,
+            block_lr=self.block_lr,
+            nesterov=self.nesterov,
+            warmup=self.warmup,
+            moments=self.moments,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BmufAdamConfig(BmufConfig):
+    """Options of `bmuf_adam`: those of `bmuf`, but moments are extrapolated."""
+
+    moments: Literal[Fate, "local"] = "extrapolate"

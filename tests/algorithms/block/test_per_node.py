@@ -1,0 +1,264 @@
+"""Block methods whose workers are nodes: learners that average their gradients."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam
+
+from espnet_distopt.algorithms import build, check
+from espnet_distopt.algorithms.base import UnequalStepsError
+from espnet_distopt.errors import InputError
+from espnet_distopt.simulation import Compute, Network, Simulation, VirtualLearner
+from tests import virtual
+from tests.replicas import Point, run
+
+BLOCK = ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"]
+SAMPLES = [3.0, 1.0, 2.0, 5.0, 1.0, 4.0, 2.0, 2.0]
+"""The samples of each learner's batch, by which gradients are weighted."""
+
+
+def noise(rank: int, step: int) -> Tensor:
+    data = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(2, generator=data, dtype=torch.float64) + 0.5
+
+
+def seeded(model: Point, rank: int) -> Callable[[int], float]:
+    """Gradients that depend on the learner and the step alone."""
+
+    def gradient(step: int) -> float:
+        (model.x * noise(rank, step)).sum().backward()  # type: ignore[no-untyped-call]
+        return 0.0
+
+    return gradient
+
+
+def started(
+    name: str, size: int, make: Any = Adam, gradient: Any = seeded, **options: Any
+) -> Simulation:
+    learners = virtual.points(name, size, gradient, make, **options)
+    for virtual_, samples in zip(learners, SAMPLES, strict=False):
+        virtual_.learner.samples = samples
+    simulation = Simulation(learners, Compute(spread=0.5), Network(per_node=2))
+    simulation.start()
+    return simulation
+
+
+def models(simulation: Simulation) -> Tensor:
+    params = [v.learner.params for v in simulation.learners]
+    return torch.stack([simulation.consensus(), *params])
+
+
+def of_node(number: int, per_node: int) -> Callable[[int], Tensor]:
+    """The weighted mean of a node's gradients, in each step."""
+    ranks = range(number * per_node, (number + 1) * per_node)
+
+    def gradient(step: int) -> Tensor:
+        weighted = [SAMPLES[rank] * noise(rank, step) for rank in ranks]
+        return torch.stack(weighted).sum(0) / sum(SAMPLES[rank] for rank in ranks)
+
+    return gradient
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("name", ["local_sgd", "bmuf", "bmuf_adam"])
+@pytest.mark.parametrize("size", [2, 7])
+def test_one_node_is_allreduce_bit_for_bit(size: int, name: str, delay: int) -> None:
+    """The mean of seven equal replicas often has other bits than they have."""
+    options = {"per_node": size, "period": 3, "delay": delay}
+    outcomes = []
+    for algorithm, given in ((name, options), ("allreduce", {})):
+        simulation = started(algorithm, size, **given)
+        simulation.epoch(7)
+        simulation.epoch(4)
+        outcomes.append(models(simulation))
+    assert torch.equal(*outcomes)
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("name", BLOCK)
+@pytest.mark.parametrize(("size", "per_node"), [(4, 2), (6, 3), (6, 2), (4, 4)])
+def test_a_node_is_one_learner_with_the_batch_of_all(
+    size: int, per_node: int, name: str, delay: int
+) -> None:
+    """Learners of one each get the weighted mean of a node's gradients."""
+    options = {"period": 3, "delay": delay}
+    nodes = started(name, size, per_node=per_node, **options)
+
+    def mean(model: Point, number: int) -> Callable[[int], float]:
+        weighted = of_node(number, per_node)
+
+        def gradient(step: int) -> float:
+            (model.x * weighted(step)).sum().backward()  # type: ignore[no-untyped-call]
+            return 0.0
+
+        return gradient
+
+    workers = started(name, size // per_node, gradient=mean, **options)
+    for steps in (7, 5):
+        nodes.epoch(steps)
+        workers.epoch(steps)
+        found, expected = models(nodes), models(workers)
+        places = [0, *(1 + rank // per_node for rank in range(size))]
+        torch.testing.assert_close(found, expected[places], rtol=1e-10, atol=1e-12)
+    one: Any = nodes.learners[0].algorithm
+    other: Any = workers.learners[0].algorithm
+    assert (one.rule, one.rho, one.blocks) == (other.rule, other.rho, other.blocks)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_is_block_momentum_over_the_nodes(nesterov: bool) -> None:
+    """Written out: two nodes of two, eta = 1/2; rho counts a node's batch once."""
+    simulation = started("bmuf", 4, SGD, per_node=2, period=3, nesterov=nesterov)
+    simulation.epoch(9)
+    theta = init = torch.tensor([0.25, -0.5], dtype=torch.float64)
+    delta, rho = torch.zeros(2, dtype=torch.float64), 0.0
+    gradients = [of_node(number, 2) for number in range(2)]
+    for block in range(3):
+        steps = range(3 * block, 3 * block + 3)
+        ends = [init - 0.1 * sum(g(step) for step in steps) for g in gradients]
+        delta = delta / 2 + (ends[0] + ends[1]) / 2 - init
+        rho = rho / 2 + 3
+        theta = theta + delta
+        init = theta + delta / 2 if nesterov else theta
+    expected = torch.stack([theta, *[init] * 4])
+    torch.testing.assert_close(models(simulation), expected, rtol=0, atol=1e-12)
+    algorithm: Any = simulation.learners[3].algorithm
+    assert (algorithm.rule.momentum, algorithm.rho) == (0.5, rho)
+
+
+def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:
+    seen: dict[tuple[int, int], list[float]] = {}
+
+    def recorded(model: Point, rank: int) -> Callable[[int], float]:
+        descend = seeded(model, rank)
+
+        def record(step: int) -> float:
+            seen[rank, step] = model.x.tolist()
+            return descend(step)
+
+        return record
+
+    simulation = started(
+        "bmuf_adam", 6, gradient=recorded, per_node=3, period=4, delay=2
+    )
+    simulation.epoch(11)
+    for step in range(11):
+        by_rank = [seen[rank, step] for rank in range(6)]
+        assert by_rank[:3] == [by_rank[0]] * 3
+        assert by_rank[3:] == [by_rank[3]] * 3
+        assert (by_rank[0] == by_rank[3]) == (step == 0)
+    for v in simulation.learners:
+        assert v.algorithm.equal_replicas(v.learner) == (
+            (0, 1, 2) if v.learner.rank < 3 else (3, 4, 5)
+        )
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("steps", [[9, 9, 4, 4], [0, 0, 7, 7], [3, 3, 8, 8]])
+def test_nodes_may_have_different_numbers_of_steps(
+    steps: Sequence[int], delay: int
+) -> None:
+    simulation = started("bmuf_adam", 4, per_node=2, period=3, delay=delay)
+    simulation.epoch(steps)
+    found = models(simulation)
+    assert torch.equal(found[1:], found[1].expand(4, 2))
+    assert not simulation.in_flight
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_unequal_steps_inside_a_node_are_an_error_of_all_its_learners(
+    late: int,
+) -> None:
+    learners = virtual.points("bmuf", 4, seeded, per_node=2, period=2)[:2]
+    programs: list[Any] = []
+    for rank, v in enumerate(learners):
+        v.gradient(0)
+        last = v.algorithm.after_backward if rank == late else v.algorithm.finish
+        programs.append(last(v.learner))
+    for program in programs:
+        program.send(None)
+    message = torch.stack([v.learner.gradient_buffer for v in learners]).mean(0)
+    for program in programs:
+        with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
+            program.send(message)
+
+
+@pytest.mark.parametrize("name", BLOCK)
+def test_resume_at_every_step_is_the_uninterrupted_run(name: str) -> None:
+    options = {"per_node": 2, "period": 3, "delay": 1}
+
+    def parts(v: VirtualLearner) -> Sequence[Any]:
+        return v.optimizer, v.learner, v.algorithm
+
+    whole = started(name, 4, **options)
+    states = []
+    for _ in range(8):
+        now = [[part.state_dict() for part in parts(v)] for v in whole.learners]
+        states.append(copy.deepcopy(now))
+        step(whole)
+    for cut, state in enumerate(states):
+        resumed = started(name, 4, **options)
+        for v, own in zip(resumed.learners, state, strict=True):
+            for part, saved in zip(parts(v), own, strict=True):
+                part.load_state_dict(saved)
+        for _ in range(8 - cut):
+            step(resumed)
+        for mine, theirs in zip(resumed.learners, whole.learners, strict=True):
+            assert torch.equal(mine.learner.params, theirs.learner.params), cut
+
+
+def step(simulation: Simulation) -> None:
+    """Let every learner make one step, without the end of an epoch."""
+
+    def program(v: VirtualLearner) -> Any:
+        v.optimizer.zero_grad()
+        v.gradient(v.learner.steps)
+        yield from v.algorithm.after_backward(v.learner)
+        v.optimizer.step()
+        v.learner.steps += 1
+        yield from v.algorithm.after_step(v.learner)
+
+    run(*(program(v) for v in simulation.learners))
+
+
+@pytest.mark.parametrize("name", BLOCK)
+def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
+    for conf, size, words in (
+        ({"per_node": 3}, 4, "4 learners do not make nodes of per_node = 3 each"),
+        ({"per_node": 0}, 4, "per_node must be >= 1, not 0"),
+        ({"per_node": "two"}, 4, "per_node must be an integer, not 'two'"),
+    ):
+        with pytest.raises(InputError, match=words) as error:
+            check(name, conf, size)
+        assert "\n" not in str(error.value)
+
+
+def test_another_per_node_is_refused_at_a_resume() -> None:
+    first, other = (
+        started("bmuf", 4, per_node=per_node).learners[0].algorithm
+        for per_node in (2, 1)
+    )
+    with pytest.raises(InputError, match=r"4 learners with per_node = 2 .* 4 with"):
+        other.load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "conf", "momentum", "batches"),
+    [
+        ("bmuf", {}, 0.75, 1),
+        ("bmuf_adam", {}, 0.75, 1),
+        ("bmuf", {"momentum": 0.9}, 0.9, 1),
+        ("local_sgd", {"second_moment": "consistent"}, 0.0, 4),
+    ],
+)
+def test_momentum_and_the_second_moment_are_those_of_the_nodes(
+    name: str, conf: dict[str, Any], momentum: float, batches: int
+) -> None:
+    learners = virtual.points("bmuf", 8, seeded, per_node=2)
+    algorithm: Any = build(name, {**conf, "per_node": 2}, learners[3].learner)
+    assert algorithm.rule.momentum == momentum
+    assert algorithm.averaged_batches == batches

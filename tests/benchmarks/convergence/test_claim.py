@@ -1,0 +1,151 @@
+"""A claim names the cells that it needs, and its verdict follows from their losses."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from convergence.claim import CHOOSING_SEED, Arm, Claim, Comparison, Results
+from convergence.claims_page import verdict, write
+from convergence.paired import Question
+from convergence.training import DIGITS, Training
+
+ALONE = Training(
+    algorithm="allreduce", learners=4, batch=2, samples=80, lr=0.1, seed=0,
+    problem=DIGITS,
+)  # fmt: skip
+GOSSIP = replace(ALONE, algorithm="adpsgd")
+
+
+def compared(
+    method: Training, question: Question, rates: tuple[float, ...] = ()
+) -> Comparison:
+    return Comparison(
+        name=method.algorithm,
+        arm=Arm(cell=method, rates=rates),
+        against="allreduce",
+        reference=Arm(cell=ALONE),
+        question=question,
+    )
+
+
+def claim(*comparisons: Comparison) -> Claim:
+    return Claim(
+        text="Gossip is as good.",
+        source="nobody",
+        setting="All is small.",
+        comparisons=comparisons,
+        seeds=(0, 1, 2),
+    )
+
+
+def known(gossip: float | None, allreduce: float | None = 1.0) -> Results:
+    """Return losses that scatter a little with the seed."""
+
+    def result(cell: Training) -> dict[str, float | None]:
+        loss = {"adpsgd": gossip, "allreduce": allreduce}.get(cell.algorithm)
+        held_out = None if loss is None else loss * (1 + 0.001 * cell.seed)
+        if cell.algorithm == "adpsgd" and held_out is not None:
+            held_out *= 1 + 0.001 * (cell.seed % 2)
+        return {"held_out": held_out}
+
+    return result
+
+
+AT_MOST = claim(compared(GOSSIP, Question(2.0)))
+
+
+def test_a_claim_needs_both_trainings_of_each_seed_once() -> None:
+    twice = claim(*AT_MOST.comparisons, *AT_MOST.comparisons)
+    cells = twice.cells(lambda _: None)
+    assert Counter((c.algorithm, c.seed) for c in cells) == {
+        (name, seed): 1 for name in ("allreduce", "adpsgd") for seed in (0, 1, 2)
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [(1.0, "holds"), (1.02, "undecided"), (1.1, "does not hold here"),
+     (None, "does not hold here")],
+)  # fmt: skip
+def test_the_verdict_follows_from_the_losses(loss: float | None, expected: str) -> None:
+    assert verdict(AT_MOST, known(loss)) == expected
+
+
+def test_a_claim_may_hold_in_part() -> None:
+    worse = compared(replace(GOSSIP, lr=0.2), Question(5.0, "at least"))
+    half = claim(*AT_MOST.comparisons, worse)
+    assert verdict(half, known(1.0)) == "holds in part"
+    contrast = claim(*AT_MOST.comparisons, replace(worse, counts=False))
+    assert verdict(contrast, known(1.0)) == "holds"
+
+
+def test_a_no_decides_against_a_claim_that_is_open_elsewhere() -> None:
+    open_ = compared(replace(GOSSIP, lr=0.2), Question(10.0))
+    assert verdict(claim(open_), known(1.1)) == "undecided"
+    assert verdict(claim(open_, *AT_MOST.comparisons), known(1.1)) == (
+        "does not hold here"
+    )
+
+
+def test_a_reference_that_diverged_leaves_the_claim_undecided() -> None:
+    assert verdict(AT_MOST, known(1.0, None)) == "undecided"
+    (answer,) = AT_MOST.answers(known(1.0, None))
+    assert answer.difference is None
+
+
+def test_a_claim_with_cells_missing_is_not_yet_measured() -> None:
+    def some(cell: Training) -> dict[str, float | None] | None:
+        return known(1.0)(cell) if cell.seed < 2 else None
+
+    assert verdict(AT_MOST, some) == "not yet measured: 4 of 6 cells"
+    assert list(AT_MOST.answers(some)) == []
+
+
+def test_a_rate_is_chosen_with_a_seed_that_takes_no_part() -> None:
+    tuned = claim(compared(GOSSIP, Question(2.0), rates=(0.1, 0.2)))
+
+    def result(cell: Training) -> dict[str, float | None]:
+        return {"held_out": abs(cell.lr - 0.4) + 1}
+
+    first = [c for c in tuned.cells(lambda _: None) if c.algorithm == "adpsgd"]
+    assert {(c.lr, c.seed) for c in first} == {(r, CHOOSING_SEED) for r in (0.1, 0.2)}
+    then = [c for c in tuned.cells(result) if c.algorithm == "adpsgd"]
+    chosen = {(c.lr, c.seed) for c in then if c.seed != CHOOSING_SEED}
+    assert chosen == {(0.4, seed) for seed in (0, 1, 2)}
+    assert CHOOSING_SEED not in tuned.seeds
+    (answer,) = tuned.answers(result)
+    assert answer.lr == (0.4, 0.1)
+
+
+def test_a_rate_that_is_not_found_leaves_the_claim_undecided() -> None:
+    tuned = claim(compared(GOSSIP, Question(2.0), rates=(0.1, 0.2)))
+    expected = "undecided, as the best learning rate of a method was not found"
+    assert verdict(tuned, lambda cell: {"held_out": 1 / cell.lr}) == expected
+    assert verdict(tuned, known(None)) == expected
+
+
+def test_the_page_has_the_figures_of_every_claim() -> None:
+    question = Question(2.0)
+    second = claim(
+        compared(replace(GOSSIP, options=(("topology", "random"),)), question)
+    )
+    page = write({"a": AT_MOST, "b": second}, known(1.1), {"a": {"here": 6}, "b": {}})
+    rows = re.findall(r"^\| \[(\w)\]\(#\w\): (.*) \|$", page, re.MULTILINE)
+    assert [name for name, _ in rows] == ["a", "b"]
+    assert "does not hold here | +10.0 % (+9.9 to +10.2), adpsgd | 3" in rows[0][1]
+    assert "Computed on here (6 cells)." in page
+    assert "python benchmarks/claims.py --only b\n" in page
+    assert "The answer is yes in 0 of 1 comparisons." in page
+
+
+def test_the_page_says_how_many_seeds_would_decide() -> None:
+    page = write({"a": AT_MOST}, known(1.019), {"a": {}})
+    assert re.search(r"undecided; about \d+ seeds would decide", page)
+
+
+def test_a_quick_claim_asks_the_same_of_few_steps() -> None:
+    tuned = claim(compared(GOSSIP, Question(2.0), rates=(0.1, 0.2, 0.4)))
+    cells = tuned.quick().cells(lambda _: None)
+    assert {c.steps for c in cells} == {8}
+    assert {c.lr for c in cells if c.algorithm == "adpsgd"} == {0.2}

@@ -1,0 +1,33 @@
+"""What a result depends on: the settings, and the number of the arithmetic."""
+
+from dataclasses import replace
+
+import pytest
+from convergence import arithmetic
+from recipes.cell import Cell
+from recipes.plan import plan
+from recipes.recipe import RECIPES
+from recipes.version import settings, version
+
+
+def test_another_arithmetic_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {cell: version(cell) for cell in plan()}
+    monkeypatch.setattr(arithmetic, "VERSIONS", {"second_moment consistent": 2})
+    changed = {cell for cell in plan() if version(cell) != before[cell]}
+    assert changed == {c for c in plan() if "second_moment=consistent" in c.method}
+    assert changed
+
+
+def test_settings_follow_the_options_of_recipe_and_algorithm() -> None:
+    recipe = RECIPES["fsdd"]
+    longer = replace(recipe, train_args=recipe.train_args + " --max_epoch 9")
+    cell = Cell(recipe="fsdd", learners=4, algorithm="local_sgd", seed=0)
+    other = replace(cell, options=(("period", 4),))
+    digests = {
+        settings(recipe, cell),
+        settings(longer, cell),
+        settings(recipe, other),
+    }
+    assert len(digests) == 3
+    # The recipe's own period is 8.
+    assert settings(recipe, replace(cell, options=(("period", 8),))) in digests
