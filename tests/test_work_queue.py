@@ -172,7 +172,7 @@ def test_learners_that_step_together_all_get_everything() -> None:
 
 
 def die_in_the_middle() -> str:
-    run = session("adpsgd")
+    run = session("allreduce")  # It does not survive a death.
     try:
         for number, _ in enumerate(WorkQueue(run, 10**6).read(identity)):
             if run.learner.rank == 1 and number == 20:

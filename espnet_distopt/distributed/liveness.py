@@ -146,6 +146,8 @@ class Liveness(Ending):
         while not self._stop.is_set():
             self._nudged.wait(PROBE if self._suspects else BEAT)
             self._nudged.clear()
+            if self._stop.is_set():  # What comes after one has left is not one's loss.
+                return
             begin = time.monotonic()
             count += 1
             try:

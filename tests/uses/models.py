@@ -176,7 +176,8 @@ class Ddp(Use):
     refused = refused("DistributedDataParallel|DDP")
 
     def net(self) -> nn.Module:
-        return DistributedDataParallel(super().net())
+        # Earlier rows may have broken the default group: a lost learner ends its waits.
+        return DistributedDataParallel(super().net(), process_group=dist.new_group())
 
 
 class Fsdp(Use):
