@@ -54,7 +54,8 @@ class Algorithm:
         may_freeze: whether a user may freeze a parameter during the training. True for
             an algorithm that remembers nothing of a parameter from step to step.
         averaged_batches: the number of batches whose mean the average of the learners
-            takes, for which Adam's second moment is corrected; 1 leaves it alone.
+            takes, for which Adam's second moment is corrected; 1 leaves it alone. It
+            follows the members.
         survives: whether the training goes on when a learner is lost. If not, the run
             ends with a `PeerLostError`, which names the learner.
     """

@@ -69,7 +69,12 @@ class Lifecycle:
         yield from self.algorithm.start(self._learner)
 
     def begin_batch(self) -> Program:
-        """Begin the gossip of the epoch, if the algorithm has one and it has not."""
+        """Begin the gossip of the epoch, if the algorithm has one and it has not.
+
+        The second moment is corrected for the learners that are members by now.
+        """
+        if self._correction is not None:
+            self._correction.batches = self.algorithm.averaged_batches
         if self.algorithm.wants_gossip and not self.gossiping:
             self.gossiping = True
             yield StartGossip(self.algorithm.gossip(self._learner))

@@ -90,15 +90,19 @@ def correct(
 class ConsistentSecondMoment:
     """Corrects every step of an optimizer, from its construction to `close`.
 
+    Attributes:
+        batches: the number of batches whose mean the learners' average takes, N. It may
+            change between two steps, to 1 as well: the noise is followed all the same.
+
     Args:
         optimizer: an optimizer for which `can_correct` holds.
-        batches: the number of batches whose mean the learners' average takes, N > 1.
+        batches: N at first, above 1.
     """
 
     def __init__(self, optimizer: Optimizer, batches: int) -> None:
         assert can_correct(optimizer)
         assert batches > 1
-        self._batches = batches
+        self.batches = batches
         self._own: list[tuple[dict[str, Any], Tensor]] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
@@ -164,7 +168,7 @@ class ConsistentSecondMoment:
         squares, noise = _of(states, SQUARES), _of(states, NOISE)
         follow_noise(noise, _of(states, "exp_avg"), gradients, steps, (b1, b2))
         follow_squares(squares, gradients, b2)
-        lent = of_the_whole_batch(squares, noise, steps, b2, self._batches)
+        lent = of_the_whole_batch(squares, noise, steps, b2, self.batches)
         before_the_step(lent, gradients, b2)
         for state, own, other in zip(states, squares, lent, strict=True):
             self._own.append((state, own))

@@ -1,11 +1,11 @@
 """The module carries out the collectives of a simulation.
 
 It waits until all learners of a collective have yielded it, computes how long it takes,
-and gives each learner its result at the end of that time.
+and gives each learner its result (`results`) at the end of that time.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,12 +22,16 @@ from espnet_distopt.core.effects import (
     NeighbourAllGather,
     Ranks,
 )
-from espnet_distopt.core.membership import Meeting, Members
+from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.cluster import Network
+from espnet_distopt.simulation.results import (
+    Gathering,
+    check_equal,
+    kind_of,
+    results_of,
+)
 from espnet_distopt.simulation.wire import Wire
-
-Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
 
 
 class Outcome(NamedTuple):
@@ -148,7 +152,7 @@ class SimulatedCollectives:
             return
         ranks = getattr(effect, "ranks", None)
         if rank not in (ranks or self._members().ranks):
-            raise RuntimeError(f"learner {rank} yields {_kind(effect)} of {ranks}")
+            raise RuntimeError(f"learner {rank} yields {kind_of(effect)} of {ranks}")
         if isinstance(effect, AllGather) and effect.prepare is not None:
             effect.prepare(len(effect.tensor))
         self._joined[ranks][rank].append((effect, done))
@@ -167,7 +171,7 @@ class SimulatedCollectives:
             return False
         operation = Operation(ranks, {rank: queues[rank].popleft() for rank in group})
         effects = [effect for effect, _ in operation.parts.values()]
-        _check_equal(group, effects)
+        check_equal(group, effects)
         self._under_way.append(operation)
         self.meetings += isinstance(effects[0], Barrier)
         when = self._clock.later(self._seconds(group, effects[0]))
@@ -188,7 +192,7 @@ class SimulatedCollectives:
         if operation.ranks is None:
             living = Members(living.version, group)
         for end, done, result in zip(
-            group, dones, _results(effects, living), strict=True
+            group, dones, results_of(effects, living), strict=True
         ):
             if not isinstance(effects[0], Barrier):
                 self._sent(end, effects[0].bytes_sent(len(group)))
@@ -274,64 +278,3 @@ class SimulatedCollectives:
         times, tensors = zip(*(inbox.popleft() for inbox in inboxes), strict=True)
         when = max(self._clock.now, *times)
         self._clock.at(when, partial(done, Outcome(torch.stack(tensors))))
-
-
-def _results(effects: Sequence[Gathering], members: Members) -> list[Any]:
-    """Return the result of each learner."""
-    match effects[0]:
-        case Barrier():
-            pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
-            return [Meeting(pausing, members)] * len(effects)
-        case AllToAll():
-            tensors = _tensors(effects)
-            return _deliver(effects, torch.stack(tensors, 1))
-        case AllGather():
-            everything = torch.stack(_tensors(effects))
-            return _deliver(effects, [everything.clone() for _ in effects])
-        case AllReduceMean():
-            return _overwrite(effects, mean=True)
-        case Broadcast():
-            return _overwrite(effects, mean=False)
-
-
-def _deliver(effects: Sequence[Any], results: Iterable[Tensor]) -> list[Tensor]:
-    """Write the result of each learner to the tensor `into` of its effect, if any."""
-    delivered = []
-    for effect, result in zip(effects, results, strict=True):
-        place = result if effect.into is None else effect.into.copy_(result)
-        if isinstance(effect, AllToAll) and effect.arrived is not None:
-            effect.arrived(place.shape[1])
-        delivered.append(place)
-    return delivered
-
-
-def _overwrite(effects: Sequence[Gathering], mean: bool) -> list[Any]:
-    tensors = _tensors(effects)
-    if len(tensors) == 1:
-        return tensors
-    if mean:
-        result = torch.stack(tensors).sum(0).div_(len(tensors))
-    else:
-        result = tensors[0].clone()
-    return [tensor.copy_(result) for tensor in tensors]
-
-
-def _tensors(effects: Sequence[Any]) -> list[Tensor]:
-    return [effect.tensor for effect in effects]
-
-
-def _check_equal(ranks: Sequence[int], effects: Sequence[Gathering]) -> None:
-    kinds = [_kind(effect) for effect in effects]
-    for rank, kind in zip(ranks, kinds, strict=True):
-        if kind != kinds[0]:
-            raise RuntimeError(
-                f"learner {ranks[0]} has come to {kinds[0]}, learner {rank} to {kind}: "
-                "all learners must yield the same collectives in the same order"
-            )
-
-
-def _kind(effect: Gathering) -> str:
-    name = type(effect).__name__
-    if isinstance(effect, Barrier):
-        return name
-    return f"{name} of {effect.tensor.dtype} {tuple(effect.tensor.shape)}"

@@ -37,6 +37,8 @@ class VirtualMembers:
     Attributes:
         now: the members that a learner would find in the store.
         incarnations: for each rank, how often a replacement of it has joined.
+        left: for each rank, the version in which it last left the members; 0 if it has
+            never left.
         outages: the learners that do nothing now.
         survives: whether the run goes on without a learner that is lost.
 
@@ -64,6 +66,7 @@ class VirtualMembers:
     ) -> None:
         self.now = Members.everybody(size)
         self.incarnations = [0] * size
+        self.left = [0] * size
         self.outages = Outages()
         self.survives = survives
         self._clock = clock
@@ -127,6 +130,8 @@ class VirtualMembers:
             return
         ranks = self._lost_with(rank)
         self.now = self.now.without(ranks)
+        for gone in ranks:
+            self.left[gone] = self.now.version
         self._host.exclude(ranks)
         self._tell(rank)
 

@@ -10,8 +10,13 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from espnet_distopt import Session
 from espnet_distopt.algorithms import ALGORITHMS, build
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.optimizers.consistent import NOISE
-from espnet_distopt.simulation import Simulation, VirtualLearner
+from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
+from espnet_distopt.simulation import (
+    Compute,
+    Fault,
+    Simulation,
+    VirtualLearner,
+)
 from tests.processes import launch
 from tests.replicas import Point
 
@@ -36,6 +41,96 @@ def test_batches_are_those_of_learners_or_nodes(name: str) -> None:
     assert build(name, options, learner()).averaged_batches == batches
     local = {**options, "second_moment": "local"}
     assert build(name, local, learner()).averaged_batches == 1
+
+
+@pytest.mark.parametrize(("name", "left"), [("adpsgd", 6), ("hadpsgd", 3)])
+def test_batches_are_those_of_the_living(name: str, left: int) -> None:
+    mine = learner()
+    algorithm = build(name, AVERAGING[name][0], mine)
+    algorithm.change_members(mine, mine.members.without([4, 5]))
+    assert algorithm.averaged_batches == left
+    algorithm.change_members(mine, mine.members.without([2, 3, 6, 7]))
+    assert algorithm.averaged_batches == left - {"adpsgd": 4, "hadpsgd": 2}[name]
+    algorithm.change_members(mine, mine.members.joined_by(range(8)))
+    assert algorithm.averaged_batches == AVERAGING[name][1]
+    alone = build(name, {**AVERAGING[name][0], "second_moment": "local"}, learner())
+    alone.change_members(learner(), mine.members.without([4, 5]))
+    assert alone.averaged_batches == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"per_node": 2}])
+def test_block_methods_count_the_workers_that_ended_the_block(
+    options: dict[str, Any],
+) -> None:
+    mine = learner()
+    algorithm = build("local_sgd", options, mine)
+    algorithm.change_members(mine, mine.members.without([4, 5]))
+    assert algorithm.averaged_batches == 6 // options.get("per_node", 1)
+
+
+GRADIENTS = torch.randn(
+    3, 8, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+)
+"""Of three learners in eight steps."""
+
+
+def updates(model: Point, optimizer: Optimizer, found: list[torch.Tensor]) -> None:
+    """Add what each step adds to the parameters, whatever averages do meanwhile."""
+
+    def before(*_: Any) -> None:
+        found.append(-model.x.detach())
+
+    def after(*_: Any) -> None:
+        found[-1] += model.x.detach()
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)
+
+
+@pytest.mark.parametrize(("name", "of_three"), [("adpsgd", 3), ("local_sgd", 4)])
+def test_steps_after_a_death_are_those_of_one_batch_less(
+    name: str, of_three: int
+) -> None:
+    """Learner 2 dies in the third step; local_sgd learns it when the block ends."""
+    learners, found = [], []
+    for rank in range(3):
+        model = Point([0.0, 0.0])
+        optimizer = Adam(model.parameters(), lr=0.1)
+
+        def gradient(step: int, model: Point = model, rank: int = rank) -> float:
+            (model.x * GRADIENTS[rank, step]).sum().backward()
+            return 0.0
+
+        options = {"period": 2} if name == "local_sgd" else {}
+        found.append([])
+        updates(model, optimizer, found[-1])
+        learners.append(
+            VirtualLearner(model, optimizer, gradient, name, rank, 3, **options)
+        )
+    simulation = Simulation(
+        learners, Compute(seconds=1), faults=[Fault(at=2.5, rank=2, kind="crash")]
+    )
+    simulation.start()
+    simulation.epoch(8)
+    for rank in range(2):
+        wanted = torch.stack(expected(rank, of_three))
+        torch.testing.assert_close(torch.stack(found[rank]), wanted, rtol=1e-9, atol=0)
+
+
+def expected(rank: int, of_three: int) -> list[torch.Tensor]:
+    """Return the updates of a learner alone: with N = 3 in some steps, then N = 2."""
+    model = Point([0.0, 0.0])
+    optimizer = Adam(model.parameters(), lr=0.1)
+    found: list[torch.Tensor] = []
+    moment = ConsistentSecondMoment(optimizer, 3)
+    updates(model, optimizer, found)
+    for step in range(8):
+        if step == of_three:
+            moment.close()
+            moment = ConsistentSecondMoment(optimizer, 2)
+        model.x.grad = GRADIENTS[rank, step].clone()
+        optimizer.step()
+    return found
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(AVERAGING)))

@@ -12,11 +12,9 @@ which the next block starts:
     tau                       `period` (or fewer steps, at the end of an epoch)
     eta, 1 - 1/N by default   `momentum`
     zeta                      `block_lr`
-    theta_t, Delta_n          `theta`, `delta`
-    theta_init                computed from these when it is needed: the live `params`
-                              have moved on, and the look-ahead must not count twice
-    rho_n                     `rho`: minibatches equivalent to Delta_n,
-                              rho_n = eta rho_{n-1} + zeta tau_n
+    theta_t, Delta_n          `filter.theta`, `filter.delta` (see `block_filter`)
+    theta_init                computed from these when it is needed
+    rho_n                     `filter.rho`: minibatches equivalent to Delta_n
 
 BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to theta_init,
 see `moments`. With other rules for the end of a block the algorithm is Local SGD,
@@ -42,17 +40,16 @@ of the block among themselves, see `Bmuf.change_members`.
 from collections.abc import Generator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
 from espnet_distopt.algorithms.block.moments import BlockMoments
 from espnet_distopt.algorithms.block.rule import BlockConfig
 from espnet_distopt.algorithms.synchronous.node import Node, check_nodes
-from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
@@ -65,11 +62,7 @@ class Bmuf(Algorithm):
     Attributes:
         rule: the rule by which a block ends.
         node: this learner's node, which is one worker.
-        theta: the global model (P,); (0,) if the rule takes the mean as it is.
-        delta: the filtered block update Delta_n (P,); (0,) likewise.
-        lookahead: factor of `delta` at the block's start, theta + lookahead delta.
-        rho: number of minibatches equivalent to `delta`.
-        blocks: number of blocks that have ended.
+        filter: the global model, and the momentum of its blocks.
     """
 
     survives = True
@@ -82,15 +75,7 @@ class Bmuf(Algorithm):
         self.rule = config.rule(len(node.living_leaders(learner)))
         self.wants_gradients = node.averages
         self.equal_steps = node.averages and workers == 1
-        self.averaged_batches = rule.averaged_batches
-        # Fewer learners may need no filter, but more may join them.
-        self._filters = rule.filters
-        kept = learner.params if rule.filters else learner.params[:0]
-        self.theta = kept.detach().clone()
-        self.delta = torch.zeros_like(self.theta)
-        self.lookahead = 0.0
-        self.rho = 0.0
-        self.blocks = 0
+        self.averaged_batches = self.rule.averaged_batches
         self._period = config.period
         # One worker alone has no average to wait for.
         self._delay = config.delay if workers > 1 else 0
@@ -103,6 +88,7 @@ class Bmuf(Algorithm):
         if rule.moments != "local":
             self._moments = BlockMoments(rule.moments, learner, ranks)
         self._rates = LearningRates(learner) if rule.follows_lr else None
+        self.filter = BlockFilter(rule, learner.params, config.period, self._rates)
         self._late = LateAverage(bool(self._moments and self._moments.averaged))
 
     @classmethod
@@ -113,17 +99,18 @@ class Bmuf(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
         yield from super().start(learner)
-        if self._filters:
-            self.theta.copy_(learner.params)
+        self.filter.start(learner.params)
 
     def change_members(self, learner: Learner, members: Members) -> None:
         """Take the rule for the workers that have taken part in the block's end.
 
-        The default momentum is 1 - 1/N of these N workers. Delta and rho stay as they
-        are: rho says for how many minibatches Delta stands, whoever has made them.
+        The default momentum is 1 - 1/N of these N workers, and the second moment is
+        corrected for as many. Delta and rho stay as they are: rho says for how many
+        minibatches Delta stands, whoever has made them.
         """
         super().change_members(learner, members)
         self.rule = self._config.rule(len(self.node.living_leaders(learner)))
+        self.averaged_batches = self.rule.averaged_batches
 
     def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
         """Return the ranks of the node of `rank`: a node leaves as a whole."""
@@ -191,7 +178,7 @@ class Bmuf(Algorithm):
         agreed = self._read((yield self._mean(message)))
         if agreed.tau > 0:
             yield self._mean(learner.params)
-            k = self._filter(learner.params, agreed)
+            k = self.filter.end_block(learner.params, self.rule, agreed)
             if self._moments:
                 yield from self._moments.end_block(agreed.steps, agreed.tau, k)
         return agreed.share_ended == 1
@@ -213,7 +200,7 @@ class Bmuf(Algorithm):
         agreed = self._read(late.averages[0])
         if agreed.tau > 0:
             start, steps = late.averages[1], agreed.steps
-            k = self._filter(start, agreed)
+            k = self.filter.end_block(start, self.rule, agreed)
             late.replace(learner.params, start)
             if self._moments:
                 then = late.message[len(late.message) - len(steps) :].tolist()
@@ -234,57 +221,17 @@ class Bmuf(Algorithm):
         self._some_ended = 0 < agreed.share_ended < 1
         return agreed
 
-    def _filter(self, mean: Tensor, agreed: Agreed) -> float:
-        """Filter the block's update; `mean` (P,) becomes the next start point.
-
-        Returns k, the number of minibatches equivalent to the way from the mean to the
-        start point; 0 if a learner's moments were loaded.
-        """
-        rule, tau, previous_rho = self.rule, agreed.tau, self.rho
-        warm = self.blocks * self._period < rule.warmup
-        eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
-        self.blocks += 1
-        self.rho = eta * previous_rho + zeta * tau
-        ahead = self.rho if rule.nesterov else previous_rho
-        if eta == 0 and zeta == 1:
-            self._take(mean)
-            return 0.0
-        held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
-        before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
-        for m, theta, delta in cache_blocks(mean, self.theta, self.delta):
-            start = torch.add(theta, delta, alpha=before)
-            delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
-            theta.add_(delta)
-            torch.add(theta, delta, alpha=self.lookahead, out=m)
-        for part, kept in held:
-            self.delta[part] = kept
-        return 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
-
-    def _take(self, mean: Tensor) -> None:
-        """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
-        self.lookahead = 0.0
-        if self._filters:
-            torch.sub(mean, self.theta, out=self.delta)
-            self.theta.copy_(mean)
-
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the global model theta_t; with `diloco` it is the look-ahead."""
         yield from ()
-        if not self._filters:
-            return learner.params.clone()
-        ahead = self.lookahead if self.rule.evaluates_start else 0.0
-        return torch.add(self.theta, self.delta, alpha=ahead)
+        return self.filter.model(learner.params, self.rule)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the block, at any of its steps."""
         return {
             "learners": self._size,
             "per_node": self._per_node,
-            "theta": self.theta.clone(),
-            "delta": self.delta.clone(),
-            "lookahead": self.lookahead,
-            "rho": self.rho,
-            "blocks": self.blocks,
+            **self.filter.state_dict(),
             "block_steps": self._block_steps,
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
@@ -313,15 +260,11 @@ class Bmuf(Algorithm):
                     *then, self._size, self._per_node
                 )
             )
-        for name in ("theta", "delta"):
-            getattr(self, name).copy_(state[name])
-        self.lookahead = state["lookahead"]
-        self.rho = state["rho"]
-        self.blocks = state["blocks"]
+        self.filter.load_state_dict(state)
         self._block_steps = state["block_steps"]
         self._updates = state["updates"]
         if self._moments:
             self._moments.load_state_dict(state["moments"])
         if self._rates:
             self._rates.last = list(state["rates"])
-        self._late.load_state_dict(state.get("late"), self.theta)
+        self._late.load_state_dict(state.get("late"), self.filter.theta)

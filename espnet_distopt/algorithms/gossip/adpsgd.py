@@ -117,8 +117,7 @@ class Adpsgd(Algorithm):
         self.config = config
         ranks = self._gossip_ranks(learner)
         self.colours = Colours(config.topology, learner.rank, ranks)
-        if config.second_moment == "consistent":
-            self.averaged_batches = len(ranks)
+        self._count_batches(ranks)
         self._gossips = learner.rank in ranks and len(ranks) > 1
         self.snapshot = Snapshot(learner, shared=self._gossips)
         self._rounded: Rounded | None = None
@@ -133,10 +132,16 @@ class Adpsgd(Algorithm):
         """Return the living ranks that gossip, in the order of the ring."""
         return learner.members.ranks
 
+    def _count_batches(self, ranks: tuple[int, ...]) -> None:
+        if self.config.second_moment == "consistent":
+            self.averaged_batches = len(ranks)
+
     def change_members(self, learner: Learner, members: Members) -> None:
         """Close the ring over learners that have died, and let in those that join."""
         super().change_members(learner, members)
-        self.colours.change(self._gossip_ranks(learner))
+        ranks = self._gossip_ranks(learner)
+        self.colours.change(ranks)
+        self._count_batches(ranks)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters, and publish them."""

@@ -157,8 +157,9 @@ class Invariants:
             gossip = self._simulation.sides[rank].gossip
             if not (gossip.waiting and isinstance(gossip.effect, Exchange)):
                 continue
-            peer = gossip.effect.peer
-            if peer not in {*engine.known[rank].ranks, *members.now.ranks}:
+            peer, known = gossip.effect.peer, engine.known[rank]
+            # An older version may lack an earlier incarnation of the peer.
+            if peer not in members.now.ranks and known.version >= members.left[peer]:
                 raise self._error(rank, f"waits for {peer}, of whose death it knows")
         if members.now.version > self._version:
             self._version, self._anew = members.now.version, True

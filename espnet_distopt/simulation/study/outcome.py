@@ -48,25 +48,28 @@ class Outcome:
         batch_size: the number of samples of one step of all learners together.
         parameters: the number of the model's parameters.
         alone: the virtual seconds in which a single learner that is not slowed would
-            make all the steps.
+            make all the steps that were made.
         history: one point at the start and one at the end of each epoch.
-        bytes_sent: the bytes that a learner has sent, averaged over the learners.
+        bytes_sent: the bytes that a learner has sent, averaged over the learners, those
+            that have died included.
         exchanges: the number of exchanges of all learners together.
         staleness_max: the staleness of the stalest correction, in steps of the learner
             that applied it; None if there was no correction.
         lost: the reason why the trial was cut short, or None.
+        dead: the learners without which the others have gone on.
     """
 
     method: SimulatedMethod
     learners: int
     batch_size: int
     parameters: int
-    alone: float
+    alone: float = 0.0
     history: list[Point] = field(default_factory=list)
     bytes_sent: float = 0.0
     exchanges: float = 0.0
     staleness_max: float | None = None
     lost: str | None = None
+    dead: list[int] = field(default_factory=list)
     _staleness_sum: float = 0.0
 
     def add(self, figures: Sequence[Mapping[str, float]], factor: float) -> None:
@@ -130,6 +133,7 @@ class Outcome:
             "staleness_max": self.staleness_max,
             "bytes_sent_per_learner": self.bytes_sent,
             "lost": self.lost,
+            "dead": self.dead,
             "history": [{k: _finite(v) for k, v in point.items()} for point in points],
         }
 

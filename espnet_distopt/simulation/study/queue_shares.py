@@ -1,11 +1,18 @@
 """The module divides an epoch's batches among learners as a work queue would."""
 
 import heapq
+from collections.abc import Sequence
 
 from espnet_distopt.simulation.cluster import Compute
 
 
-def shares(compute: Compute, done: list[int], total: int, group: int = 1) -> list[int]:
+def shares(
+    compute: Compute,
+    done: list[int],
+    total: int,
+    group: int = 1,
+    living: Sequence[int] | None = None,
+) -> list[int]:
     """Return the number of batches of an epoch that each learner takes.
 
     A learner takes the next batch as soon as it has computed its last one, so a slow
@@ -17,10 +24,13 @@ def shares(compute: Compute, done: list[int], total: int, group: int = 1) -> lis
         total: the number of batches of the epoch; it must be a multiple of `group`.
         group: the number of learners, neighbours in rank, that step together at the
             pace of the slowest.
+        living: the learners that take batches; None for all of them.
     """
     taken = [0] * len(done)
     # An entry is (the time at which a group is free, its first rank).
     queue = [(0.0, first) for first in range(0, len(done), group)]
+    if living is not None:
+        queue = [entry for entry in queue if entry[1] in living]
     for _ in range(total // group):
         free, first = queue[0]
         ranks = range(first, first + group)

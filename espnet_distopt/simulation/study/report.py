@@ -36,7 +36,7 @@ def report(trial: Trial, outcomes: Sequence[Outcome], arguments: Sequence[str]) 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return a table with one row for each outcome.
 
-    Below it stands a line for each trial that was cut short.
+    Below it stands a line for each trial that was cut short, or has lost learners.
     """
     rows = [_row(outcome) for outcome in outcomes]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
@@ -47,6 +47,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
         f"{o.last.samples} samples: {o.lost}"
         for o in outcomes
         if o.lost
+    ]
+    lost += [
+        f"{o.method.name}, {o.learners} learners: went on without "
+        f"{', '.join(map(str, o.dead))}, and trained on {o.last.samples} samples"
+        for o in outcomes
+        if o.dead and not o.lost
     ]
     return "\n".join([*lines, "", *lost] if lost else lines) + "\n"
 
@@ -84,8 +90,8 @@ def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
     steps = trial.samples // trial.batch_size
     lines = [
         "Simulated: virtual learners in one process, with real gradients; times are "
-        "those of a virtual clock. Speed-up is against one learner that makes all the "
-        "steps, and is not slowed.",
+        "those of a virtual clock. Speed-up is against one learner that makes all "
+        "these steps, and is not slowed.",
         f"Problem: {trial.problem.describe()}; batches of {trial.batch_size} samples "
         f"in all, {trial.epochs} epochs of {steps * trial.batch_size} samples.",
         f"Compute: {_of_compute(trial)}.",

@@ -120,7 +120,6 @@ class Trial:
             learners=learners,
             batch_size=self.batch_size,
             parameters=replicas[0].learner.params.numel(),
-            alone=_alone(compute, learners * steps * self.epochs),
         )
         try:
             self._train(simulation, steps, factor, outcome, log)
@@ -171,12 +170,16 @@ class Trial:
         outcome.history.append(Point(0, 0.0, held_out_loss(replicas[0].model), 0.0))
         log(outcome.history[-1])
         simulation.start()
-        for epoch in range(1, self.epochs + 1):
+        for _ in range(self.epochs):
             simulation.epoch(_steps_each(simulation, steps))
             loss, distance = evaluate(simulation, held_out_loss)
-            samples = epoch * steps * self.batch_size
+            made = sum(replica.learner.steps for replica in replicas)
+            samples = made * self.batch_size // len(replicas)
             point = Point(samples, simulation.seconds, loss, distance)
             outcome.history.append(point)
+            outcome.alone = _alone(simulation.compute, made)
+            living = simulation.engine.members.now.ranks
+            outcome.dead = [r for r in range(len(replicas)) if r not in living]
             outcome.add([replica.metrics() for replica in replicas], factor)
             log(point)
 
@@ -209,18 +212,22 @@ def _steps_each(simulation: Simulation, steps: int) -> list[int]:
     """Return the number of steps of each learner in an epoch.
 
     With a gossip algorithm, learners take their batches from one queue, as they do from
-    a `WorkQueue` in a real training. With any other they step together.
+    a `WorkQueue` in a real training. With any other they step together. Learners that
+    have been lost take none; what one that is lost in this epoch leaves is not trained
+    on.
 
     Args:
         simulation: the simulation.
         steps: the number of steps that each learner makes if all step together.
     """
     replicas = simulation.learners
-    if not replicas[0].algorithm.wants_gossip:
+    first = replicas[0]
+    if not first.algorithm.wants_gossip:
         return [steps] * len(replicas)
     return shares(
         simulation.compute,
         [replica.learner.steps for replica in replicas],
         steps * len(replicas),
-        len(getattr(replicas[0].algorithm, "node", (0,))),
+        len(first.algorithm.lockstep(first.learner)),
+        simulation.engine.members.now.ranks,
     )

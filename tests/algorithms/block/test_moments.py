@@ -132,7 +132,7 @@ def test_a_fused_update_that_was_skipped_is_none() -> None:
         session.step()
     assert session.learner.updates == 7
     algorithm: Any = session.algorithm
-    assert algorithm.rho == 0.5 * 3 + 4
+    assert algorithm.filter.rho == 0.5 * 3 + 4
 
 
 def test_a_sparse_momentum_becomes_a_dense_one() -> None:

@@ -106,7 +106,11 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
         torch.testing.assert_close(found, expected[places], rtol=1e-10, atol=1e-12)
     one: Any = nodes.learners[0].algorithm
     other: Any = workers.learners[0].algorithm
-    assert (one.rule, one.rho, one.blocks) == (other.rule, other.rho, other.blocks)
+    assert (one.rule, one.filter.rho, one.filter.blocks) == (
+        other.rule,
+        other.filter.rho,
+        other.filter.blocks,
+    )
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
@@ -127,7 +131,7 @@ def test_is_block_momentum_over_the_nodes(nesterov: bool) -> None:
     expected = torch.stack([theta, *[init] * 4])
     torch.testing.assert_close(models(simulation), expected, rtol=0, atol=1e-12)
     algorithm: Any = simulation.learners[3].algorithm
-    assert (algorithm.rule.momentum, algorithm.rho) == (0.5, rho)
+    assert (algorithm.rule.momentum, algorithm.filter.rho) == (0.5, rho)
 
 
 def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:

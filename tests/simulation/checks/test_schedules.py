@@ -10,7 +10,8 @@ import pytest
 from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS, Algorithm, Registration
-from espnet_distopt.algorithms.block.bmuf import Bmuf, BmufConfig
+from espnet_distopt.algorithms.block.bmuf import Bmuf
+from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
@@ -19,6 +20,7 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.checks import schedules
 from espnet_distopt.simulation.checks.invariants import InvariantError
 from espnet_distopt.simulation.checks.schedules import Schedule
+from espnet_distopt.simulation.engine import Engine
 
 Option = tuple[str, Any]
 
@@ -328,6 +330,14 @@ def test_a_mistake_about_the_dead_is_found_and_its_line_repeats_it(
     config, words = FAULTY_MISTAKES[mistake]
     monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, config))
     finds(family("mistaken", [4, 5], [], faulty=True), words)
+
+
+@pytest.mark.thorough
+def test_a_driver_that_lets_a_learner_wait_for_the_dead_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Engine, "_drop_if_gone", lambda self, gossip: None)
+    finds(family("adpsgd", [4, 5], [], faulty=True), "waits for ., of whose death")
 
 
 def finds(schedules: Iterator[Schedule], words: str) -> None:

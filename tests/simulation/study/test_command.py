@@ -165,15 +165,25 @@ def test_adam_and_divergence(tmp_path: Path) -> None:
     assert "| diverged" in (tmp_path / "b" / "table.md").read_text()
 
 
-def test_a_crash_cuts_short_and_the_others_go_on(tmp_path: Path) -> None:
-    """Learner 1 crashes in the second epoch, which has 5 steps of 1 s each."""
-    trials = simulate(tmp_path / "out", *NO_NETWORK, "--fault", "1:crash:7.5")
-    for trial in trials:
-        assert "learner 1" in trial["lost"]
-        assert [p["samples"] for p in trial["history"]] == [0, 160]
-        assert trial["speedup"] is None and trial["samples_per_second"] is None
+def test_a_crash_cuts_short_where_nobody_survives_it(tmp_path: Path) -> None:
+    """Learner 1 crashes in the second epoch, which has 5 steps of 1 s each.
+
+    Its third step is lost, and the two that come after it. In the third epoch the
+    others take all 80 batches of 2 samples: 5 and 1/3 each, so some make 6 steps.
+    """
+    faults = ["--epochs", "3", "--fault", "1:crash:7.5"]
+    short, whole = simulate(tmp_path / "out", *NO_NETWORK, *faults)
+    assert "learner 1" in short["lost"] and not short["dead"]
+    assert [p["samples"] for p in short["history"]] == [0, 160]
+    assert short["speedup"] is None and short["samples_per_second"] is None
+    assert whole["lost"] is None and whole["dead"] == [1]
+    assert [p["samples"] for p in whole["history"]] == [0, 160, 314, 474]
+    assert whole["virtual_seconds"] == pytest.approx(16, rel=1e-6)
+    assert whole["samples_per_second"] == pytest.approx(474 / 16, rel=1e-6)
+    assert whole["speedup"] == pytest.approx(474 / 2 / 16, rel=1e-6)
     table = (tmp_path / "out" / "table.md").read_text()
-    assert "adpsgd, 16 learners: cut short after 160 samples: " in table
+    assert "allreduce, 16 learners: cut short after 160 samples: " in table
+    assert "adpsgd, 16 learners: went on without 1, and trained on 474" in table
     assert "learner 1 crashes at 7.5 s" in table
 
 

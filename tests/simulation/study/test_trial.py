@@ -5,7 +5,7 @@ import torch
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.simulation import Compute, Fault, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.quadratic import Quadratic
 from espnet_distopt.simulation.study.queue_shares import shares
@@ -76,6 +76,12 @@ def test_shares(
     assert shares(compute, [0] * 4, total, group) == expected
 
 
+def test_who_has_died_takes_no_batch() -> None:
+    compute = Compute(seconds=1, slowdown={1: 3})
+    assert shares(compute, [9] * 4, 12, living=[0, 1, 3]) == [5, 2, 0, 5]
+    assert shares(compute, [9] * 6, 12, 2, living=[0, 1, 4, 5]) == [2, 2, 0, 0, 4, 4]
+
+
 def test_shares_follow_the_steps_that_come() -> None:
     """Steps of earlier epochs count, because a step's seconds depend on its number."""
     compute = Compute(spread=1)
@@ -101,6 +107,19 @@ def test_evaluate_looks_at_the_mean_and_changes_nothing() -> None:
     assert loss == pytest.approx(2 * 3)
     assert distance == pytest.approx((2 + 1 + 3) / 3 / 3)
     assert [x(v)[0] for v in learners] == [1, 2, 6]
+
+
+def test_evaluate_looks_at_the_living() -> None:
+    learners = points("adpsgd", 4, towards_rank)
+    crashes = [Fault(at=0.5, rank=0, kind="crash")]
+    simulation = Simulation(learners, Compute(seconds=1), faults=crashes)
+    place(learners, [1000, 1, 2, 6])
+    simulation.epoch([1, 0, 0, 0])
+    place(learners, [1000, 1, 2, 6])
+    loss, distance = evaluate(simulation, lambda model: float(model.x.detach().sum()))
+    assert loss == pytest.approx(2 * 3)
+    assert distance == pytest.approx((2 + 1 + 3) / 3 / 3)
+    assert [x(v)[0] for v in learners] == [1000, 1, 2, 6]
 
 
 def test_evaluate_gives_the_parameters_back_when_the_loss_fails() -> None:

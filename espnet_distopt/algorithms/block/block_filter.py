@@ -1,0 +1,122 @@
+"""The filter of block updates: how the mean of a block becomes the next start point.
+
+The equations and their symbols are those of `bmuf`, with one more:
+
+    rho_n = eta rho_{n-1} + zeta tau_n
+
+minibatches are equivalent to Delta_n, where tau_n is the length of block n.
+
+The start point theta_init is computed from theta and Delta when it is needed: the live
+parameters have moved on, and the look-ahead must not count twice.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.algorithms.block.learning_rates import LearningRates
+from espnet_distopt.algorithms.block.message import Agreed
+from espnet_distopt.algorithms.block.rule import BlockRule
+from espnet_distopt.core.cache_blocks import cache_blocks
+
+
+class BlockFilter:
+    """The global model, and the momentum of its blocks.
+
+    Attributes:
+        theta: the global model (P,); (0,) if the rule takes the mean as it is.
+        delta: the filtered block update Delta_n (P,); (0,) likewise.
+        lookahead: factor of `delta` at the block's start, theta + lookahead delta.
+        rho: number of minibatches equivalent to `delta`.
+        blocks: number of blocks that have ended.
+
+    Args:
+        rule: the rule for all workers. Fewer of them may need no filter, but more may
+            join them, so that this one decides whether there is a global model.
+        params: the parameters at the beginning (P,).
+        period: number of steps in a block.
+        rates: the learning rates that the filtered update follows; None for none.
+    """
+
+    def __init__(
+        self, rule: BlockRule, params: Tensor, period: int, rates: LearningRates | None
+    ) -> None:
+        self._filters = rule.filters
+        self._period = period
+        self._rates = rates
+        kept = params if rule.filters else params[:0]
+        self.theta = kept.detach().clone()
+        self.delta = torch.zeros_like(self.theta)
+        self.lookahead = 0.0
+        self.rho = 0.0
+        self.blocks = 0
+
+    def start(self, params: Tensor) -> None:
+        """Take `params` (P,) as the global model."""
+        if self._filters:
+            self.theta.copy_(params)
+
+    def end_block(self, mean: Tensor, rule: BlockRule, agreed: Agreed) -> float:
+        """Filter the block's update; `mean` (P,) becomes the next start point.
+
+        Args:
+            mean: the mean of the workers' parameters.
+            rule: the rule for the workers that took part in it.
+            agreed: what they know of the block.
+
+        Returns:
+            k, the number of minibatches equivalent to the way from the mean to the
+            start point; 0 if a learner's moments were loaded.
+        """
+        tau, previous_rho = agreed.tau, self.rho
+        warm = self.blocks * self._period < rule.warmup
+        eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
+        self.blocks += 1
+        self.rho = eta * previous_rho + zeta * tau
+        ahead = self.rho if rule.nesterov else previous_rho
+        if eta == 0 and zeta == 1:
+            self._take(mean)
+            return 0.0
+        held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
+        before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
+        for m, theta, delta in cache_blocks(mean, self.theta, self.delta):
+            start = torch.add(theta, delta, alpha=before)
+            delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
+            theta.add_(delta)
+            torch.add(theta, delta, alpha=self.lookahead, out=m)
+        for part, kept in held:
+            self.delta[part] = kept
+        return 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+
+    def _take(self, mean: Tensor) -> None:
+        """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
+        self.lookahead = 0.0
+        if self._filters:
+            torch.sub(mean, self.theta, out=self.delta)
+            self.theta.copy_(mean)
+
+    def model(self, params: Tensor, rule: BlockRule) -> Tensor:
+        """Return the model to evaluate (P,); `params` if they are the global model."""
+        if not self._filters:
+            return params.clone()
+        ahead = self.lookahead if rule.evaluates_start else 0.0
+        return torch.add(self.theta, self.delta, alpha=ahead)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the global model and the momentum."""
+        return {
+            "theta": self.theta.clone(),
+            "delta": self.delta.clone(),
+            "lookahead": self.lookahead,
+            "rho": self.rho,
+            "blocks": self.blocks,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` has returned, among other entries of `state`."""
+        self.theta.copy_(state["theta"])
+        self.delta.copy_(state["delta"])
+        self.lookahead = state["lookahead"]
+        self.rho = state["rho"]
+        self.blocks = state["blocks"]
