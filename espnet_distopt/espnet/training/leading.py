@@ -62,9 +62,10 @@ class Lead:
 
     def _take_over(self, members: Members) -> None:
         logging.getLogger().setLevel(self._options.log_level)
+        lost = ", ".join(map(str, range(self._rank)))
         logging.warning(
-            f"learners {', '.join(map(str, members.ranks))} go on; learner "
-            f"{self._rank} writes log and checkpoints from now on"
+            f"learner {lost} has died; learner {self._rank} writes log and checkpoints "
+            f"from now on ({len(members.ranks)} go on)"
         )
         self._take_lock()
         if self._options.use_tensorboard:

@@ -150,7 +150,8 @@ class DistoptTrainer(Trainer):
     ) -> None:
         """Validate the consensus model, which the parameters hold at this point."""
         run, session = options.run, options.run.session
-        together = session is not None and session.algorithm.survives
+        survives = session is not None and session.algorithm.survives
+        together = survives and distributed_option.distributed
         if together:
             model = getattr(model, "module", model)
             distributed_option = replace(distributed_option, distributed=False)
