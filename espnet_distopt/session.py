@@ -1,7 +1,8 @@
 """A session ties a learner, its algorithm and its driver to a training loop."""
 
 import contextlib
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from espnet_distopt.algorithms import check
 from espnet_distopt.attached import Attached
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
@@ -60,10 +62,7 @@ class Session(Attached):
         heartbeat_seconds: float = 30,
         **options: Any,
     ) -> None:
-        if heartbeat_seconds < 1:
-            raise InputError(
-                f"heartbeat_seconds must be at least 1, not {heartbeat_seconds:g}"
-            )
+        _check_heartbeat(heartbeat_seconds)
         super().__init__(
             model, optimizer, algorithm, driver, options, heartbeat_seconds
         )
@@ -186,9 +185,18 @@ class Session(Attached):
         return self.mean(float(distance))
 
     def mean(self, value: float) -> float:
-        """Return the mean of `value` over the learners, who all call this."""
-        tensor = self.learner.params.new_tensor([value], dtype=torch.float64)
-        return float(self._run(_one(AllReduceMean(tensor))))
+        """Return the mean of `value` over the living learners, who all call this."""
+        return self.means([value])[0]
+
+    def means(self, values: Sequence[float]) -> list[float]:
+        """Return the mean of each value over the living learners, who all call this.
+
+        Afterwards `learner.members` is the list of those who have taken part, the same
+        on all of them, if the algorithm survives deaths.
+        """
+        tensor = self.learner.params.new_tensor(values, dtype=torch.float64)
+        mean: Tensor = self._run(_one(AllReduceMean(tensor)))
+        return mean.tolist()
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if they were set aside."""
@@ -248,6 +256,28 @@ class Session(Attached):
         self._lifecycle.epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
         self._changes.forget_load()
+
+
+def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
+    """Raise InputError if `size` learners cannot have sessions with options `conf`.
+
+    Args:
+        algorithm: the name of the algorithm.
+        conf: its options, and `heartbeat_seconds`, which is the session's.
+        size: number of learners, N.
+    """
+    own = dict(conf)
+    _check_heartbeat(own.pop("heartbeat_seconds", 30))
+    check(algorithm, own, size)
+
+
+def _check_heartbeat(seconds: object) -> None:
+    """Raise InputError if `heartbeat_seconds` is no number from 1."""
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not 1 <= float(str(seconds)) < math.inf:
+        raise InputError(
+            f"heartbeat_seconds must be at least 1, a number, not {seconds!r}"
+        )
 
 
 def _one(effect: Effect) -> Generator[Effect, Any, Any]:

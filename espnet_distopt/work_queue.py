@@ -112,6 +112,7 @@ class WorkQueue:
 
     Attributes:
         groups: number of groups of learners that step together.
+        items: number of items of the epoch.
         steps: steps of the epoch, if each group makes as many as any other, rounded up.
         started: number of items that all learners together have begun to train on, as
             this learner last heard from the store: with each item that it begins.
@@ -136,7 +137,7 @@ class WorkQueue:
         self._ranks = session.algorithm.lockstep(session.learner)
         self._leads = self._rank == self._ranks[0]
         self.groups = size // len(self._ranks)
-        self._items, self._ahead = items, min(ahead, max(1, items))
+        self.items, self._ahead = items, min(ahead, max(1, items))
         self.steps = -(-items // self.groups)
         taken = state["taken"] if state else [0] * self.groups
         if state and (len(taken), state["items"]) != (self.groups, items):
@@ -162,19 +163,17 @@ class WorkQueue:
         """Set this group's counters; compare what must be equal on all learners."""
         self._keys.leave()
         group = self._ranks[0] // len(self._ranks)
-        self._shares = Shares(
-            self._store, group, self.groups, self._items, self._prefix
-        )
+        self._shares = Shares(self._store, group, self.groups, self.items, self._prefix)
         self._own = self._shares.begin(taken)
         if self._leads and group == 0:
             self._store.set(self._prefix + "started", str(self.started))
-        self._compare("items", self._items)
+        self._compare("items", self.items)
         self._compare("state", f"{self.started} {taken}")
         self._compare(f"ahead/{group}", self._ahead)
         ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
         others = [self._prefix + name for name in ("items", "state", "differs")]
         names = [*self._shares.keys, *ahead, *others]
-        self._keys.register(self._prefix, self, self._items, names)
+        self._keys.register(self._prefix, self, self.items, names)
 
     def _without(self, living: Collection[int]) -> list[int]:
         """Return the groups that have died: one dies as a whole."""
@@ -204,6 +203,12 @@ class WorkQueue:
         A learning-rate schedule should be at this step. It is 1 from the first item on.
         """
         return -(-self.started // self.groups)
+
+    def count_started(self) -> int:
+        """Ask the store how many items all learners together have begun."""
+        with self._driver.asking(WHAT):
+            self.started = self._store.add(self._prefix + "started", 0)
+        return self.started
 
     def read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         """Yield the loaded items that this learner is to train on, one at a time.
@@ -272,7 +277,7 @@ class WorkQueue:
         """Return what is left of the epoch, once no learner takes items any more."""
         self._keys.stop(self._prefix)
         return {
-            "items": self._items,
+            "items": self.items,
             "taken": self._shares.taken(),
             "started": self._store.add(self._prefix + "started", 0),
             "held": list(self._held),

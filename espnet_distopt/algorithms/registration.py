@@ -15,6 +15,7 @@ class AlgorithmClass(Protocol[ConfigIn]):
     """A subclass of `Algorithm` whose instances are made of options and a learner."""
 
     wants_gossip: bool
+    survives: bool
 
     def __call__(self, config: ConfigIn, learner: Learner) -> Algorithm:
         """Return the algorithm of one learner."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.algorithms import check
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.session import check_options
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         return
     # A training merges the two files in the same order.
     conf = {**_options(shared), **_options(own)}
-    check(str(name), conf, args.nlearners)
+    check_options(str(name), conf, args.nlearners)
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
-from espnet_distopt.distributed.launcher import learners_per_node
+from espnet_distopt.distributed.launcher import announce_survival, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.pairs import Pairs
@@ -148,6 +148,7 @@ class ProcessGroupDriver:
                 self._waiting,
             )
         self._liveness.survive(lost_with)
+        announce_survival()
 
     @property
     def store(self) -> SharedStore:

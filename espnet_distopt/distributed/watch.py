@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from torch.distributed import DistStoreError
-
 from espnet_distopt.distributed.addresses import store_address
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Liveness, Store
@@ -72,8 +70,10 @@ class Watch:
             try:
                 self.store.wait([key], self._slice)
                 return
-            except DistStoreError:
-                continue
+            except RuntimeError as error:
+                # A file store raises no DistStoreError when its time is over.
+                if "Wait timeout" not in str(error):
+                    raise
         raise RuntimeError(self.liveness.lost)
 
     def check(self, what: str) -> None:

@@ -3,11 +3,13 @@
 import re
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.monitoring import lines
-from espnet_distopt.monitoring.learner import LearnerHistory, State
+from espnet_distopt.monitoring.learner import LearnerHistory, State, members_of
 from espnet_distopt.monitoring.lines import Line
 
 RECENT = 60
@@ -15,6 +17,20 @@ RECENT = 60
 
 SLOWER = 1.1
 """The slowest learner is named if it computes so many times as long as the fastest."""
+
+
+class Change(NamedTuple):
+    """The death or the return of a learner.
+
+    Attributes:
+        time: Unix time at which another learner has noted it.
+        rank: The number of the learner.
+        joins: Whether it has returned; if not, it has died.
+    """
+
+    time: float
+    rank: int
+    joins: bool
 
 
 @dataclass(frozen=True)
@@ -62,21 +78,74 @@ class Experiment:
     @property
     def failures(self) -> list[Line]:
         """The last lines of learners that have failed since any was last started."""
-        learners = self.learners.values()
+        learners = self.living.values()
         start = max(each.since_start[0].time for each in learners)
         ends = [each.last for each in learners if each.last.error is not None]
         return sorted((line for line in ends if line.time >= start), key=_time)
 
+    @cached_property
+    def changes(self) -> list[Change]:
+        """The deaths and returns of learners since the run was last started.
+
+        They are those that the learner which has lived longest has told of.
+        """
+        told = [each for each in self.learners.values() if each.members is not None]
+        if not told:
+            return []
+        newest = max(told, key=lambda each: _members_line(each).time)
+        living = [self.learners[r] for r in newest.members or () if r in self.learners]
+        witness = min(living or [newest], key=lambda each: each.since_start[0].time)
+        before, found = set(range(self.last.learners)), []
+        for line in witness.since_start:
+            if line.members is not None:
+                after = members_of(line)
+                for rank in sorted(before ^ after):
+                    found.append(Change(line.time, rank, joins=rank in after))
+                before = after
+        return found
+
+    @property
+    def lost(self) -> dict[int, float]:
+        """The learners that have died while the others went on, and when."""
+        lost: dict[int, float] = {}
+        for change in self.changes:
+            if change.joins:
+                lost.pop(change.rank, None)
+            else:
+                lost[change.rank] = change.time
+        return lost
+
+    @property
+    def living(self) -> dict[int, LearnerHistory]:
+        """The learners that the others have not lost, by rank."""
+        lost = self.lost
+        kept = {r: each for r, each in self.learners.items() if r not in lost}
+        return kept or self.learners
+
     def state(self, now: float) -> State:
-        """Return the state of the run; it has failed if any learner has."""
+        """Return the state of the run; it has failed if any living learner has."""
         if self.failures:
             return "failed"
-        states = {each.state(now) for each in self.learners.values()}
+        states = {each.state(now) for each in self.living.values()}
         order: tuple[State, ...] = ("running", "silent", "stopped")
         return next((state for state in order if state in states), "finished")
 
     def describe(self, now: float) -> str:
         """Return the state in words, with its time, its place or its reason."""
+        text, now_lost = self._describe(now), self.lost
+        notes = [
+            f"learner {change.rank} {'joined' if change.joins else 'lost'} "
+            f"{clock(change.time, now - change.time)}"
+            for change in self.changes
+        ]
+        if now_lost:
+            living = [
+                rank for rank in range(self.last.learners) if rank not in now_lost
+            ]
+            notes.append(f"members {' '.join(map(str, living))}")
+        return ", ".join([text, *notes])
+
+    def _describe(self, now: float) -> str:
         state, last = self.state(now), self.last
         if state == "failed":
             first = self.failures[0]
@@ -86,7 +155,7 @@ class Experiment:
             where = f"epoch {last.epoch} step {last.step}"
             return f"silent since {clock(last.time, age)}, after {where}"
         if state == "stopped":
-            saved = all(each.last.saved is not False for each in self.learners.values())
+            saved = all(each.last.saved is not False for each in self.living.values())
             where = f"epoch {last.epoch} step {last.step}"
             if saved:
                 return f"stopped: saved after {where}"
@@ -94,7 +163,7 @@ class Experiment:
         if state == "running":
             lost = [
                 f"learner {rank} silent"
-                for rank, each in self.learners.items()
+                for rank, each in self.living.items()
                 if each.state(now) == "silent"
             ]
             return ", ".join(["running", *lost])
@@ -104,7 +173,7 @@ class Experiment:
     def behind(self) -> Line:
         """The last line of the learner that is furthest behind."""
         return min(
-            (each.last for each in self.learners.values()),
+            (each.last for each in self.living.values()),
             key=lambda line: (line.epoch, line.step),
         )
 
@@ -113,7 +182,7 @@ class Experiment:
         """The rank that computes longest per utterance, if it is much longer."""
         times = {
             rank: each.computing
-            for rank, each in self.learners.items()
+            for rank, each in self.living.items()
             if each.computing is not None
         }
         if not times or max(times.values()) < SLOWER * min(times.values()):
@@ -123,14 +192,14 @@ class Experiment:
     @property
     def samples_per_second(self) -> float | None:
         """The number of utterances that all learners train on per second."""
-        rates = [each.per_second("samples") for each in self.learners.values()]
+        rates = [each.per_second("samples") for each in self.living.values()]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
 
     @property
     def loss(self) -> float | None:
         """The mean of the learners' last training losses."""
-        known = [e.loss for e in self.learners.values() if e.loss is not None]
+        known = [e.loss for e in self.living.values() if e.loss is not None]
         return sum(known) / len(known) if known else None
 
     def at_epoch_end(self, name: str) -> float | None:
@@ -146,7 +215,7 @@ class Experiment:
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds that the slowest learner still needs."""
-        left = [each.seconds_left(now) for each in self.learners.values()]
+        left = [each.seconds_left(now) for each in self.living.values()]
         return max((each for each in left if each is not None), default=None)
 
 
@@ -175,6 +244,10 @@ def log_end(directory: Path) -> str:
     rows = [row.strip() for row in rows if row.strip()]
     errors = [row for row in rows if re.search(r"[Ee]rror\b.*:|Killed|SIG[A-Z]+", row)]
     return (errors or rows or [""])[-1]
+
+
+def _members_line(learner: LearnerHistory) -> Line:
+    return [line for line in learner.since_start if line.members is not None][-1]
 
 
 def _time(line: Line) -> float:

@@ -18,6 +18,11 @@ OTHER_SILENCE = 1800.0
 """The same for one that starts, validates or saves, and so writes no lines."""
 
 
+def members_of(line: Line) -> set[int]:
+    """Return the ranks of the living learners in a line that tells of them."""
+    return {int(rank) for rank in (line.members or "").split(",") if rank.isdecimal()}
+
+
 @dataclass(frozen=True)
 class LearnerHistory:
     """A learner by its lines.
@@ -58,6 +63,12 @@ class LearnerHistory:
         """The lines since the last start of the process."""
         starts = [n for n, line in enumerate(self.lines) if line.event in STARTS]
         return self.lines[max(starts, default=0) :]
+
+    @property
+    def members(self) -> set[int] | None:
+        """Who lives, as it last told since its last start; None if it did not."""
+        told = [line for line in self.since_start if line.members is not None]
+        return members_of(told[-1]) if told else None
 
     @cached_property
     def recent(self) -> list[Line]:

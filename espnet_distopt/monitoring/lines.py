@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args
 
 from espnet_distopt.errors import InputError
 
-Event = Literal["begin", "resume", "step", "validate", "epoch", "stop", "end"]
+Event = Literal[
+    "begin", "resume", "step", "validate", "epoch", "members", "stop", "end"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,8 @@ class Line:
         time: Unix time.
         event: What happens. `begin` and `resume`: the process starts. `step`: it
             trains; this is written every few seconds. `validate`: the epoch's training
-            is over. `epoch`: its validation is over too. `stop`: it stops within an
+            is over. `epoch`: its validation is over too. `members`: a learner has died
+            or has joined. `stop`: it stops within an
             epoch, on request. `end`: the process ends.
         rank: The number of the learner.
         learners: The number of learners.
@@ -58,6 +61,7 @@ class Line:
         epoch_loss, valid_loss: The epoch's mean training and validation loss, at its
             end.
         consensus_distance: The consensus distance at the epoch's end.
+        members: When they have changed, the ranks of the living learners, with commas.
         signal: At a stop, the name of the signal; None if another learner got it.
         saved: At a stop, whether this learner's state is saved. If not, the epoch will
             be repeated.
@@ -95,6 +99,7 @@ class Line:
     epoch_loss: float | None = None
     valid_loss: float | None = None
     consensus_distance: float | None = None
+    members: str | None = None
     signal: str | None = None
     saved: bool | None = None
     error: str | None = None

@@ -24,6 +24,8 @@ def report(experiment: Experiment, now: float) -> dict[str, Any]:
         "description": experiment.describe(now),
         "algorithm": last.algorithm,
         "learners": last.learners,
+        "members": sorted(set(range(last.learners)) - set(experiment.lost)),
+        "changes": [change._asdict() for change in experiment.changes],
         "slurm_job": last.slurm_job,
         "slurm_restarts": last.slurm_restarts,
         "epoch": behind.epoch,
@@ -38,7 +40,12 @@ def report(experiment: Experiment, now: float) -> dict[str, Any]:
     }
     slowest = experiment.slowest
     learners = [
-        {"rank": rank, "slowest": rank == slowest, **_learner(each, now)}
+        {
+            "rank": rank,
+            "slowest": rank == slowest,
+            **_learner(each, now),
+            **({"state": "lost"} if rank in experiment.lost else {}),
+        }
         for rank, each in experiment.learners.items()
     ]
     return {**_plain(content), "per_learner": learners}

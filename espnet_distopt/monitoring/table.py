@@ -25,7 +25,7 @@ def table(experiment: Experiment, now: float) -> str:
         lines += [f"  train.log says: {end}"] if end else []
     slowest = experiment.slowest
     rows = [HEAD] + [
-        _row(rank, each, now, rank == slowest)
+        _row(rank, each, now, rank == slowest, rank in experiment.lost)
         for rank, each in experiment.learners.items()
     ]
     widths = [max(len(row[n]) for row in rows) for n in range(len(HEAD))]
@@ -76,9 +76,9 @@ def _position(experiment: Experiment, now: float) -> str:
 
 
 def _row(
-    rank: int, learner: LearnerHistory, now: float, slowest: bool
+    rank: int, learner: LearnerHistory, now: float, slowest: bool, lost: bool
 ) -> tuple[str, ...]:
-    last, state = learner.last, learner.state(now)
+    last, state = learner.last, "lost" if lost else learner.state(now)
     notes = [state, "slowest"] if slowest else [state]
     return (
         str(rank),

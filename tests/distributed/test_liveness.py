@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,18 @@ def test_waiting_outlasts_the_silence_while_the_peer_lives(
     assert Watch(pair[0], store).wait_for("late", WHAT) == b"1"
     late.join()
     assert capfd.readouterr().err == "", "torch must not warn of a wait"
+
+
+def test_waiting_in_a_file_store_outlasts_its_slices(tmp_path: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 2)
+    live = Liveness(dist.PrefixStore("test", store), 0, 2)
+    late = threading.Timer(
+        2.5, dist.FileStore(str(tmp_path / "store"), 2).set, ("late", "1")
+    )
+    late.start()
+    assert Watch(live, store).wait_for("late", WHAT) == b"1"
+    late.join()
+    live.leave()
 
 
 def freeze(one: Liveness) -> None:

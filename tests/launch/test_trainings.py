@@ -62,6 +62,24 @@ def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
     assert (exp / f"{done + 2}epoch.pth").exists()
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_adpsgd_goes_on_when_a_learner_is_killed(victim: int, tmp_path: Path) -> None:
+    write_toy_data(tmp_path)
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(tmp_path, exp, "--distopt", "adpsgd", "--max_epoch", "30")
+    run = start(options, log, "--nproc", "3", "--restarts", "1", "--label")
+    with killed_at_the_end(run):
+        until_exists(exp / "checkpoint.pth", run, log)
+        [process] = learners(run.pid, victim)
+        os.kill(process, signal.SIGKILL)
+        assert run.wait(300) == 0, log.read_text()[-3000:]
+    said = log.read_text()
+    assert f"learner {victim} cannot return to a running training" in said
+    assert f"though not with all learners: lost: learner {victim} (" in said
+    assert said.count(f"WARNING: learner {victim} has died") == 1
+    assert (exp / "30epoch.pth").exists()
+
+
 def test_allreduce_ends_when_a_learner_dies(tmp_path: Path) -> None:
     write_toy_data(tmp_path)
     exp, log = tmp_path / "exp", tmp_path / "log"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.monitoring.lines import Line
 from espnet_distopt.monitoring.table import table
 from tests.monitoring.written import START, line, pair, step, write
 
@@ -229,3 +230,36 @@ def test_rates_are_those_of_the_last_minutes(exp: Path) -> None:
     fast = [step(30, 150 + 15.0 * n, samples=150) for n in range(1, 21)]
     write(exp, [*slow, *fast])
     assert "10.0 samples/s" in show(exp, 450)
+
+
+def test_a_dead_learner_is_lost_and_the_run_goes_on(exp: Path) -> None:
+    def own(event: str, at: float, *ranks: int, **more: str) -> list[list[Line]]:
+        return [
+            [line(event, at, rank=rank, learners=3, **more)] if rank in ranks else []
+            for rank in range(3)
+        ]
+
+    write(exp, *own("begin", 0, 0, 1, 2))
+    write(exp, *[[step(30, 15, rank=rank, learners=3)] for rank in range(3)])
+    write(exp, *own("members", 20, 1, 2, members="1,2"))
+    write(exp, [], *[[step(60, 5000, rank=rank, learners=3)] for rank in (1, 2)])
+    first, position, _, *rows = show(exp, 5001).splitlines()
+    assert first == (
+        "exp/asr: running, learner 0 lost 22:13:40, members 1 2 (adpsgd, 3 learners)"
+    )
+    assert "step 60/100" in position and "16.0 samples/s" in position
+    assert [row.endswith("lost") for row in rows] == [True, False, False]
+
+    write(exp, *own("resume", 5010, 0))
+    write(exp, *own("members", 5011, 1, 2, members="0,1,2"))
+    first, *_ = show(exp, 5012).splitlines()
+    assert "learner 0 lost 22:13:40, learner 0 joined 23:36:51 (" in first
+
+
+def test_deaths_of_an_earlier_run_are_forgotten(exp: Path) -> None:
+    write(exp, *pair(line("begin", 0), step(30, 15)))
+    write(exp, [line("members", 20, members="0")])
+    assert "learner 1 lost" in show(exp, 30)
+    write(exp, *pair(line("resume", 40), step(60, 55)))
+    first, *_ = show(exp, 56).splitlines()
+    assert first == "exp/asr: running (adpsgd, 2 learners)"

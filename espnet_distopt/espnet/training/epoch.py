@@ -5,6 +5,7 @@ that an algorithm trains: it resumes the learner, steps the session, forms the c
 model and saves the learner.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -142,8 +143,11 @@ class DistoptEpoch(Epoch):
             session, model, reporter, optimizers[0], schedulers[0], scaler
         )
         self._between: dict[str, float] = {}
+        run.reporter = reporter
         if first:
             self._resume()
+        elif run.lead.leads:
+            run.write_missing_model(reporter.get_epoch() - 1, model)
         session.leave_consensus()
         if run.rank > 0:
             seed = run.options.seed + reporter.get_epoch() + SEED_STRIDE * run.rank
@@ -157,7 +161,7 @@ class DistoptEpoch(Epoch):
             restore_within(self._training, within)
             self.start = Position.of(within)
         elif epoch > 1:
-            after = self.run.state_after(epoch - 1)
+            after = self.run.state_after(self._session, epoch - 1)
             if after is not None:
                 restore_after(self._training, after)
 
@@ -187,6 +191,7 @@ class DistoptEpoch(Epoch):
     def step(self, number: int) -> dict[str, float]:
         """Let the algorithm make its step; return its figures."""
         self._session.step()
+        self.run.follow()
         figures = self._session.metrics()
         queued = self._training.queued
         position = number if queued is None else queued.queue.step
@@ -221,12 +226,27 @@ class DistoptEpoch(Epoch):
             # The gradients accumulated since the last step are lost, so its batches
             # count as not trained on.
             self._stop(batches - batches % self.run.options.accum_grad)
+        self.run.follow()
         if self._training.queued is not None:
             self._training.queued.finish()
+            self._report_lost(self._training.queued, batches)
         self.form_consensus()
         self.run.save(self._training, None)
         invalid = all_steps_are_invalid and batches > self.start.batches
         return session.mean(float(invalid)) == 1.0
+
+    def _report_lost(self, queued: QueuedBatches, batches: int) -> None:
+        """Log what learners that have died had of this epoch's batches."""
+        learner = self._session.learner
+        if len(learner.members.ranks) == learner.size:
+            return
+        begun, taken = queued.lost(batches)
+        if self.run.lead.leads and begun + taken > 0:
+            logging.warning(
+                f"epoch {self.reporter.get_epoch()}: learners that have died had begun "
+                f"{begun:.0f} of {queued.queue.items} batches, which are not trained "
+                f"on again, and had taken {taken:.0f} that nobody has trained on"
+            )
 
     def form_consensus(self) -> None:
         """Put the consensus model into the parameters, for validation."""

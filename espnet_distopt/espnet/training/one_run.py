@@ -7,7 +7,7 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,12 @@ LOCK = "run.lock"
 
 
 @contextmanager
-def only_run(output_dir: Path) -> Iterator[None]:
+def only_run(output_dir: Path) -> Iterator[Callable[[], None]]:
     """Be the only run in a directory while the body runs.
+
+    The value of the `with` is a function by which another learner takes the lock over,
+    when learner 0 has died. If it cannot, it logs a warning: a learner 0 that was only
+    stopped still has the lock.
 
     All learners call this. Learner 0 holds the lock for all of them, and none enters
     the body before learner 0 holds it. The operating system frees the lock when the
@@ -43,21 +47,28 @@ def only_run(output_dir: Path) -> Iterator[None]:
     """
     group = dist.is_initialized()
     rank = dist.get_rank() if group else 0
-    lock: int | None = None
+    locks: list[int] = []
     refusal: list[InputError | None] = [None]
     if rank == 0:
         try:
-            lock = _acquire(output_dir)
+            locks.append(_acquire(output_dir))
         except InputError as error:
             refusal = [error]
+
+    def take_over() -> None:
+        try:
+            locks.append(_acquire(output_dir))
+        except InputError as error:
+            logging.warning(f"the lock is not this learner's: {error}")
+
     try:
         if group:
             dist.broadcast_object_list(refusal, src=0)
         if refusal[0] is not None:
             raise refusal[0] if rank == 0 else SystemExit(2)
-        yield
+        yield take_over
     finally:
-        if lock is not None:
+        for lock in locks:
             os.close(lock)
 
 

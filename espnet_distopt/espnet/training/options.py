@@ -12,9 +12,10 @@ from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str_or_none
 
-from espnet_distopt.algorithms import check, names
+from espnet_distopt.algorithms import names
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.session import check_options
 
 
 @dataclass
@@ -23,11 +24,14 @@ class DistoptOptions(TrainerOptions):
 
     Attributes:
         distopt: The name of the algorithm; None trains as stock ESPnet does.
-        distopt_conf: The algorithm's options by name.
+        distopt_conf: The algorithm's options by name, and `heartbeat_seconds`, the
+            seconds of silence after which a learner counts as lost.
+        log_level: The level of the log of the learner that writes it.
     """
 
     distopt: str | None
     distopt_conf: dict[str, Any]
+    log_level: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--distopt_conf",
         action=NestedDictAction,
         default={},
-        help="The algorithm's options",
+        help="The algorithm's options, and heartbeat_seconds: the seconds of silence "
+        "after which a learner counts as lost (30)",
     )
     group.add_argument(
         "--distopt_config",
@@ -85,7 +90,7 @@ def settle(args: argparse.Namespace) -> None:
     if args.distopt is None or args.collect_stats:
         return
     size = number_of_learners(args)
-    check(args.distopt, args.distopt_conf, size)
+    check_options(args.distopt, args.distopt_conf, size)
     shared = {
         "patience": args.patience and args.early_stopping_criterion,
         "val_scheduler_criterion": args.val_scheduler_criterion,

@@ -15,6 +15,7 @@ import torch
 from espnet2 import __version__ as espnet_version
 from espnet2.train.reporter import SubReporter, aggregate
 
+from espnet_distopt.core.membership import Members
 from espnet_distopt.espnet.training.learner_log import LearnerLog
 from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.files.writing import write_json
@@ -43,6 +44,7 @@ class Progress:
         learners: The number of learners.
 
     Attributes:
+        talks: Whether this learner prints, and writes the summary, at this moment.
         samples: The number of utterances that this learner has trained on in this
             epoch, in earlier runs too.
         batches: The number of batches, likewise.
@@ -59,7 +61,7 @@ class Progress:
         algorithm: str,
         learners: int,
     ) -> None:
-        self._talks = talks
+        self.talks = talks
         self._summary = output_dir / "distopt" / "summary.json"
         self._about = {"algorithm": algorithm, "learners": learners}
         self._max_epoch = max_epoch
@@ -85,7 +87,7 @@ class Progress:
             earlier: What `spent` returned in that run; None without one.
         """
         self._epoch, self._steps = epoch, steps
-        if self._talks and step != 0:
+        if self.talks and step != 0:
             where = f"step {step}/{steps or '?'}" if step else "its validation"
             self._say(f"goes on {'after' if step else 'with'} {where}")
         earlier = earlier or {"samples": 0, "batches": 0, "seconds": 0.0}
@@ -126,7 +128,7 @@ class Progress:
         self._printed = now
         left = self._left(step / self._steps if self._steps else 0.0)
         self._write("step", reporter, left=left)
-        if self._talks:
+        if self.talks:
             loss = latest(reporter, "loss", 50)
             self._say(
                 f"step {step}/{self._steps or '?'}", f"loss {loss:.3f}", _in_words(left)
@@ -141,13 +143,17 @@ class Progress:
             saved: Whether this learner's state has been saved.
         """
         self._write("stop", signal=signal, saved=saved)
-        if self._talks:
+        if self.talks:
             what = "state saved" if saved else "the epoch will be repeated"
             self._say(
                 f"stopped after step {self.position}/{self._steps or '?'} "
                 f"by {signal or 'another learner'}",
                 f"{what}: start again to go on",
             )
+
+    def follow(self, members: Members) -> None:
+        """Write who lives from now on."""
+        self._write("members", members=",".join(map(str, members.ranks)))
 
     def end_training(self, reporter: SubReporter) -> None:
         """Note the mean training loss of the epoch; write that validation begins."""
@@ -171,7 +177,7 @@ class Progress:
         if "consensus_distance" in reporter.stats:
             figures["consensus_distance"] = latest(reporter, "consensus_distance")
         self._write("epoch", left=left, **figures)
-        if not self._talks:
+        if not self.talks:
             return
         self._say(
             f"loss {self._train_loss:.3f}",

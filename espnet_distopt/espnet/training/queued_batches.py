@@ -52,6 +52,23 @@ def _steps_alone(algorithm: str | None) -> bool:
     return algorithm is not None and bool(lookup(algorithm).algorithm.wants_gossip)
 
 
+def deals_validation(
+    args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+) -> bool:
+    """Return whether the living learners divide these batches of validation anew.
+
+    They do where a learner may die and the others go on.
+    """
+    return (
+        mode == "valid"
+        and iter_options.distributed
+        and args.distopt is not None
+        and bool(lookup(args.distopt).algorithm.survives)
+        and not args.multiple_iterator
+        and not args.shuffle_within_batch
+    )
+
+
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:
     """Return whether learners that step alone get fixed shares of the batches."""
     return _steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
@@ -66,7 +83,7 @@ def whole_batches(
 
 
 class QueuedIterFactory(AbsIterFactory):
-    """Wraps ESPnet's factory of uncut batches, for epochs that are read from a queue.
+    """Wraps ESPnet's factory of uncut batches, which the learners divide themselves.
 
     Args:
         stock: ESPnet's factory.
@@ -140,6 +157,7 @@ class QueuedBatches:
         state: dict[str, Any] | None = None,
     ) -> None:
         self._epoch = epoch
+        self._session = session
         learner = session.learner
         ranks = session.algorithm.lockstep(learner)
         self._size, self._together = learner.size, len(ranks)
@@ -178,6 +196,23 @@ class QueuedBatches:
         """Bring the schedule to the epoch's end, once all items have been taken."""
         if isinstance(self.scheduler, SharedSchedule):
             self.scheduler.finish()
+
+    def lost(self, trained: int) -> tuple[float, float]:
+        """Return what the dead have had of the epoch's items, once it has ended.
+
+        All living learners call this.
+
+        Args:
+            trained: The number of items that this learner has trained on.
+
+        Returns:
+            The number of items that they had begun, and of those that they had taken
+            and nobody has begun.
+        """
+        mean = self._session.mean(trained)
+        groups = len(self._session.learner.members.ranks) / self._together
+        begun = self.queue.count_started()
+        return begun - mean * groups, self.queue.items - begun
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left to do; no learner may be training."""

@@ -15,8 +15,10 @@ from typing import Any, NoReturn, Self
 from espnet2.train.reporter import SubReporter
 from torch import nn
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.core.membership import Members
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
+from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.learner_state import State, TrainingState, capture
 from espnet_distopt.espnet.training.options import DistoptOptions
 from espnet_distopt.espnet.training.progress import Progress
@@ -34,6 +36,7 @@ class Run:
         options: ESPnet's trainer options and the algorithm's.
         rank: The number of this learner; 0 if there is only one.
         size: The number of learners.
+        lead: Says whether this learner acts for all.
 
     Attributes:
         options: The same.
@@ -43,18 +46,25 @@ class Run:
             stock training.
         stop_signal: The name of the signal that has asked this process to stop, if
             one has.
+        lead: Says whether this learner acts for all.
+        reporter: ESPnet's reporter of this epoch's training; None before the first.
         consensus_distance: The distance at the end of the last epoch; None without an
             algorithm.
     """
 
-    def __init__(self, options: DistoptOptions, rank: int, size: int) -> None:
+    def __init__(
+        self, options: DistoptOptions, rank: int, size: int, lead: Lead
+    ) -> None:
+        self.lead = lead
+        self.reporter: SubReporter | None = None
+        self._members = Members.everybody(size)
         self.options = options
         self.rank = rank
         self._algorithm = options.distopt or "none"
         self.progress = Progress(
             Path(options.output_dir),
             options.max_epoch,
-            talks=rank == 0,
+            talks=lead.leads,
             algorithm=self._algorithm,
             learners=size,
         )
@@ -83,9 +93,25 @@ class Run:
             side_files.recover_checkpoint(self._output_dir)
 
     def keep_checkpoint(self) -> None:
-        """Copy, on learner 0, the checkpoint that ESPnet is about to overwrite."""
-        if self.rank == 0:
+        """Copy, where this learner leads, the checkpoint that ESPnet will overwrite."""
+        if self.lead.leads:
             side_files.keep_checkpoint(self._output_dir)
+
+    def write_missing_model(self, epoch: int, model: nn.Module) -> None:
+        """Write the model of the last epoch, if its writer has died before that."""
+        side_files.recover_epoch_model(self._output_dir, epoch, model.state_dict())
+
+    def follow(self) -> None:
+        """Follow a change of the members: note it, and let the lowest one lead."""
+        if self.session is None:
+            return
+        known = self.session.driver.members, self.session.learner.members
+        newest = max(*known, self._members, key=lambda members: members.version)
+        if newest.ranks != self._members.ranks:
+            self._members = newest
+            self.progress.follow(newest)
+            self.lead.follow(newest)
+            self.progress.talks = self.lead.leads
 
     def open_session(self, model: nn.Module, optimizers: Sequence[Any]) -> Session:
         """Open the session of this run; all learners do so in their first epoch.
@@ -125,17 +151,39 @@ class Run:
         side_files.forget_learner(self._output_dir, self.rank, epoch)
         return None
 
-    def state_after(self, epoch: int) -> State | None:
-        """Return this learner's saved state after `epoch`, if there is one."""
+    def state_after(self, session: Session, epoch: int) -> State | None:
+        """Return the saved state after `epoch` with which this learner goes on.
+
+        It is the learner's own, if there is one. A learner that had died takes that of
+        another with a block method, where all are alike between epochs.
+        """
         state = side_files.load_learner(self._output_dir, self.rank, epoch)
+        if state is not None and state["batches"] is not None:
+            state = None  # It died within the epoch, after it had been saved there.
+        if state is None:
+            state = self._state_of_another(session, epoch)
         if state is None:
             logging.error(
                 f"learner {self.rank} has no state of its own after epoch {epoch}; it "
-                "goes on from the consensus model with learner 0's optimizer"
+                "goes on from the consensus model with the checkpoint's optimizer"
             )
             return None
         self._saves = state["saves"]
         return state
+
+    def _state_of_another(self, session: Session, epoch: int) -> State | None:
+        """Return the state of the lowest learner that has one, for block methods."""
+        if session.algorithm.wants_gossip or not session.algorithm.survives:
+            return None
+        for rank in range(session.learner.size):
+            state = side_files.load_learner(self._output_dir, rank, epoch)
+            if state is not None and state["batches"] is None:
+                logging.error(
+                    f"learner {self.rank} has no state of its own after epoch {epoch}; "
+                    f"it goes on from that of learner {rank}"
+                )
+                return state
+        return None
 
     def save(self, training: TrainingState, batches: int | None) -> None:
         """Save this learner's state; all learners save equally often.
@@ -176,8 +224,27 @@ class Run:
         """Write the figures of an epoch whose validation is over."""
         samples = float(self.progress.samples)
         if self.session is not None:
-            samples = self.session.mean(samples) * self.session.learner.size
+            mean = self.session.mean(samples)
+            samples = mean * len(self.session.learner.members.ranks)
+        self.follow()
         self.progress.end_epoch(reporter, samples)
+        if self.reporter is not None:
+            self.lead.write_epoch(self.reporter, reporter)
+
+    def confirm_end(self) -> None:
+        """Make sure that the learner which writes the last files has lived to do so.
+
+        Raises:
+            PeerLostError: It has died after the last epoch.
+        """
+        if self.session is None or not self.session.algorithm.survives:
+            return
+        writer = self._members.ranks[0]
+        if writer not in self.session.barrier().ranks:
+            raise PeerLostError(
+                f"learner {writer} has died while it wrote the last checkpoint: start "
+                "the same command again to write it"
+            )
 
 
 @dataclass

@@ -17,12 +17,14 @@ from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
 
+from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.training.one_run import refuse_if_taken
 from espnet_distopt.espnet.training.options import launched_rank, settle
 from espnet_distopt.espnet.training.queued_batches import (
     QueuedIterFactory,
+    deals_validation,
     takes_from_queue,
     whole_batches,
 )
@@ -65,6 +67,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
         ) -> None:
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
+            refuse_replacement()
             try:
                 settle(args)
                 if not args.collect_stats:
@@ -86,18 +89,31 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
             cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
         ) -> AbsIterFactory:
             queued = takes_from_queue(args, iter_options, mode)
-            if queued:
+            whole = queued or deals_validation(args, iter_options, mode)
+            if whole:
                 size = dist.get_world_size()
                 args, iter_options = whole_batches(args, iter_options, size)
             stock: Any = super().build_sequence_iter_factory(
                 args=args, iter_options=iter_options, mode=mode
             )
-            return QueuedIterFactory(stock, size) if queued else stock
+            return QueuedIterFactory(stock, size) if whole else stock
 
     # Pickle finds a class by its name and module, so they must be those of the result.
     Task.__name__ = Task.__qualname__ = name
     Task.__module__ = module
     return Task
+
+
+def refuse_replacement() -> None:
+    """Raise InputError in a process that replaces a learner which has died.
+
+    ESPnet meets all learners before its first epoch, and those that live are past that.
+    """
+    if incarnation() > 0:
+        raise InputError(
+            f"learner {launched_rank()} cannot return to a running training: the "
+            "others go on without it; it takes part again in the next run"
+        )
 
 
 def _offer_lamb() -> None:

@@ -25,6 +25,7 @@ from espnet2.train.trainer import Trainer
 
 from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.epoch import DistoptEpoch, Epoch
+from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.loading import Batch
 from espnet_distopt.espnet.training.one_run import only_run
 from espnet_distopt.espnet.training.options import DistoptOptions, add_arguments
@@ -32,6 +33,7 @@ from espnet_distopt.espnet.training.queued_batches import takes_static_shards
 from espnet_distopt.espnet.training.run import Run, RunOptions
 from espnet_distopt.espnet.training.stepping import Stepping
 from espnet_distopt.espnet.training.stopping import on_stop_signal
+from espnet_distopt.espnet.training.validation import validate_together
 
 
 class DistoptTrainer(Trainer):
@@ -63,9 +65,11 @@ class DistoptTrainer(Trainer):
             Stopped: The run was asked to stop, and has stopped within an epoch.
         """
         options, distributed = trainer_options, distributed_option.distributed
-        with only_run(Path(options.output_dir)):
+        with only_run(Path(options.output_dir)) as take_lock:
             size = dist.get_world_size() if distributed else 1
-            run = Run(options, distributed_option.dist_rank or 0, size)
+            rank = distributed_option.dist_rank or 0
+            lead = Lead(rank, distributed_option, options, take_lock)
+            run = Run(options, rank, size, lead)
             run.recover_checkpoint()
             if distributed:
                 _warn_of_static_shards(run, train_iter_factory)
@@ -80,6 +84,7 @@ class DistoptTrainer(Trainer):
                     train_iter_factory=train_iter_factory,
                     **kwargs,
                 )
+                run.confirm_end()
 
     @staticmethod
     def resume(
@@ -103,7 +108,7 @@ class DistoptTrainer(Trainer):
         optimizers: Any,
         schedulers: Any,
         scaler: Any,
-        **kwargs: Any,
+        summary_writer: Any,
     ) -> bool:
         """Train on this learner's batches, then form the consensus model.
 
@@ -130,27 +135,47 @@ class DistoptTrainer(Trainer):
             optimizers=optimizers,
             schedulers=epoch.schedulers,
             scaler=scaler,
-            **kwargs,
+            summary_writer=run.lead.writer or summary_writer,
         )
         return epoch.end(all_steps_are_invalid)
 
     @classmethod
     def validate_one_epoch(
         cls,
+        model: torch.nn.Module,
         iterator: Iterable[Batch],
         reporter: SubReporter,
         options: RunOptions,
-        **kwargs: Any,
+        distributed_option: DistributedOption,
     ) -> None:
         """Validate the consensus model, which the parameters hold at this point."""
-        distance = options.run.consensus_distance
-        super().validate_one_epoch(
-            iterator=_reporting(iterator, reporter, distance),
-            reporter=reporter,
-            options=options,
-            **kwargs,
-        )
-        options.run.end_epoch(reporter)
+        run, session = options.run, options.run.session
+        survives = session is not None and session.algorithm.survives
+        together = survives and distributed_option.distributed
+        if together:
+            model = getattr(model, "module", model)
+            distributed_option = replace(distributed_option, distributed=False)
+
+        def validate(batches: Iterable[Batch], figures: SubReporter) -> None:
+            super(DistoptTrainer, cls).validate_one_epoch(
+                model=model,
+                iterator=_reporting(batches, figures, run.consensus_distance),
+                reporter=figures,
+                options=options,
+                distributed_option=distributed_option,
+            )
+
+        if session is not None and together:
+            validate_together(validate, session, iterator, reporter)
+        else:
+            validate(iterator, reporter)
+        run.end_epoch(reporter)
+
+    @classmethod
+    def plot_attention(cls, summary_writer: Any, options: Any, **kwargs: Any) -> None:
+        """Plot as ESPnet does, also by a learner that has taken the lead over."""
+        writer = options.run.lead.writer or summary_writer
+        super().plot_attention(summary_writer=writer, options=options, **kwargs)
 
 
 def _reporting(

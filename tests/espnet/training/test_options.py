@@ -29,6 +29,14 @@ WRONG = {
         ["--distopt", "bmuf", "--distopt_conf", "momentum=1.5"],
         "momentum must be in [0, 1), not 1.5",
     ),
+    "heartbeats too often": (
+        ["--distopt", "adpsgd", "--distopt_conf", "heartbeat_seconds=0.5"],
+        "heartbeat_seconds must be at least 1, a number, not 0.5",
+    ),
+    "heartbeats in words": (
+        ["--distopt", "adpsgd", "--distopt_conf", "heartbeat_seconds=ten"],
+        "heartbeat_seconds must be at least 1, a number, not 'ten'",
+    ),
     "half a node": (
         [
             *("--distopt", "hadpsgd", "--distopt_conf", "per_node=2"),
