@@ -22,6 +22,8 @@ the relative difference of their held-out losses in per cent (above zero, the me
 worse), as the mean over the seeds with its 95 % interval by Student's t. The question
 was written down before anything was measured. Its answer is "holds" or "does not hold"
 only if the whole interval is on one side of the limit; otherwise it is "undecided".
+Where a method has its best learning rate, a seed that takes no part in comparisons has
+chosen it, from a grid that grows until the best rate is not at its edge.
 
 A claim *holds* if the answers to all its questions are yes, and *holds in part* if some
 are. It is *undecided* if none is no and some are open.

@@ -80,7 +80,9 @@ CLAIM = Claim(
         "The optimizer is SGD with momentum 0.9. A learner's step has "
         f"{ALONE.batch} samples, and all trainings see {ALONE.samples:,}. The rate is "
         "constant after a linear warm-up over a tenth of the steps. The sum is "
-        f"all-reduce with N times the rate. The problem is a {DIGITS}."
+        f"all-reduce with N times the rate. The problem is a {DIGITS}. That Adasum "
+        "adds orthogonal updates and averages parallel ones is arithmetic, which "
+        "`tests/algorithms/adasum/test_tree.py` checks."
     ),
     comparisons=tuple(_comparisons()),
 )
