@@ -1,11 +1,13 @@
 """The module says what a claim is, which cells it needs, and what its verdict is.
 
 A claim is a list of comparisons. Each compares a method with a reference, paired by
-seed, and has a question that was asked before anything was measured.
+seed, and has a question that was asked before anything was measured. Where the case
+that a claim is about must be found first, further comparisons follow from the answers
+to earlier ones, by a rule that was written down before, too (`Claim.then`).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from convergence.paired import (
@@ -36,14 +38,22 @@ class Arm:
         cell: the training. Its seed does not matter.
         rates: the learning rates from which the best is chosen, see `rates.search`; if
             there are none, the arm has the rate of `cell`.
+        tuned_on: the training with which the rate is chosen, for a method that takes
+            over the rate of another one; None means `cell`.
+        factor: the factor by which the chosen rate is multiplied.
     """
 
     cell: Training
     rates: tuple[float, ...] = ()
+    tuned_on: Training | None = None
+    factor: float = 1.0
 
     def lr(self, results: Results) -> float | None:
         """Return the learning rate, or None if it is not chosen, or not to be found."""
-        return self._search(results)[0] if self.rates else self.cell.lr
+        if not self.rates:
+            return self.cell.lr
+        best = self._search(results)[0]
+        return None if best is None else best * self.factor
 
     def trainings(
         self, results: Results, seeds: tuple[int, ...]
@@ -59,7 +69,8 @@ class Arm:
         return choosing, [replace(self.cell, lr=lr, seed=seed) for seed in seeds]
 
     def _cells_at(self, rates: list[float]) -> list[Training]:
-        return [replace(self.cell, lr=lr, seed=CHOOSING_SEED) for lr in rates]
+        tuned = self.tuned_on or self.cell
+        return [replace(tuned, lr=lr, seed=CHOOSING_SEED) for lr in rates]
 
     def _search(self, results: Results) -> tuple[float | None, list[float]]:
         def loss(rate: float) -> float | None:
@@ -115,6 +126,10 @@ class Answer:
     verdict: Verdict
 
 
+Then = Callable[[list[Answer]], list[Comparison]]
+"""A function of all answers so far that returns what to ask next, or an empty list."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """A claim, and how it is examined.
@@ -123,8 +138,10 @@ class Claim:
         text: the claim, as a whole sentence.
         source: who makes the claim, and where: a paper and its table or figure.
         setting: sentences about the problem and about what all trainings share.
-        comparisons: the comparisons on which the verdict rests.
+        comparisons: the comparisons that are made first.
         seeds: the seeds by which trainings are paired.
+        then: the function that is called whenever all comparisons so far are answered;
+            None if there are no others than the first.
     """
 
     text: str
@@ -132,6 +149,18 @@ class Claim:
     setting: str
     comparisons: tuple[Comparison, ...]
     seeds: tuple[int, ...] = SEEDS
+    then: Then | None = None
+
+    def asked(self, results: Results) -> list[Comparison]:
+        """Return the comparisons, as far as known results tell."""
+        asked = list(self.comparisons)
+        while self.then is not None:
+            answers = list(self._answers(asked, results))
+            more = self.then(answers) if len(answers) == len(asked) else []
+            if not more:
+                break
+            asked += more
+        return asked
 
     def cells(self, results: Results) -> list[Training]:
         """Return the cells that are needed, as far as known results tell.
@@ -140,7 +169,7 @@ class Claim:
         computes these cells and asks again, until all have results.
         """
         found: dict[str, Training] = {}
-        for each in self.comparisons:
+        for each in self.asked(results):
             for arm in (each.reference, each.arm):
                 for cells in arm.trainings(results, self.seeds):
                     found |= {str(cell.key()): cell for cell in cells}
@@ -148,7 +177,10 @@ class Claim:
 
     def answers(self, results: Results) -> Iterator[Answer]:
         """Yield the answers to the comparisons whose cells all have results."""
-        for each in self.comparisons:
+        return self._answers(self.asked(results), results)
+
+    def _answers(self, asked: list[Comparison], results: Results) -> Iterator[Answer]:
+        for each in asked:
             cells = each.arm.trainings(results, self.seeds)[1]
             known = each.reference.trainings(results, self.seeds)[1]
             if cells and known and all(map(results, [*cells, *known])):
@@ -156,20 +188,19 @@ class Claim:
 
     def is_complete(self, results: Results) -> bool:
         """Return whether every comparison has its answer."""
-        return len(list(self.answers(results))) == len(self.comparisons)
+        return len(list(self.answers(results))) == len(self.asked(results))
 
     def quick(self) -> "Claim":
         """Return a claim with the same comparisons that only tries the command.
 
         It has few steps and seeds, and its figures say nothing.
         """
+        then = self.then
         return replace(
             self,
             seeds=self.seeds[:2],
-            comparisons=tuple(
-                replace(c, arm=_short(c.arm), reference=_short(c.reference))
-                for c in self.comparisons
-            ),
+            comparisons=tuple(_shortened(self.comparisons)),
+            then=None if then is None else lambda answers: _shortened(then(answers)),
         )
 
 
@@ -199,9 +230,16 @@ def _losses(cells: list[Training], results: Results) -> list[float | None]:
     return [(results(cell) or {}).get("held_out") for cell in cells]
 
 
+def _shortened(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    return [
+        replace(each, arm=_short(each.arm), reference=_short(each.reference))
+        for each in comparisons
+    ]
+
+
 def _short(arm: Arm) -> Arm:
     """Return an arm of a few steps, with no rates to choose from."""
     cell = arm.cell
-    lr = arm.rates[len(arm.rates) // 2] if arm.rates else cell.lr
+    lr = arm.rates[len(arm.rates) // 2] * arm.factor if arm.rates else cell.lr
     samples = min(cell.samples, 8 * cell.learners * cell.batch)
     return Arm(cell=replace(cell, lr=lr, samples=samples))

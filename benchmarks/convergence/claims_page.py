@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from statistics import mean
 
-from convergence.claim import Answer, Claim, Results
+from convergence.claim import Answer, Claim, Comparison, Results
 
 ENVIRONMENT = "FSDD=/path/to/free-spoken-digit-dataset"
 
@@ -22,6 +22,8 @@ the relative difference of their held-out losses in per cent (above zero, the me
 worse), as the mean over the seeds with its 95 % interval by Student's t. The question
 was written down before anything was measured. Its answer is "holds" or "does not hold"
 only if the whole interval is on one side of the limit; otherwise it is "undecided".
+Where a method has its best learning rate, a seed that takes no part in comparisons has
+chosen it, from a grid that grows until the best rate is not at its edge.
 
 A claim *holds* if the answers to all its questions are yes, and *holds in part* if some
 are. It is *undecided* if none is no and some are open.
@@ -70,6 +72,8 @@ def verdict(claim: Claim, results: Results) -> str:
             return "undecided, as the best learning rate of a method was not found"
         return f"not yet measured: {known} of {len(cells)} cells"
     counted = Counter(a.verdict for a in claim.answers(results) if a.comparison.counts)
+    if not counted:
+        return "undecided, as the case that it is about was not found"
     if counted["holds"] == counted.total():
         return "holds"
     if counted["does not hold"] == 0:
@@ -82,6 +86,8 @@ def _figure(claim: Claim, results: Results) -> str:
     if not claim.is_complete(results):
         return ""
     counted = [a for a in claim.answers(results) if a.comparison.counts]
+    if not counted:
+        return ""
     worst = max(counted, key=_against)
     return f"{worst.difference or 'diverged'}, {worst.comparison.name}"
 
@@ -101,7 +107,7 @@ def _section(
     answers = list(claim.answers(results))
     lines = [f"## {name}", "", claim.text, "", f"Source: {claim.source}.", ""]
     lines += [claim.setting, "", f"Verdict: {verdict(claim, results)}. "]
-    lines[-1] += _sentence(claim, answers)
+    lines[-1] += _sentence(claim.asked(results), answers)
     if answers:
         lines += ["", *_table(claim, answers)]
     if where:
@@ -111,10 +117,12 @@ def _section(
     return [*lines, "", f"    {command}"]
 
 
-def _sentence(claim: Claim, answers: list[Answer]) -> str:
+def _sentence(comparisons: list[Comparison], answers: list[Answer]) -> str:
     """Return what the answers say together, and how many seeds open ones would need."""
     counted = [a for a in answers if a.comparison.counts]
-    asked = sum(c.counts for c in claim.comparisons)
+    asked = sum(c.counts for c in comparisons)
+    if not asked:
+        return "Which comparisons answer the question depends on the first ones."
     yes = sum(a.verdict == "holds" for a in counted)
     open_ = [a for a in counted if a.verdict == "undecided"]
     text = f"The answer is yes in {yes} of {asked} comparisons"

@@ -35,11 +35,11 @@ def search(
         if len(grid) >= MOST_RATES:
             return None, grid
         if best == 0:
-            grid.insert(0, _rounded(grid[0] / factor))
+            grid.insert(0, rounded(grid[0] / factor))
         else:
-            grid.append(_rounded(grid[-1] * factor))
+            grid.append(rounded(grid[-1] * factor))
 
 
-def _rounded(rate: float) -> float:
-    """Return the rate with three digits, so that it is the same cell every time."""
+def rounded(rate: float) -> float:
+    """Return a rate with three digits, so that it is the same cell every time."""
     return float(f"{rate:.3g}")

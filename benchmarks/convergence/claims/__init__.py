@@ -12,7 +12,10 @@ module is found by itself. This is all that one needs:
 
 `Question(2.0)` asks whether the method is at most 2 % worse, and `Question(5.0, "at
 least")` whether it is at least 5 % worse. An arm with `rates` chooses its learning rate
-from a grid that grows until the best rate is not at its edge.
+from a grid that grows until the best rate is not at its edge. With `tuned_on` it takes
+over the best rate of another training, and `factor` multiplies it. A claim may begin
+with a search for the case that it is about, as `ibm_batch_ceiling` does: its `then`
+returns what to ask next.
 """
 
 import importlib

@@ -5,7 +5,14 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from convergence.claim import CHOOSING_SEED, Arm, Claim, Comparison, Results
+from convergence.claim import (
+    CHOOSING_SEED,
+    Answer,
+    Arm,
+    Claim,
+    Comparison,
+    Results,
+)
 from convergence.claims_page import verdict, write
 from convergence.paired import Question
 from convergence.training import DIGITS, Training
@@ -116,6 +123,61 @@ def test_a_rate_is_chosen_with_a_seed_that_takes_no_part() -> None:
     assert CHOOSING_SEED not in tuned.seeds
     (answer,) = tuned.answers(result)
     assert answer.lr == (0.4, 0.1)
+
+
+def test_a_method_may_take_over_the_rate_of_another() -> None:
+    arm = Arm(cell=GOSSIP, rates=(0.1, 0.2), tuned_on=ALONE, factor=4)
+
+    def result(cell: Training) -> dict[str, float | None]:
+        return {"held_out": abs(cell.lr - 0.4) + 1}
+
+    choosing, cells = arm.trainings(result, (0, 1))
+    assert {(c.algorithm, c.seed) for c in choosing} == {("allreduce", CHOOSING_SEED)}
+    assert [(c.algorithm, c.lr, c.seed) for c in cells] == [
+        ("adpsgd", 1.6, 0), ("adpsgd", 1.6, 1)
+    ]  # fmt: skip
+    assert arm.trainings(lambda _: None, (0, 1))[1] == []
+
+
+def then_double(answers: list[Answer]) -> list[Comparison]:
+    """Ask about twice the batch, until the difference is above 10 %."""
+    last = answers[-1]
+    assert last.difference is not None
+    if last.difference.mean > 10:
+        return []
+    cell = last.comparison.arm.cell
+    larger = replace(cell, batch=2 * cell.batch)
+    return [replace(last.comparison, arm=Arm(cell=larger))]
+
+
+def by_batch(cell: Training) -> dict[str, float | None]:
+    loss = 1 + 0.02 * cell.batch * (cell.algorithm == "adpsgd") + 0.001 * cell.seed
+    return {"held_out": loss}
+
+
+def test_comparisons_may_follow_from_earlier_answers() -> None:
+    growing = replace(AT_MOST, then=then_double)
+    assert growing.asked(lambda _: None) == list(AT_MOST.comparisons)
+    asked = growing.asked(by_batch)
+    assert [each.arm.cell.batch for each in asked] == [2, 4, 8]
+    assert growing.is_complete(by_batch)
+    assert {c.batch for c in growing.cells(by_batch)} == {2, 4, 8}
+
+    def first_two(cell: Training) -> dict[str, float | None] | None:
+        return by_batch(cell) if cell.batch < 8 else None
+
+    assert not growing.is_complete(first_two)
+    assert verdict(growing, first_two) == "not yet measured: 9 of 12 cells"
+    quick = growing.quick().asked(by_batch)
+    assert [each.arm.cell.steps for each in quick] == [8, 4, 2]
+
+
+def test_a_claim_whose_case_was_not_found_is_undecided() -> None:
+    contrast = replace(AT_MOST.comparisons[0], counts=False)
+    expected = "undecided, as the case that it is about was not found"
+    assert verdict(claim(contrast), known(1.0)) == expected
+    page = write({"a": claim(contrast)}, known(1.0), {"a": {}})
+    assert "Which comparisons answer the question depends on the first ones." in page
 
 
 def test_a_rate_that_is_not_found_leaves_the_claim_undecided() -> None:
