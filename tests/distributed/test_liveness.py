@@ -100,13 +100,13 @@ def test_one_whom_the_others_have_given_up_is_told_so(
 
 
 def test_heartbeats_of_the_living_go_on(store: Any, pair: list[Liveness]) -> None:
-    first = int(store.get("beat/1"))
+    first = int(store.get("beat/1.0"))
     deadline = time.monotonic() + 5
-    while int(store.get("beat/1")) < first + 3:
+    while int(store.get("beat/1.0")) < first + 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     pair[1].leave()
-    assert store.get("beat/1") == b"left"
+    assert store.get("beat/1.0") == b"left"
 
 
 def test_one_second_costs_two_operations_however_many_learners(
@@ -117,7 +117,7 @@ def test_one_second_costs_two_operations_however_many_learners(
     monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
     counted = Counting(store)
     for rank in range(1, 64):
-        store.set(f"beat/{rank}", "0")
+        store.set(f"beat/{rank}.0", "0")
     one = Liveness(counted, 0, 64)
     while counted.operations.count("set") < 12:
         time.sleep(0.01)
