@@ -4,8 +4,8 @@ usage: joiner.py DIR [DEATH...] [--algorithm NAME]
 
 A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
 itself by SIGKILL when it has trained on so many items of the epoch, or at its end. The
-others do not end that epoch before a replacement has told that it has begun (or has
-been refused), so that it finds an epoch under way; with `end` they do not wait.
+others train on without taking items before a replacement has told that it has begun, so
+that it finds an epoch under way; with `end` they do not wait.
 
 Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
 """
@@ -48,11 +48,15 @@ def main() -> None:
         new.write_text(json.dumps(seen))
         new.rename(file)
 
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+
     with Session(model, optimizer, args.algorithm, heartbeat_seconds=10) as session:
         seen["first_epoch"] = session.first_epoch
         seen["moments"] = len(optimizer.state)
         seen["steps"] = session.learner.steps
-        seen["equal_begin"] = True
         write()
         for epoch in range(session.first_epoch, EPOCHS):
             queue = WorkQueue(session, ITEMS)
@@ -60,15 +64,14 @@ def main() -> None:
             for item in queue.read(lambda numbers: numbers):
                 seen["items"][-1].append(item)
                 write()
-                optimizer.zero_grad()
-                x = torch.randn(4, 8) + item / ITEMS
-                model(x).square().sum().backward()
-                optimizer.step()
+                step()
                 done = str(len(seen["items"][-1]))
                 if incarnation == 0 and (str(rank), str(epoch), done) in deaths:
                     os.kill(os.getpid(), signal.SIGKILL)
                 session.step()
-                linger(args, epoch, rank, queue)
+                while awaits(args, epoch, rank, queue):
+                    step()
+                    session.step()
             if incarnation == 0 and (str(rank), str(epoch), "end") in deaths:
                 os.kill(os.getpid(), signal.SIGKILL)
             with session.consensus():
@@ -79,18 +82,15 @@ def main() -> None:
     write()
 
 
-def linger(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) -> None:
-    """Take a moment; take longer if a replacement is to join the epoch, and has not."""
+def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) -> bool:
+    """Return whether a replacement is to join this epoch, and has not."""
     time.sleep(0.01)
     for death in args.deaths:
         victim, when, how = death.split(":")
-        mine = int(when) == epoch and how != "end" and int(victim) != rank
-        if mine and queue.started > ITEMS // 2:
-            joined = args.directory / f"{victim}.1.json"
-            deadline = time.monotonic() + 60
-            while not joined.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-                return
+        expected = int(when) == epoch and how != "end" and int(victim) != rank
+        if expected and queue.started > ITEMS // 2:
+            return not (args.directory / f"{victim}.1.json").exists()
+    return False
 
 
 main()
