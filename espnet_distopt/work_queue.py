@@ -188,7 +188,7 @@ class WorkQueue:
         group = self._lay_out_shares()
         self._compare("items", self._items, note=False)
         self._compare(f"ahead/{group}", self._ahead, note=False)
-        self._own = self._shares.join()
+        self._own, self._held = self._shares.join(), []
         self.started = self._store.add(self._prefix + "started", 0)
         self._register()
 

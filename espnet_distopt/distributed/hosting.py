@@ -131,9 +131,15 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
         for peer, address in zip(known, addresses, strict=True):
             with contextlib.suppress(OSError):
                 state = _ask(liveness, watch, peer, reachable(address), token)
-                found: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
-                return found
+                return _loaded(state)
         liveness.pause()
+
+
+def _loaded(state: bytearray) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(
+        io.BytesIO(state), map_location="cpu", weights_only=True
+    )
+    return found
 
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:

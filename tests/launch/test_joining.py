@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import HERE, Launched
+
+from tests.launch.launched import HERE, Launched
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -14,9 +15,11 @@ JOINER = str(HERE / "joiner.py")
 ITEMS, EPOCHS, SIZE = 120, 4, 4
 
 
-def train(directory: Path, *words: str) -> tuple[int, str, dict[str, Any]]:
+def train(
+    directory: Path, *words: str, size: int = SIZE
+) -> tuple[int, str, dict[str, Any]]:
     """Train; return the status, stderr, and what each process (RANK.N) has seen."""
-    options = f"--nproc {SIZE} --restarts 2 --on-death continue".split()
+    options = f"--nproc {size} --restarts 2 --on-death continue".split()
     launched = Launched(directory, *options, program=JOINER, what=" ".join(words))
     status, _, err = launched.ended(500)
     seen = {
@@ -69,7 +72,7 @@ def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> 
 def test_nobody_joins_a_training_by_an_algorithm_that_cannot_be_joined(
     tmp_path: Path,
 ) -> None:
-    status, err, seen = train(tmp_path, "1:1:6", "--algorithm=allreduce")
+    status, err, seen = train(tmp_path, "1:1:6", "--algorithm=allreduce", size=2)
     assert status != 0
     assert "1.1" not in seen
     assert (
