@@ -190,13 +190,27 @@ class Liveness(Ending):
             given_up = reason.startswith(f"learner {self.rank} has ")
             self.note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
         before = self.members
+        known = [self.membership.incarnation(peer) for peer in self._others]
         if self.membership.read(members):
+            self._forget_replaced(known)
             self._follow(before)
         if not self.membership.excluded:
             self._lease = begin
         for peer, count in zip(self._others, counts, strict=False):
             if self._counts.get(peer) != count:
                 self._counts[peer], self._seen[peer] = bytes(count), now
+
+    def _forget_replaced(self, known: Iterable[int]) -> None:
+        """Forget how long those were silent who have been replaced.
+
+        Args:
+            known: the incarnations of the others before.
+        """
+        for peer, before in zip(self._others, known, strict=True):
+            if self.membership.incarnation(peer) != before:
+                self._counts.pop(peer, None)
+                self._seen.pop(peer, None)
+                self._suspects.pop(peer, None)
 
     def _begin_anew(self) -> None:
         """Forget who was silent while this process was stopped itself."""

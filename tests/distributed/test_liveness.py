@@ -220,3 +220,21 @@ def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) ->
     assert server.recv(7) == b"through"
     for one in (*own, foreign, client, server):
         one.close()
+
+
+def test_a_replacement_is_not_as_silent_as_the_dead_one_was(store: Any) -> None:
+    """It joins after the dead one has been silent for longer than is allowed."""
+    one = Liveness(store, 0, 2, silence=2)
+    one.survive(lambda rank: [rank])
+    store.set("beat/1.0", "7")
+    while 1 in one.members.ranks:
+        time.sleep(0.05)
+    new = Liveness(store, 1, 2, silence=2, incarnation=1)
+    time.sleep(1)
+    assert new.join(store, epoch=1)
+    one.await_version(new.members.version)
+    time.sleep(1)
+    assert one.members.ranks == (0, 1)
+    assert new.lost is None
+    for each in (one, new):
+        each.leave()
