@@ -222,8 +222,11 @@ def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) ->
         one.close()
 
 
-def test_a_replacement_is_not_as_silent_as_the_dead_one_was(store: Any) -> None:
+def test_a_replacement_is_not_as_silent_as_the_dead_one_was(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It joins after the dead one has been silent for longer than is allowed."""
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
     one = Liveness(store, 0, 2, silence=2)
     one.survive(lambda rank: [rank])
     store.set("beat/1.0", "7")
