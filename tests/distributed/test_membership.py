@@ -22,12 +22,10 @@ def test_a_replacement_is_a_member_once_it_has_joined(store: Any) -> None:
     other, first = (Membership(store, rank, 3) for rank in (0, 2))
     other.remove(store, [2], "it has died")
     new = Membership(store, 2, 3, incarnation=1)
-    assert new.joining
-    assert not new.excluded
+    assert (new.joining, new.excluded) == (True, False)
     assert new.join(store, epoch=1)
     assert new.members.ranks == (0, 1, 2)
-    assert not new.joining
-    assert not new.excluded
+    assert (new.joining, new.excluded) == (False, False)
     for each in (other, first):
         assert each.read(store.get(KEY))
         assert each.members == new.members
