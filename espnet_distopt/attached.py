@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build, options
+from espnet_distopt.algorithms.joining import Joining, can_be_joined, check_joinable
 from espnet_distopt.algorithms.lifecycle import Lifecycle
-from espnet_distopt.core.agreement import agree, items
+from espnet_distopt.core.agreement import Items, agree, items
 from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Effect
@@ -82,18 +83,35 @@ class Attached:
         self._hold.callback(self._lifecycle.close)
         check_algorithm(self.name, self.algorithm, learner, model)
         found = items(model, learner, self.name, options(self.name, self._options))
-        if learner.size > 1:
+        joins = learner.size > 1 and driver.joins
+        if joins:
+            check_joinable(self.name, self.algorithm, learner)
+        elif learner.size > 1:
             self._run(agree(found, learner))
-            if self.algorithm.wants_gradients:
-                learner.watch_backward(self._after_backward)
-        self._run(self._lifecycle.start())
+        if learner.size > 1 and self.algorithm.wants_gradients:
+            learner.watch_backward(self._after_backward)
+        if not joins:
+            self._run(self._lifecycle.start())
         if self.algorithm.survives:
             driver.survive(
                 lambda rank: self.algorithm.lost_with(learner, rank),
                 lambda members: self.algorithm.change_members(learner, members),
             )
+        if learner.size > 1 and can_be_joined(self.algorithm, learner):
+            self._admit(found, joins)
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
+
+    def _admit(self, found: Items, joins: bool) -> None:
+        """Let replacements join, and join the others if this learner is one."""
+        place = Joining(
+            self._model, self.learner, self.algorithm, self._lifecycle, found
+        )
+        if joins:
+            self.driver.join(place.take)
+            place.begin(self.driver.members)
+            self._run(self._lifecycle.begin_batch())
+        self.driver.offer(place.state)
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave the training and detach, as the end of `with` does.

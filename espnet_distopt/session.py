@@ -66,6 +66,7 @@ class Session(Attached):
         super().__init__(
             model, optimizer, algorithm, driver, options, heartbeat_seconds
         )
+        self._first_epoch = self._lifecycle.epochs
         self._stop_requested = False
         self._stop_at: int | None = None
 
@@ -86,6 +87,15 @@ class Session(Attached):
             raise
         finally:
             self.close(error)
+
+    @property
+    def first_epoch(self) -> int:
+        """The number, from 0, of the epoch in which this learner has begun.
+
+        It is 0, but for a learner that has joined in the place of one that has died:
+        the others had ended so many epochs of this session.
+        """
+        return self._first_epoch
 
     def begin_batch(self, samples: float) -> None:
         """Say at the start of each batch how many samples it has.

@@ -37,7 +37,7 @@ import torch
 
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
-from espnet_distopt.distributed.queue_keys import QueueKeys
+from espnet_distopt.distributed.queue_keys import QueueKeys, position
 from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
@@ -77,7 +77,9 @@ class WorkQueue:
     on the rest, the log says so, unless `state_dict` has saved it.
 
     If a learner dies, the others take what its group had not begun. What it had begun
-    since its last save is not trained on again.
+    since its last save is not trained on again. A learner that joins in its place goes
+    on with what is left: its first queue is the one that the others are reading, and
+    its constructor does not wait for anybody.
 
     Cost: a step takes two operations of the rendezvous store. In a group of several
     learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
@@ -148,9 +150,16 @@ class WorkQueue:
         self.started: int = state["started"] if state else 0
         self._held: list[int] = list(state["held"]) if state else []
         self._store = self._driver.store
-        new = QueueKeys(self._store, self._rank, size)
+        self._position = position(self._driver)
+        new = QueueKeys(self._store, self._rank, size, self._position.opened)
         self._keys = _keys.setdefault(self._driver, new)
         self._prefix = self._keys.prefix()
+        self._number = self._position.opened
+        self._position.opened += 1
+        if self._number == self._position.joined:
+            with self._driver.asking(WHAT):
+                self._join()
+            return
         with self._driver.asking(WHAT):
             self._open(taken)
         met = session.barrier().ranks
@@ -162,14 +171,35 @@ class WorkQueue:
     def _open(self, taken: list[int]) -> None:
         """Set this group's counters; compare what must be equal on all learners."""
         self._keys.leave()
-        group = self._ranks[0] // len(self._ranks)
-        self._shares = Shares(self._store, group, self.groups, self.items, self._prefix)
+        group = self._lay_out_shares()
         self._own = self._shares.begin(taken)
         if self._leads and group == 0:
             self._store.set(self._prefix + "started", str(self.started))
         self._compare("items", self.items)
         self._compare("state", f"{self.started} {taken}")
         self._compare(f"ahead/{group}", self._ahead)
+        self._register()
+
+    def _join(self) -> None:
+        """Go on where a learner has died in whose place this one has joined.
+
+        The others are reading the queue. The items that the dead one had begun count as
+        done; what it had not begun, and others have not taken, is this learner's.
+        """
+        group = self._lay_out_shares()
+        self._compare("items", self.items, note=False)
+        self._compare(f"ahead/{group}", self._ahead, note=False)
+        self._own, self._held = self._shares.join(), []
+        self.started = self._store.add(self._prefix + "started", 0)
+        self._register()
+
+    def _lay_out_shares(self) -> int:
+        """Make the shares of the groups; return the number of this group."""
+        group = self._ranks[0] // len(self._ranks)
+        self._shares = Shares(self._store, group, self.groups, self.items, self._prefix)
+        return group
+
+    def _register(self) -> None:
         ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
         others = [self._prefix + name for name in ("items", "state", "differs")]
         names = [*self._shares.keys, *ahead, *others]
@@ -180,13 +210,21 @@ class WorkQueue:
         firsts = range(0, self.groups * len(self._ranks), len(self._ranks))
         return [group for group, first in enumerate(firsts) if first not in living]
 
-    def _compare(self, name: str, value: object) -> None:
-        """Note a difference in the store if another learner has noted another value."""
+    def _compare(self, name: str, value: object, note: bool = True) -> None:
+        """Note a difference in the store if another learner has noted another value.
+
+        Args:
+            name: what is compared.
+            value: its value on this learner.
+            note: whether to note it for all, who have not begun. If not, this raises.
+        """
         own, key = f"{self._rank}:{value}", self._prefix + name
         first, _, said = self._store.compare_set(key, "", own).decode().partition(":")
         if said != str(value):
             what, _, _ = name.partition("/")
             message = _DIFFERENCES[what].format(self._rank, value, first, said)
+            if not note:
+                raise InputError(message)
             self._store.compare_set(self._prefix + "differs", "", message)
 
     def _refuse_differences(self) -> None:
@@ -218,6 +256,15 @@ class WorkQueue:
                 items, in the same order, which may read ahead. It is called again for
                 items taken from others; the iterable before is then no longer used.
         """
+        place, outer = self._position, self._position.reading
+        if outer is None:
+            place.reading = self._number
+        try:
+            yield from self._read(load)
+        finally:
+            place.reading = outer
+
+    def _read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         yield from self._hold(load)
         for loaded in load(self._own) if self._own else ():
             if not self._take():

@@ -43,6 +43,7 @@ class Lifecycle:
 
     Attributes:
         epoch_start: the attempted steps that the learner had made when the epoch began.
+        epochs: the number of epochs that have ended.
         gossiping: whether the gossip of the epoch has begun and has not ended.
     """
 
@@ -53,6 +54,7 @@ class Lifecycle:
         self._learner = learner
         self.algorithm = algorithm
         self.epoch_start = 0
+        self.epochs = 0
         self.gossiping = False
         self._correction = correct(
             learner.optimizer, algorithm.averaged_batches, warns=learner.rank == 0
@@ -103,6 +105,7 @@ class Lifecycle:
         yield from self.algorithm.finish(self._learner)
         self._learner.check_storage()
         self.epoch_start = self._learner.steps
+        self.epochs += 1
         return True
 
     def pause(self) -> Program:

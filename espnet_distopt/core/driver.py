@@ -41,6 +41,7 @@ class Driver(Protocol):
         rank: the number of this learner, 0 <= rank < size.
         size: the number of learners.
         per_node: the learners on each machine; None where nobody knows.
+        joins: whether this learner replaces one that has died, and has not joined yet.
         spent: seconds that the training side has waited ("comm_time", "wait_time"),
             and bytes that the learner has sent ("bytes").
     """
@@ -48,6 +49,7 @@ class Driver(Protocol):
     rank: int
     size: int
     per_node: int | None
+    joins: bool
     spent: defaultdict[str, float]
 
     def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
@@ -78,6 +80,21 @@ class Driver(Protocol):
         Args:
             lost_with: returns the ranks that leave the members with a lost one.
             change: is called between two yields when the members have changed.
+        """
+
+    def offer(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Let replacements of others take over this learner's state, from now on.
+
+        Args:
+            state: returns tensors, numbers, strings, lists and dicts; it is called at
+                the end of a step.
+        """
+
+    def join(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Enter the members in the place of a learner that has died.
+
+        Args:
+            take: takes over what the `state` of a member has returned.
         """
 
     def announce_stop(self) -> None:

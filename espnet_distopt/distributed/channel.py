@@ -64,17 +64,25 @@ class Channel:
         wakeup: the thread's waits.
         check: called after each wake-up; raises if the wait has become pointless.
         patience: seconds after which a link that is cut counts as broken.
+        incarnation: how often the learner at the other end was started before.
 
     Attributes:
         connection: the socket.
+        incarnation: how often the learner at the other end was started before.
         used: a count of the thread's exchanges when this channel was last used.
         verdict: number and verdict of the last exchange that the peer may not know of.
     """
 
     def __init__(
-        self, connection: socket.socket, wakeup: WakeUp, check: Check, patience: float
+        self,
+        connection: socket.socket,
+        wakeup: WakeUp,
+        check: Check,
+        patience: float,
+        incarnation: int = 0,
     ) -> None:
         self.connection = connection
+        self.incarnation = incarnation
         self.used = 0
         self.verdict: tuple[int, Kind] | None = None
         self._wakeup = wakeup

@@ -48,7 +48,8 @@ class Groups:
     Attributes:
         everybody: the ranks of all places.
         watch: explains which learner is lost when an operation of a group has failed.
-        messages: a gloo group of all learners, for messages from one to another.
+        messages: a gloo group of all learners, for messages from one to another; None
+            for a replacement, which others do not wait for.
     """
 
     def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
@@ -58,13 +59,18 @@ class Groups:
         self.watch = watch
         self._groups: dict[tuple[str, int, tuple[int, ...]], Group] = {}
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
-        with watch.asking("connecting all learners"):
+        self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
+        self.messages: Group | None = None
+        if not watch.liveness.membership.joining:
+            self._connect_all()
+        watch.liveness.listeners.append(self._sever_lost)
+
+    def _connect_all(self) -> None:
+        with self.watch.asking("connecting all learners"):
             self.messages = self._make("gloo", "all", self.everybody)
         self._groups["gloo", 0, self.everybody] = self.messages
-        self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         if self._nccl:
             self._groups["nccl", 0, self.everybody] = dist.group.WORLD
-        watch.liveness.listeners.append(self._sever_lost)
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.

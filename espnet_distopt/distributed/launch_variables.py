@@ -8,6 +8,13 @@ INCARNATION = "DISTOPT_INCARNATION"
 LEARNERS = "DISTOPT_LEARNERS"
 """The variable with the number of learners on each node, with commas between them."""
 
+LAZY_GROUP = "TORCH_GLOO_LAZY_INIT"
+"""A variable of PyTorch, which the launcher sets for a replacement. With it a process
+group of gloo connects its members when they first talk, and not when it is made. The
+group of the others was made long ago, and nobody would answer: so a replacement's
+`init_process_group` returns at once, with the true rank and size, and no collective of
+that group can reach it."""
+
 SURVIVES = "distopt/survives"
 """The key of the store that is set when learners go on without one that has died."""
 

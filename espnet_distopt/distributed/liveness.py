@@ -87,7 +87,7 @@ class Liveness(Ending):
         self._store = store.clone()
         self._store.compare_set("failed", "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
-        self._store.set(self._key(rank), "0")
+        self._store.set(self.beat_key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
         self._lost_with: Callable[[int], Iterable[int]] | None = None
         self._counts: dict[int, bytes] = {}
@@ -104,9 +104,9 @@ class Liveness(Ending):
         for thread in self._threads:
             thread.start()
 
-    @staticmethod
-    def _key(rank: int) -> str:
-        return f"beat/{rank}"
+    def beat_key(self, rank: int) -> str:
+        """Return the key of the heartbeats of a learner, of its present incarnation."""
+        return f"beat/{rank}.{self.membership.incarnation(rank)}"
 
     @property
     def members(self) -> Members:
@@ -138,6 +138,23 @@ class Liveness(Ending):
         if self.lost is not None:
             raise RuntimeError(self.lost)
 
+    def await_version(self, version: int) -> None:
+        """Wait until this process knows of members that another one has seen."""
+        while self.members.version < version and self.lost is None:
+            self._nudged.set()
+            self.pause()
+
+    def join(self, store: Store, epoch: int) -> bool:
+        """Enter the members within an epoch, in the place of one that has died.
+
+        Returns False if the gossip of the epoch is over.
+
+        Args:
+            store: the calling thread's connection to the store.
+            epoch: the number of the gossip's epoch.
+        """
+        return self.membership.join(store, epoch)
+
     # The heartbeat's thread
 
     def _beat(self) -> None:
@@ -151,7 +168,7 @@ class Liveness(Ending):
             begin = time.monotonic()
             count += 1
             try:
-                self._store.set(self._key(self.rank), str(count))
+                self._store.set(self.beat_key(self.rank), str(count))
                 self._look(begin)
                 if time.monotonic() - last > LATE + BEAT:
                     self._begin_anew()
@@ -164,7 +181,7 @@ class Liveness(Ending):
 
     def _look(self, begin: float) -> None:
         """Read the members, the counts of the others, and why a learner has failed."""
-        keys = [self._key(peer) for peer in self._others]
+        keys = [self.beat_key(peer) for peer in self._others]
         if not self._all_began and not self._store.check(keys):
             keys = []
         self._all_began = bool(keys)
@@ -175,13 +192,27 @@ class Liveness(Ending):
             given_up = reason.startswith(f"learner {self.rank} has ")
             self.note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
         before = self.members
+        known = [self.membership.incarnation(peer) for peer in self._others]
         if self.membership.read(members):
+            self._forget_replaced(known)
             self._follow(before)
         if not self.membership.excluded:
             self._lease = begin
         for peer, count in zip(self._others, counts, strict=False):
             if self._counts.get(peer) != count:
                 self._counts[peer], self._seen[peer] = bytes(count), now
+
+    def _forget_replaced(self, known: Iterable[int]) -> None:
+        """Forget how long those were silent who have been replaced.
+
+        Args:
+            known: the incarnations of the others before.
+        """
+        for peer, before in zip(self._others, known, strict=True):
+            if self.membership.incarnation(peer) != before:
+                self._counts.pop(peer, None)
+                self._seen.pop(peer, None)
+                self._suspects.pop(peer, None)
 
     def _begin_anew(self) -> None:
         """Forget who was silent while this process was stopped itself."""
@@ -234,10 +265,13 @@ class Liveness(Ending):
             fate = self.membership.fate_key(rank)
             known = self._store.check([fate])
             why = self._store.get(fate).decode() if known else f"learner {rank} is lost"
-            if rank == self.rank:
-                self.note(f"{_GIVEN_UP}: {why}; start it again")
-            else:
+            if rank != self.rank:
                 logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
+            elif not self.membership.joining:
+                self.note(f"{_GIVEN_UP}: {why}; start it again")
+        for rank in sorted({*after.ranks} - {*before.ranks, self.rank}):
+            number = self.membership.incarnation(rank)
+            logging.warning(f"learner {rank} has joined again (restart {number})")
         if self.membership.excluded:
             self.note(f"{_GIVEN_UP}; start it again")
         for listener in tuple(self.listeners):
@@ -311,18 +345,22 @@ class Liveness(Ending):
         farewell.start()
         farewell.join(2 * max(BEAT, 0.5))
         if keeps_store(self.port):
-            others = {p: self._key(p) for p in self._others if p in self.members.ranks}
+            others = {
+                p: self.beat_key(p) for p in self._others if p in self.members.ranks
+            }
             wait_for_leavers(self._store, others, self.silence, in_time)
 
     def _say_goodbye(self, why: str | None, alone: bool) -> None:
         for thread in self._threads:
             thread.join()
+        if self.membership.joining:
+            return  # It has no part in the training, and the others go on.
         try:
             if why is not None and alone and self._lost_with is not None:
                 self.membership.remove(self._store, self._lost_with(self.rank), why)
             elif why is not None:
                 self._store.compare_set("failed", "", why)
-            self._store.set(self._key(self.rank), LEFT)
+            self._store.set(self.beat_key(self.rank), LEFT)
         except RuntimeError:
             return  # The store is gone, so that no learner can read it any more.
 

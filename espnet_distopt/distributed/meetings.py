@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.membership import read_members
 from espnet_distopt.distributed.watch import Watch
 
 OnChange = Callable[[Store], None]
@@ -59,12 +60,14 @@ class Meetings:
     def __init__(self, watch: Watch, waiting: Waiting) -> None:
         self._watch = watch
         self._waiting = waiting
+        live = watch.liveness
+        self._own = live.rank, live.membership.incarnation(live.rank)
         self._before: list[str] = []
 
     def meet(self, name: str, what: str, ranks: Sequence[int] | None = None) -> Members:
         """Wait until the living learners have come; return those who have met.
 
-        Cost: five operations of the store, one of which looks for N keys.
+        Cost: six operations of the store, one of which looks for N keys.
 
         Args:
             name: the name of this meeting, which no other one has.
@@ -78,18 +81,24 @@ class Meetings:
         key = f"met/{name}"
 
         def follow(asked: Store) -> None:
-            members = live.members
-            awaited = [r for r in members.ranks if ranks is None or r in ranks]
-            if asked.check([_arrival(name, rank) for rank in awaited]):
-                met = Members(members.version, tuple(awaited))
+            # One that has joined is in the store before this process knows of it.
+            entry = read_members(asked)
+            awaited = {
+                rank: number
+                for rank, number in entry.living.items()
+                if ranks is None or rank in ranks
+            }
+            if asked.check([_arrival(name, *each) for each in awaited.items()]):
+                met = Members(entry.version, tuple(awaited))
                 asked.compare_set(key, "", _format(met))
 
         with self._watch.asking(what):
             live.await_lease()
-            store.set(_arrival(name, live.rank), "1")
+            store.set(_arrival(name, *self._own), "1")
             with self._waiting.until(follow):
                 follow(store)
                 met = _parse(self._watch.wait_for(key, what))
+            live.await_version(met.version)
             if ranks is None:
                 self._sweep(name, met)
         return met
@@ -100,17 +109,16 @@ class Meetings:
         Whoever has come to this meeting has left the last one, and whoever is in the
         last one has left the one before.
         """
-        rank = self._watch.liveness.rank
         self._before.append(name)
         if len(self._before) > 2:
             old = self._before.pop(0)
-            self._watch.store.delete_key(_arrival(old, rank))
-            if rank == met.ranks[0]:
+            self._watch.store.delete_key(_arrival(old, *self._own))
+            if self._own[0] == met.ranks[0]:
                 self._watch.store.delete_key(f"met/{old}")
 
 
-def _arrival(name: str, rank: int) -> str:
-    return f"meet/{name}/{rank}"
+def _arrival(name: str, rank: int, incarnation: int) -> str:
+    return f"meet/{name}/{rank}.{incarnation}"
 
 
 def _format(members: Members) -> str:

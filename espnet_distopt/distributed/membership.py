@@ -1,13 +1,15 @@
 """The members of a run as the rendezvous store has them, in numbered versions.
 
-The store has one key, whose value is the version and the living learners, each with its
-incarnation: "3:0.0,1.0,3.1". A learner that is started again has a higher incarnation
-than the one before. The value is changed by compare-and-set alone, by whoever notices a
-death first, so that each version follows from one other.
+The store has one key, whose value is the version, the living learners, each with its
+incarnation, and the number of the last epoch whose gossip is over: "3:0.0,1.0,3.1:5". A
+learner that is started again has a higher incarnation than the one before. The value is
+changed by compare-and-set alone: by whoever notices a death first, by a replacement
+that joins, and by whoever sees that the gossip of an epoch is over. So each value
+follows from one other, and nobody joins an epoch whose gossip is over.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from espnet_distopt.core.membership import Members
 
@@ -15,8 +17,30 @@ KEY = "members"
 """The key of the members in the store."""
 
 
+class Entry(NamedTuple):
+    """The value of the key.
+
+    Attributes:
+        version: the number of changes of the living learners.
+        living: the incarnation of each living rank.
+        over: the number of the last epoch whose gossip is over; 0 before that of the
+            first one is.
+    """
+
+    version: int
+    living: dict[int, int]
+    over: int
+
+    @property
+    def members(self) -> Members:
+        """The living learners."""
+        return Members(self.version, tuple(self.living))
+
+
 class Membership:
     """What this process knows of the members.
+
+    A replacement is no member until it joins: meanwhile it reads the members only.
 
     Args:
         store: the store of all learners.
@@ -26,50 +50,76 @@ class Membership:
 
     Attributes:
         members: the living learners, as last read.
+        joining: whether this learner is a replacement that has not joined yet.
     """
 
     def __init__(self, store: Any, rank: int, size: int, incarnation: int = 0) -> None:
         self._rank, self._own = rank, incarnation
         self._incarnations = dict.fromkeys(range(size), 0) | {rank: incarnation}
         self.members = Members.everybody(size)
+        self.joining = incarnation > 0
         self._text = ""
         self._present: int | None = None
-        first = f"0:{','.join(f'{each}.0' for each in range(size))}"
+        first = _format(Entry(0, dict.fromkeys(range(size), 0), 0))
         self.read(store.compare_set(KEY, "", first))
-
-    def _format(self, members: Members) -> str:
-        living = (f"{rank}.{self._incarnations[rank]}" for rank in members.ranks)
-        return f"{members.version}:{','.join(living)}"
 
     def read(self, value: bytes) -> bool:
         """Take over the store's value; return whether the members have changed."""
         text = bytes(value).decode()
-        version, living = _parse(text)
-        if text == self._text or version < self.members.version:
+        entry = _parse(text)
+        if text == self._text or entry.version < self.members.version:
             return False
-        self._present = living.get(self._rank)
-        self._incarnations |= {r: n for r, n in living.items() if r != self._rank}
-        self.members = Members(version, tuple(living))
+        changed = entry.version > self.members.version or not self._text
+        self._present = entry.living.get(self._rank)
+        self._incarnations |= {r: n for r, n in entry.living.items() if r != self._rank}
+        self.members = entry.members
         self._text = text
-        return True
+        return changed
 
     def remove(self, store: Any, lost: Iterable[int], why: str) -> None:
         """Remove learners from the members in the store, and write why.
 
-        Cost: one operation of the store, or more if others change the members at the
-        same time, and one for each of `lost`.
+        A learner that has replaced one of them meanwhile stays. Cost: one operation of
+        the store, or more if others change the members at the same time, and one for
+        each of `lost`.
         """
-        lost = set(lost)
-        while gone := lost & set(self.members.ranks):
+        known = {rank: self._incarnations[rank] for rank in lost}
+        text = self._text
+        while True:
+            entry = _parse(text)
+            left = {r: n for r, n in entry.living.items() if known.get(r) != n}
+            gone = entry.living.keys() - left.keys()
+            if not gone:
+                return
             for rank in gone:
                 store.compare_set(self.fate_key(rank), "", why)
-            desired = self._format(self.members.without(gone))
-            self.read(store.compare_set(KEY, self._text, desired))
+            desired = _format(Entry(entry.version + 1, left, entry.over))
+            found = store.compare_set(KEY, text, desired)
+            self.read(found)
+            text = bytes(found).decode()
+
+    def join(self, store: Any, epoch: int) -> bool:
+        """Enter the members within an epoch; return False if its gossip is over.
+
+        It replaces the learner of this rank that was there before. Cost: two operations
+        of the store, or more if others change the members at the same time.
+        """
+        text = bytes(store.get(KEY)).decode()
+        while (entry := _parse(text)).over < epoch:
+            living = dict(sorted({**entry.living, self._rank: self._own}.items()))
+            desired = _format(Entry(entry.version + 1, living, entry.over))
+            found = bytes(store.compare_set(KEY, text, desired)).decode()
+            if found == desired:
+                self.read(found.encode())
+                self.joining = False
+                return True
+            text = found
+        return False
 
     @property
     def excluded(self) -> bool:
         """Whether the others have given this learner up, or have replaced it."""
-        return self._present != self._own
+        return not self.joining and self._present != self._own
 
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before; -1 if never."""
@@ -84,13 +134,37 @@ class Membership:
         return f"address/{rank}.{self._incarnations[rank]}"
 
 
-def living_in(store: Any) -> tuple[int, ...]:
-    """Return the living ranks that the store has now, which this process may not."""
-    return tuple(_parse(store.get(KEY).decode())[1])
+def read_members(store: Any) -> Entry:
+    """Return the members that the store has now, which this process may not know."""
+    return _parse(bytes(store.get(KEY)).decode())
 
 
-def _parse(text: str) -> tuple[int, dict[int, int]]:
-    """Return the version, and the incarnation of each living rank, in their order."""
-    version, _, living = text.partition(":")
-    pairs = (entry.split(".") for entry in living.split(",") if entry)
-    return int(version), {int(rank): int(number) for rank, number in pairs}
+def end_epoch(store: Any, before: Entry, epoch: int) -> bool:
+    """Let nobody join an epoch any more, whose gossip is over.
+
+    Args:
+        store: the store of all learners.
+        before: the members of whom the gossip is over.
+        epoch: the number of the epoch.
+
+    Returns:
+        Whether that is so; False if the members have changed meanwhile.
+    """
+    if before.over >= epoch:
+        return True
+    desired = _format(before._replace(over=epoch))
+    found: bytes = store.compare_set(KEY, _format(before), desired)
+    return bytes(found).decode() == desired
+
+
+def _format(entry: Entry) -> str:
+    living = ",".join(f"{rank}.{number}" for rank, number in entry.living.items())
+    return f"{entry.version}:{living}:{entry.over}"
+
+
+def _parse(text: str) -> Entry:
+    version, living, over = text.split(":")
+    pairs = (each.split(".") for each in living.split(",") if each)
+    return Entry(
+        int(version), {int(rank): int(number) for rank, number in pairs}, int(over)
+    )

@@ -67,6 +67,7 @@ class Pairs:
         self._invited: dict[int, Channel] = {}
         self._inviting: dict[int, Channel] = {}
         self._peer: int | None = None
+        self._incarnation = 0
         self._exchange: tuple[Channel, int, bool] | None = None
         self._count = 0
         liveness.listeners.append(self.wakeup.wake)
@@ -83,10 +84,13 @@ class Pairs:
     def invite(self, peer: int, epoch: int) -> None:
         """Ask `peer` for an exchange. If that fails, `swap` drops the exchange."""
         self._count += 1
-        self._peer, self._exchange = peer, None
+        self._turn_to(peer)
         self._liveness.await_lease()
         try:
-            channel = self._invited.get(peer) or self._connect(peer)
+            channel = self._invited.get(peer)
+            if channel is None or channel.incarnation != self._incarnation:
+                self._break(peer, None)  # It leads to one that has been replaced.
+                channel = self._connect(peer)
             channel.send(Header(Kind.INVITE, epoch, self._count))
         except DroppedError:
             return
@@ -96,8 +100,8 @@ class Pairs:
         self._exchange = channel, self._count, True
 
     def _connect(self, peer: int) -> Channel:
-        channel = self._channel(self._door.connect(peer, self._check))
-        self._invited[peer] = channel
+        connection = self._door.connect(peer, self._check)
+        self._invited[peer] = channel = self._channel(connection, peer)
         return channel
 
     # The passive side
@@ -114,7 +118,7 @@ class Pairs:
         for rank, connection in self._door.admit(ready):
             if rank in self._inviting:  # Its earlier connection was broken.
                 self._end(rank)
-            self._inviting[rank] = self._channel(connection)
+            self._inviting[rank] = self._channel(connection, rank)
         calling = [channels[descriptor] for descriptor in ready & channels.keys()]
         calling = [peer for peer in calling if peer in self._inviting]
         if not calling:
@@ -124,7 +128,7 @@ class Pairs:
 
     def _read_invitation(self, peer: int, epoch: int) -> bool:
         channel = self._inviting[peer]
-        self._peer, self._exchange = peer, None
+        self._turn_to(peer)
         try:
             header = channel.receive()
             if (header.kind, header.epoch) != (Kind.INVITE, epoch):
@@ -149,7 +153,8 @@ class Pairs:
         if channel.verdict is not None:
             number, verdict = channel.verdict
             with self._watch.asking("the verdict on an exchange"):
-                self._watch.store.set(self._verdict_key(peer, number), verdict.name)
+                key = _verdict_key(peer, channel.incarnation, number)
+                self._watch.store.set(key, verdict.name)
 
     # Both sides
 
@@ -217,7 +222,9 @@ class Pairs:
 
     def _ask_for_verdict(self, peer: int, header: Header) -> Kind:
         """Wait until the store has the peer's verdict, or the peer is lost."""
-        key = self._verdict_key(self._liveness.rank, header.number)
+        rank = self._liveness.rank
+        own = self._liveness.membership.incarnation(rank)
+        key = _verdict_key(rank, own, header.number)
         while True:
             with self._watch.asking("the verdict on an exchange"):
                 if self._watch.store.check([key]):
@@ -228,11 +235,6 @@ class Pairs:
                 return Kind.ABORT
             self.wakeup.until_ready([], [], ASK)
 
-    def _verdict_key(self, active: int, number: int) -> str:
-        return (
-            f"verdict/{active}.{self._liveness.membership.incarnation(active)}/{number}"
-        )
-
     def _break(self, peer: int, error: OSError | None) -> None:
         """Close the connection to `peer`, which may have died if there is an error."""
         if peer in self._invited:
@@ -240,9 +242,15 @@ class Pairs:
         if error is not None:
             self._liveness.suspect([peer], f"its connection has failed: {error}")
 
-    def _channel(self, connection: socket.socket) -> Channel:
-        silence = self._liveness.silence
-        return Channel(connection, self.wakeup, self._check, silence)
+    def _channel(self, connection: socket.socket, peer: int) -> Channel:
+        live = self._liveness
+        number = live.membership.incarnation(peer)
+        return Channel(connection, self.wakeup, self._check, live.silence, number)
+
+    def _turn_to(self, peer: int) -> None:
+        """Begin with another peer, with which no exchange is under way yet."""
+        self._incarnation = self._liveness.membership.incarnation(peer)
+        self._peer, self._exchange = peer, None
 
     def _current_peer(self) -> int:
         assert self._peer is not None
@@ -252,9 +260,17 @@ class Pairs:
         """Raise if a wait for the current peer has become pointless.
 
         Raises:
-            DroppedError: the peer is no member any more.
+            DroppedError: the peer is no member any more, or was replaced.
             PeerLostError: the run has ended, or goes on without this learner.
         """
         self._watch.check("an exchange")
-        if self._peer is not None and self._peer not in self._liveness.members.ranks:
+        if self._peer is None:
+            return
+        live = self._liveness
+        replaced = live.membership.incarnation(self._peer) != self._incarnation
+        if replaced or self._peer not in live.members.ranks:
             raise DroppedError
+
+
+def _verdict_key(active: int, incarnation: int, number: int) -> str:
+    return f"verdict/{active}.{incarnation}/{number}"

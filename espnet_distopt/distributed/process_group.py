@@ -42,10 +42,13 @@ from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
+from espnet_distopt.distributed.hosting import Host, fetch
+from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
 from espnet_distopt.distributed.launcher import announce_survival, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch
@@ -71,6 +74,7 @@ class ProcessGroupDriver:
         size: the number of learners.
         per_node: the number of learners on each machine, as the launcher says; None if
             it does not say so, or if the machines have unequal numbers.
+        joins: whether this learner replaces one that has died, and has not joined yet.
         record: the sections of the algorithm's programs that have run in epochs, in
             their order, for `simulation.replay`; None if they are not kept.
         spent: seconds that the training thread has spent in collectives ("comm_time")
@@ -91,6 +95,9 @@ class ProcessGroupDriver:
         self._surviving: SurvivingCollectives | None = None
         self._change: Callable[[Members], None] | None = None
         self._unit: set[int] = set()
+        self.joins = False
+        self._host: Host | None = None
+        self._state: Callable[[], dict[str, Any]] = dict
         self._rounds = 0
         self._barriers = 0
         self._monitor = threading.Condition()
@@ -106,7 +113,11 @@ class ProcessGroupDriver:
     def _connect(self, silence: float) -> None:
         default = dist.distributed_c10d._get_default_store()
         store: Store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
-        self._liveness = live = Liveness(store, self.rank, self.size, silence)
+        number = incarnation()
+        # It was for the default group alone: those made later must meet the others'.
+        os.environ.pop(LAZY_GROUP, None)
+        self._liveness = live = Liveness(store, self.rank, self.size, silence, number)
+        self.joins = number > 0
         self._watch = Watch(live, store)
         self._store = self._watch.store
         self._gossip_watch = Watch(live, store)
@@ -149,6 +160,57 @@ class ProcessGroupDriver:
             )
         self._liveness.survive(lost_with)
         announce_survival()
+
+    def offer(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Let replacements of others take over this learner's state, from now on.
+
+        Args:
+            state: returns tensors, numbers, strings, lists and dicts; it is called at
+                the end of a step.
+        """
+        if self._liveness is not None and self._host is None:
+            self._state = state
+            self._host = Host(self._liveness, self._watch)
+
+    def join(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Enter the members in the place of a learner that has died.
+
+        If the gossip of the epoch ends before that, it joins in the next epoch.
+
+        Args:
+            take: takes over what the `state` of a member has returned (`offer`). It is
+                called again for each attempt.
+
+        Raises:
+            PeerLostError: the others have ended, or give this learner up.
+        """
+        live = self._liveness
+        assert live is not None
+        while self.joins:
+            state = fetch(live, self._watch)
+            take(state["learner"])
+            with self._watch.asking("joining"):
+                live.await_lease()
+                self.joins = not live.join(self._watch.store, state["round"])
+        self._rounds, self._barriers = state["round"] - 1, state["barriers"]
+        place = position(self)
+        place.opened, place.joined = state["queue"], state["reading"]
+        self._told = live.members
+
+    def _end_step(self) -> None:
+        """Serve a replacement that has asked for this learner's state."""
+        if self._host is not None:
+            self._host.end_step(self._joinable)
+
+    def _joinable(self) -> dict[str, Any]:
+        place = position(self)
+        return {
+            "round": self._rounds,
+            "barriers": self._barriers,
+            "queue": place.to_join(),
+            "reading": place.reading,
+            "learner": self._state(),
+        }
 
     @property
     def store(self) -> SharedStore:
@@ -284,6 +346,7 @@ class ProcessGroupDriver:
             with self._monitor:
                 self._gossip.steps += 1
                 self._monitor.notify_all()
+                self._end_step()
 
     def _stop_gossip(self) -> None:
         """End the gossip of this epoch: returns when no exchange can come any more.
@@ -373,6 +436,8 @@ class ProcessGroupDriver:
         """
         if self._liveness is None:
             return
+        if self._host is not None:
+            self._host.close()
         found = error
         if isinstance(error, RuntimeError) and not isinstance(error, PeerLostError):
             found = self._watch.explain(error, "a collective of the training loop's")

@@ -9,8 +9,39 @@ import logging
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from espnet_distopt.distributed.liveness import Store
+
+
+@dataclass
+class Position:
+    """Where a learner is in the queues of its session.
+
+    Attributes:
+        opened: the number of queues that it has opened.
+        reading: the number of the queue that it is reading; None if it reads none. Of
+            several that are read at the same time, the one that was begun first.
+        joined: the number of the queue that others were reading when this learner
+            joined; None if there is none.
+    """
+
+    opened: int = 0
+    reading: int | None = None
+    joined: int | None = None
+
+    def to_join(self) -> int:
+        """Return the number of the first queue that a replacement opens."""
+        return self.opened if self.reading is None else self.reading
+
+
+_positions: WeakKeyDictionary[Any, Position] = WeakKeyDictionary()
+
+
+def position(driver: Any) -> Position:
+    """Return the position of the learner that `driver` serves."""
+    return _positions.setdefault(driver, Position())
 
 
 @dataclass
@@ -46,13 +77,14 @@ class QueueKeys:
         store: the store of all learners of the session.
         rank: this learner's rank.
         size: number of learners, N.
+        first: the number of the first queue, for a learner that has joined later.
     """
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
+    def __init__(self, store: Store, rank: int, size: int, first: int = 0) -> None:
         self._store = store
         self._rank = rank
         self._size = size
-        self._serial = itertools.count()
+        self._serial = itertools.count(first)
         self._opened: dict[str, _Opened] = {}
         self._left: dict[str, _Opened] = {}
         self._sweeps = rank == 0

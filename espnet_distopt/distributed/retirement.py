@@ -3,14 +3,14 @@
 An active learner that will invite nobody any more writes so to the store. Whoever sees
 that all living active ones have done so, on retiring or when the members change, writes
 that the gossip of the epoch is over. Nobody counts, because a learner may die at any
-moment, before or after it has retired.
+moment, before or after it has retired. From then on no replacement joins the epoch.
 """
 
 import contextlib
 import threading
 from collections.abc import Sequence
 
-from espnet_distopt.distributed.membership import living_in
+from espnet_distopt.distributed.membership import end_epoch, read_members
 from espnet_distopt.distributed.wakeup import WakeUp
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
@@ -46,9 +46,10 @@ class Retirement:
             actives: the ranks that are active in this epoch, dead ones included.
         """
         with self._watch.asking(WHAT):
-            rank = self._watch.liveness.rank
-            self._watch.store.set(_retired(self._epoch, rank), "1")
-            self._watch.store.delete_key(_retired(self._epoch - 2, rank))
+            live = self._watch.liveness
+            own = live.rank, live.membership.incarnation(live.rank)
+            self._watch.store.set(_retired(self._epoch, *own), "1")
+            self._watch.store.delete_key(_retired(self._epoch - 2, *own))
             self._end_if_all_have(actives)
 
     def is_over(self, actives: Sequence[int]) -> bool:
@@ -75,11 +76,15 @@ class Retirement:
     def _end_if_all_have(self, actives: Sequence[int]) -> bool:
         # The store's members are newer than this process's. So of a death and of a
         # retirement at the same time, whoever comes second sees the first.
-        store = self._watch.store
-        living = living_in(store)
-        keys = [_retired(self._epoch, rank) for rank in actives if rank in living]
-        if keys and not store.check(keys):
-            return False
+        # Nobody joins between this look and the end (`end_epoch`).
+        store, ended = self._watch.store, False
+        while not ended:
+            entry = read_members(store)
+            living = entry.living.items()
+            keys = [_retired(self._epoch, r, n) for r, n in living if r in actives]
+            if keys and not store.check(keys):
+                return False
+            ended = end_epoch(store, entry, self._epoch)
         store.set(_over(self._epoch), "1")
         store.delete_key(_over(self._epoch - 2))
         return True
@@ -97,8 +102,8 @@ class Retirement:
             self._thread.join()
 
 
-def _retired(epoch: int, rank: int) -> str:
-    return f"retired/{epoch}/{rank}"
+def _retired(epoch: int, rank: int, incarnation: int) -> str:
+    return f"retired/{epoch}/{rank}.{incarnation}"
 
 
 def _over(epoch: int) -> str:

@@ -73,6 +73,7 @@ class Shares:
     ) -> None:
         self._store = store
         self._group = group
+        self._joined = False
         self._shares = [range(g, items, groups) for g in range(groups)]
         self.keys = [f"{prefix}share/{g}" for g in range(groups)]
 
@@ -88,6 +89,13 @@ class Shares:
         self._store.set(self.keys[self._group], str(own))
         front, _ = _taken_at_ends(own)
         return self._shares[self._group][front:]
+
+    def join(self) -> range:
+        """Return the items that are left to this group, whose learner was replaced."""
+        self._joined = True
+        front, back = _taken_at_ends(self.taken()[self._group])
+        share = self._shares[self._group]
+        return share[front : max(front, len(share) - back)]
 
     def adopt(self, absent: Collection[int]) -> None:
         """Set the counters of groups that have died before the epoch.
@@ -111,7 +119,9 @@ class Shares:
         """
         front, back = _taken_at_ends(self._store.add(self.keys[self._group], 1))
         size = len(self._shares[self._group])
-        return size > 0 if front == 1 else front + back <= size
+        # After a death others may have taken the first one, too.
+        kept = front == 1 and not self._joined
+        return size > 0 if kept else front + back <= size
 
     def steal(self, most: int, lost: Collection[int] = ()) -> Sequence[int]:
         """Take items from the back of the share that has most left, and return them.

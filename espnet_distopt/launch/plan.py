@@ -5,7 +5,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from espnet_distopt.distributed.launch_variables import INCARNATION, LEARNERS
+from espnet_distopt.distributed.launch_variables import (
+    INCARNATION,
+    LAZY_GROUP,
+    LEARNERS,
+)
 from espnet_distopt.distributed.slurm_step import Node
 from espnet_distopt.errors import InputError
 
@@ -49,7 +53,9 @@ class Plan:
             port: the port at which the store listens.
         """
         local = rank - self.ranks(self.node)[0]
+        replaces = {LAZY_GROUP: "1"} if incarnation else {}
         return {
+            **replaces,
             "RANK": str(rank),
             "WORLD_SIZE": str(self.size),
             "LOCAL_RANK": str(local),

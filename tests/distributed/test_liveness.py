@@ -113,13 +113,13 @@ def test_one_whom_the_others_have_given_up_is_told_so(
 
 
 def test_heartbeats_of_the_living_go_on(store: Any, pair: list[Liveness]) -> None:
-    first = int(store.get("beat/1"))
+    first = int(store.get("beat/1.0"))
     deadline = time.monotonic() + 5
-    while int(store.get("beat/1")) < first + 3:
+    while int(store.get("beat/1.0")) < first + 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     pair[1].leave()
-    assert store.get("beat/1") == b"left"
+    assert store.get("beat/1.0") == b"left"
 
 
 def test_one_second_costs_two_operations_however_many_learners(
@@ -130,7 +130,7 @@ def test_one_second_costs_two_operations_however_many_learners(
     monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
     counted = Counting(store)
     for rank in range(1, 64):
-        store.set(f"beat/{rank}", "0")
+        store.set(f"beat/{rank}.0", "0")
     one = Liveness(counted, 0, 64)
     while counted.operations.count("set") < 12:
         time.sleep(0.01)
@@ -233,3 +233,24 @@ def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) ->
     assert server.recv(7) == b"through"
     for one in (*own, foreign, client, server):
         one.close()
+
+
+def test_a_replacement_is_not_as_silent_as_the_dead_one_was(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joins after the dead one has been silent for longer than is allowed."""
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    one = Liveness(store, 0, 2, silence=2)
+    one.survive(lambda rank: [rank])
+    store.set("beat/1.0", "7")
+    while 1 in one.members.ranks:
+        time.sleep(0.05)
+    new = Liveness(store, 1, 2, silence=2, incarnation=1)
+    time.sleep(1)
+    assert new.join(store, epoch=1)
+    one.await_version(new.members.version)
+    time.sleep(1)
+    assert one.members.ranks == (0, 1)
+    assert new.lost is None
+    for each in (one, new):
+        each.leave()

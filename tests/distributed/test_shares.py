@@ -194,3 +194,31 @@ def test_counters_beyond_a_share_say_that_nothing_is_left() -> None:
     assert not first.steal(4) and not second.steal(4)
     assert not first.take() and not second.take()
     assert list(first.begin(first.taken())) == []
+
+
+@pytest.mark.parametrize("begun", [0, 1, 3])
+def test_a_replacement_goes_on_with_what_is_left_of_its_share(begun: int) -> None:
+    """The dead one had begun some of its items, and others have taken one."""
+    store = HashStore()
+    dead, other, new = (Shares(store, group, 2, 12) for group in (0, 1, 0))
+    for each in (dead, other):
+        each.begin([0, 0])
+    got = [*range(0, 2 * begun, 2)]
+    assert all(dead.take() for _ in got)
+    assert all(other.take() for _ in range(6))
+    got += other.steal(1, lost=[0])
+    left = new.join()
+    got += [item for item in left if new.take()]
+    assert not new.take()
+    assert sorted(got) == list(range(0, 12, 2))
+
+
+def test_an_item_that_others_took_from_a_dead_learner_is_not_repeated() -> None:
+    """Not even the first one, which others leave to a learner that lives."""
+    store = HashStore()
+    dead, other, new = (Shares(store, group, 2, 2) for group in (0, 1, 0))
+    for each in (dead, other):
+        each.begin([0, 0])
+    assert list(other.steal(1, lost=[0])) == [0]
+    assert list(new.join()) == []
+    assert not new.take()

@@ -25,7 +25,7 @@ class Launched:
         self, directory: Path, *options: str, what: str = "", program: str = WORKER
     ) -> None:
         self.directory = directory
-        words = [program, str(directory), *([what] if what else [])]
+        words = [program, str(directory), *what.split()]
         module = [sys.executable, "-m", "espnet_distopt.bin.launch"]
         self.process = subprocess.Popen(
             [*module, *options, *words],
@@ -71,9 +71,9 @@ class Launched:
         new.write_text(str(status))
         new.rename(self.directory / name)
 
-    def ended(self) -> tuple[int, list[str], list[str]]:
+    def ended(self, seconds: float = 120) -> tuple[int, list[str], list[str]]:
         """Return exit status, and the lines of stdout and stderr."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out.splitlines(), err.splitlines()
 
     def helpers(self) -> list[int]:

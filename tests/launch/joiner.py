@@ -1,0 +1,96 @@
+"""A training by adpsgd over a work queue, whose learners are killed and join again.
+
+usage: joiner.py DIR [DEATH...] [--algorithm NAME]
+
+A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
+itself by SIGKILL when it has trained on so many items of the epoch, or at its end. The
+others train on without taking items before a replacement has told that it has begun, so
+that it finds an epoch under way; with `end` they do not wait.
+
+Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
+"""
+
+import argparse
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from espnet_distopt import Session, WorkQueue
+
+ITEMS, EPOCHS = 120, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("deaths", nargs="*")
+    parser.add_argument("--algorithm", default="adpsgd")
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert (str(rank), str(size)) == (os.environ["RANK"], os.environ["WORLD_SIZE"])
+    incarnation = int(os.environ["DISTOPT_INCARNATION"])
+    deaths = {tuple(death.split(":")) for death in args.deaths}
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    seen: dict[str, Any] = {"items": [], "bits": [], "exchanges": []}
+    file = args.directory / f"{rank}.{incarnation}.json"
+
+    def write() -> None:
+        new = args.directory / f"new.{rank}"
+        new.write_text(json.dumps(seen))
+        new.rename(file)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+
+    with Session(model, optimizer, args.algorithm, heartbeat_seconds=10) as session:
+        seen["first_epoch"] = session.first_epoch
+        seen["moments"] = len(optimizer.state)
+        seen["steps"] = session.learner.steps
+        write()
+        for epoch in range(session.first_epoch, EPOCHS):
+            queue = WorkQueue(session, ITEMS)
+            seen["items"].append([])
+            for item in queue.read(lambda numbers: numbers):
+                seen["items"][-1].append(item)
+                write()
+                step()
+                done = str(len(seen["items"][-1]))
+                if incarnation == 0 and (str(rank), str(epoch), done) in deaths:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                session.step()
+                while awaits(args, epoch, rank, queue):
+                    step()
+                    session.step()
+            if incarnation == 0 and (str(rank), str(epoch), "end") in deaths:
+                os.kill(os.getpid(), signal.SIGKILL)
+            with session.consensus():
+                seen["bits"].append(session.learner.params.tolist())
+            seen["exchanges"].append(session.metrics()["exchanges"])
+            write()
+    seen["ended"] = True
+    write()
+
+
+def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) -> bool:
+    """Return whether a replacement is to join this epoch, and has not."""
+    time.sleep(0.01)
+    for death in args.deaths:
+        victim, when, how = death.split(":")
+        expected = int(when) == epoch and how != "end" and int(victim) != rank
+        if expected and queue.started > ITEMS // 2:
+            return not (args.directory / f"{victim}.1.json").exists()
+    return False
+
+
+main()

@@ -1,0 +1,81 @@
+"""Real trainings by adpsgd, whose learners are killed and replaced by the launcher."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.launched import HERE, Launched
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+
+JOINER = str(HERE / "joiner.py")
+ITEMS, EPOCHS, SIZE = 120, 4, 4
+
+
+def train(
+    directory: Path, *words: str, size: int = SIZE
+) -> tuple[int, str, dict[str, Any]]:
+    """Train; return the status, stderr, and what each process (RANK.N) has seen."""
+    options = f"--nproc {size} --restarts 2 --on-death continue".split()
+    launched = Launched(directory, *options, program=JOINER, what=" ".join(words))
+    status, _, err = launched.ended(500)
+    seen = {
+        file.name.removesuffix(".json"): json.loads(file.read_text())
+        for file in directory.glob("*.json")
+    }
+    return status, "\n".join(err), seen
+
+
+def check_epochs(seen: dict[str, Any], lost: int) -> None:
+    """Check what all processes have trained on, and what they have agreed on."""
+    for epoch in range(EPOCHS):
+        here = [
+            (each, epoch - each["first_epoch"])
+            for each in seen.values()
+            if 0 <= epoch - each["first_epoch"] < len(each["items"])
+        ]
+        trained = Counter(item for each, at in here for item in each["items"][at])
+        assert trained == Counter(range(ITEMS)), epoch
+        bits = [each["bits"][at] for each, at in here if at < len(each["bits"])]
+        assert len(bits) >= SIZE - lost
+        assert all(each == bits[0] for each in bits), epoch
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_replacement_joins_the_epoch(tmp_path: Path, victim: int) -> None:
+    """Rank 0 and the others, active and passive; no item is lost or done twice."""
+    status, err, seen = train(tmp_path, f"{victim}:1:6")
+    assert status == 0, err
+    joined = seen[f"{victim}.1"]
+    assert joined["ended"]
+    assert joined["first_epoch"] == 1, err
+    assert joined["steps"] > 0
+    assert joined["moments"] > 0
+    assert all(count > 0 for count in joined["exchanges"]), err
+    assert len(joined["bits"]) == EPOCHS - 1
+    check_epochs(seen, lost=0)
+    assert f"learner {victim} has joined again (restart 1)" in err
+
+
+def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> None:
+    status, err, seen = train(tmp_path, "3:0:end")
+    assert status == 0, err
+    joined = seen["3.1"]
+    assert joined["ended"]
+    assert joined["first_epoch"] in range(1, EPOCHS)
+    check_epochs(seen, lost=1)
+
+
+def test_nobody_joins_a_training_by_an_algorithm_that_cannot_be_joined(
+    tmp_path: Path,
+) -> None:
+    status, err, seen = train(tmp_path, "1:1:6", "--algorithm=allreduce", size=2)
+    assert status != 0
+    assert "1.1" not in seen
+    assert (
+        "learner 1 was started again, and no learner can join a training by allreduce"
+        in err
+    )
