@@ -51,7 +51,7 @@ from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
-from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import InputError, PeerLostError
 
 _serial = itertools.count()
@@ -439,7 +439,8 @@ class ProcessGroupDriver:
         if self._host is not None:
             self._host.close()
         found = error
-        if isinstance(error, RuntimeError) and not isinstance(error, PeerLostError):
+        lost = isinstance(error, PeerLostError)
+        if isinstance(error, RuntimeError) and not lost and of_network(error):
             found = self._watch.explain(error, "a collective of the training loop's")
         if error is None:
             self._liveness.leave()

@@ -240,7 +240,7 @@ def lose(kind: str, victim: int, how: str) -> str:
 def test_a_learner_killed_in_a_collective_is_named_by_all(kind: str) -> None:
     results = launch(4, lose, kind, 3, "killed", timeout=40, dying=[3])
     for message in results[:3]:
-        assert "learner 3 has been silent" in message
+        assert "learner 3 has died" in message
 
 
 def test_an_exception_beside_a_begun_collective_ends_all_learners() -> None:

@@ -28,7 +28,7 @@ from espnet_distopt.errors import PeerLostError
 
 SIZE = 3
 SILENCE = float(os.environ.get("SILENCE", "5"))
-ALGORITHMS = {"allreduce": {}, "dpsgd": {}, "bmuf_adam": {"period": 3}}
+ALGORITHMS = ("allreduce", "dpsgd", "d1d_model")
 PLACES = ("step", "exchange", "epoch's end", "consensus")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 CASES = list(itertools.product(ALGORITHMS, PLACES, SIGNALS))
@@ -67,9 +67,7 @@ def train(
     optimizer = torch.optim.Adam(model.parameters())
     driver = ProcessGroupDriver(silence=SILENCE)
     try:
-        with Session(
-            model, optimizer, algorithm, driver, **ALGORITHMS.get(algorithm, {})
-        ) as s:
+        with Session(model, optimizer, algorithm, driver) as s:
             if dies_in == "exchange":
                 lose_in_exchange(die)
             for epoch in range(1000):

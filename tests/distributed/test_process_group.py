@@ -176,7 +176,7 @@ def test_a_killed_learner_is_named(algorithm: str, victim: int) -> None:
 def finish_alone(victim: int) -> str:
     """The victim dies between its last step and the end of the epoch."""
     try:
-        with session("bmuf", period=100) as run:
+        with session("allreduce") as run:
             step(run)
             if run.learner.rank == victim:
                 os.kill(os.getpid(), signal.SIGKILL)
