@@ -4,8 +4,8 @@ usage: joiner.py DIR [DEATH...] [--algorithm NAME]
 
 A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
 itself by SIGKILL when it has trained on so many items of the epoch, or at its end. The
-others train on without taking items before a replacement has told that it has begun, so
-that it finds an epoch under way; with `end` they do not wait.
+others train on without taking items before a replacement has exchanged with one of
+them, so that it finds an epoch under way; with `end` they do not wait.
 
 Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
 """
@@ -58,6 +58,7 @@ def main() -> None:
         seen["moments"] = len(optimizer.state)
         seen["steps"] = session.learner.steps
         write()
+        exchanges = 0.0
         for epoch in range(session.first_epoch, EPOCHS):
             queue = WorkQueue(session, ITEMS)
             seen["items"].append([])
@@ -69,6 +70,14 @@ def main() -> None:
                 if incarnation == 0 and (str(rank), str(epoch), done) in deaths:
                     os.kill(os.getpid(), signal.SIGKILL)
                 session.step()
+                here = epoch == session.first_epoch and "end" not in str(deaths)
+                while incarnation and here and not exchanges:
+                    time.sleep(0.01)
+                    step()
+                    session.step()
+                    exchanges += session.metrics()["exchanges"]
+                    if exchanges:
+                        (args.directory / f"{rank}.exchanged").touch()
                 while awaits(args, epoch, rank, queue):
                     step()
                     session.step()
@@ -76,7 +85,9 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             with session.consensus():
                 seen["bits"].append(session.learner.params.tolist())
-            seen["exchanges"].append(session.metrics()["exchanges"])
+            exchanges += session.metrics()["exchanges"]
+            seen["exchanges"].append(exchanges)
+            exchanges = 0.0
             write()
     seen["ended"] = True
     write()
@@ -89,7 +100,7 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
         victim, when, how = death.split(":")
         expected = int(when) == epoch and how != "end" and int(victim) != rank
         if expected and queue.started > ITEMS // 2:
-            return not (args.directory / f"{victim}.1.json").exists()
+            return not (args.directory / f"{victim}.exchanged").exists()
     return False
 
 
