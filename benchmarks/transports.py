@@ -27,7 +27,7 @@ import torch.distributed as dist
 from report import spread, write_report
 from torch import Tensor
 
-from espnet_distopt.distributed.channel import Channel, Header, Kind
+from espnet_distopt.distributed.channel import Channel, Header, Kind, memory_of
 from espnet_distopt.distributed.wakeup import WakeUp
 
 LARGE, SMALL = 35_000_000, 256
@@ -71,7 +71,7 @@ def own(rank: int, size: int, ports: list[int]) -> Swap:
         channels[peer] = channel(connection)
 
     def swap(peer: int, sent: Tensor, into: Tensor) -> None:
-        pair, out, back = channels[peer], _bytes(sent), _bytes(into)
+        pair, out, back = channels[peer], memory_of(sent), memory_of(into)
         header = Header(Kind.DATA, 0, 0, len(out))
         if rank < peer:
             pair.send(header._replace(kind=Kind.INVITE))
@@ -105,7 +105,7 @@ def zeromq(rank: int, size: int, ports: list[int]) -> Swap:
             sockets[peer].connect(place)
 
     def swap(peer: int, sent: Tensor, into: Tensor) -> None:
-        tracker = sockets[peer].send(_bytes(sent), copy=False, track=True)
+        tracker = sockets[peer].send(memory_of(sent), copy=False, track=True)
         frame = sockets[peer].recv(copy=False)  # ZeroMQ chooses where it receives.
         into.view(torch.uint8).copy_(torch.frombuffer(frame.buffer, dtype=torch.uint8))
         tracker.wait()
@@ -114,11 +114,6 @@ def zeromq(rank: int, size: int, ports: list[int]) -> Swap:
 
 
 TRANSPORTS = {"gloo": gloo, "own": own, "zeromq": zeromq}
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    array: Any = tensor.view(torch.uint8).numpy()
-    return memoryview(array)
 
 
 def _connect(port: int) -> socket.socket:

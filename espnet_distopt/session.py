@@ -256,7 +256,7 @@ class Session(Attached):
 
         Raises:
             InputError: the state was saved by another algorithm, by another number of
-                learners (block momentum), or for another model.
+                learners within a block (BMUF and its kin), or for another model.
         """
         if state["algorithm"] != self.name:
             raise InputError(

@@ -151,11 +151,10 @@ class WorkQueue:
         self._held: list[int] = list(state["held"]) if state else []
         self._store = self._driver.store
         self._position = position(self._driver)
-        new = QueueKeys(self._store, self._rank, size, self._position.opened)
+        new = QueueKeys(self._store, self._rank, size, self._position)
         self._keys = _keys.setdefault(self._driver, new)
-        self._prefix = self._keys.prefix()
         self._number = self._position.opened
-        self._position.opened += 1
+        self._prefix = self._keys.prefix()
         if self._number == self._position.joined:
             with self._driver.asking(WHAT):
                 self._join()

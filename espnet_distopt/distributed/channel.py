@@ -8,7 +8,10 @@ send 140 MB to each other would otherwise wait for each other's receive.
 import socket
 import struct
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from espnet_distopt.distributed.wakeup import Check, WakeUp
 
@@ -164,6 +167,12 @@ class Channel:
         if count == 0:
             raise ConnectionResetError("the peer has closed the connection")
         return _advance(pieces, count)
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor on the CPU, as bytes."""
+    array: Any = tensor.detach().view(torch.uint8).numpy()
+    return memoryview(array)
 
 
 def _filled(pieces: list[memoryview]) -> list[memoryview]:

@@ -8,8 +8,9 @@ from CPU memory (pinned for a GPU), because NCCL's point-to-point operations, an
 collectives of several groups, can deadlock.
 """
 
+import functools
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
+from espnet_distopt.distributed.waiter import Waiter
 from espnet_distopt.distributed.watch import Watch
 
 TAG = 11
@@ -78,6 +80,9 @@ class Collectives:
     def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
         self._groups = groups
         self._spent = spent
+        self._waiter = None
+        if groups is not None:
+            self._waiter = Waiter(groups.watch.liveness, groups.keep_for_ever)
 
     def begin(self, effect: Collective) -> InFlight:
         """Begin `effect` and return at once.
@@ -113,7 +118,8 @@ class Collectives:
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
         with self._timed():
-            handle = _begin_in_group(what, effect, group, self._gpu_work)
+            complete = functools.partial(self._await, ranks=ranks)
+            handle = _begin_in_group(what, effect, group, complete)
         return replace(handle, ranks=ranks)
 
     def wait(self, handle: InFlight) -> Tensor:
@@ -130,18 +136,23 @@ class Collectives:
     def complete(self, handle: InFlight) -> None:
         """Wait for the operations of a collective, and leave errors unexplained."""
         with self._timed():
-            for work in handle.works:
-                if handle.on_gpu:
-                    self._gpu_work(work, handle.ranks)
-                else:
-                    work.wait()
+            self._await(handle.works, handle.on_gpu, handle.ranks)
+
+    def _await(
+        self, works: Sequence[Any], on_gpu: bool, ranks: Sequence[int] = ()
+    ) -> None:
+        if on_gpu:
+            for work in works:
+                self._poll(work, ranks)
+        elif works and self._waiter is not None:
+            self._waiter.wait(works, ranks)
 
     @property
     def _groups_watch(self) -> Watch:
         assert self._groups is not None
         return self._groups.watch
 
-    def _gpu_work(self, work: Any, ranks: tuple[int, ...] = ()) -> None:
+    def _poll(self, work: Any, ranks: Sequence[int]) -> None:
         """Wait until `work`, an operation of NCCL, is complete.
 
         NCCL's own wait returns at once, and if a learner is lost, the first operation
@@ -211,7 +222,7 @@ def _begin_in_group(
     what: str,
     effect: GroupCollective,
     group: Group,
-    complete: Callable[[Any], None],
+    complete: messages.Complete,
 ) -> InFlight:
     tensor, size = effect.tensor, group.size()
     match effect:
@@ -272,8 +283,8 @@ def _send_to_neighbours(
         sent = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
     shape = (len(peers), *tensor.shape)
     received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
-    works = []
-    for peer, row in zip(peers, received, strict=True):
-        works.append(group.send([sent], peer, TAG))
-        works.append(group.recv([row], peer, TAG))
+    # The receives are waited for first: gloo ends them when a connection fails, which
+    # it may not do with a send (see `waiter`).
+    works = [group.recv([row], p, TAG) for p, row in zip(peers, received, strict=True)]
+    works += [group.send([sent], peer, TAG) for peer in peers]
     return InFlight(what, works, lambda: received.to(tensor.device), sent)

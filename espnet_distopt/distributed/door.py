@@ -21,7 +21,20 @@ from espnet_distopt.distributed.watch import Watch
 CONNECT = 5.0
 """The most seconds that a connection may take to be made."""
 
-_HELLO = struct.Struct("<16sII")
+TOKEN = 16
+"""Bytes of the token, which tells learners of one run from strangers."""
+
+_HELLO = struct.Struct(f"<{TOKEN}sII")
+
+
+def token_of(watch: Watch) -> bytes:
+    """Return the token of this run, which whoever asks first makes.
+
+    Args:
+        watch: the calling thread's connection to the store.
+    """
+    made = os.urandom(TOKEN // 2).hex()
+    return bytes(watch.store.compare_set("token", "", made))
 
 
 class Door:
@@ -45,8 +58,7 @@ class Door:
         port = self._listener.getsockname()[1]
         key = liveness.membership.address_key(liveness.rank)
         with watch.asking("publishing this learner's address"):
-            first = watch.store.compare_set("token", "", os.urandom(8).hex())
-            self._token = bytes(first)
+            self._token = token_of(watch)
             watch.store.set(key, own_address(port, store_address(watch.store)))
 
     @property

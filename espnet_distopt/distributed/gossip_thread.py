@@ -48,6 +48,7 @@ from espnet_distopt.core.effects import (
     Retire,
     RunInBackground,
 )
+from espnet_distopt.distributed.channel import memory_of
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.watch import Watch
@@ -174,7 +175,8 @@ class GossipThread(threading.Thread):
         outgoing, incoming = self._buffers(tensor, into)
         what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
         with self._watch.asking(what):
-            if not self._pairs.swap(self._epoch, _bytes(outgoing), _bytes(incoming)):
+            sent, received = memory_of(outgoing), memory_of(incoming)
+            if not self._pairs.swap(self._epoch, sent, received):
                 return None
         self.bytes_sent += tensor.nbytes
         return into if incoming is into else into.copy_(incoming)
@@ -190,12 +192,6 @@ class GossipThread(threading.Thread):
             self._staged = _pinned_like(tensor), _pinned_like(into)
         staged, received = self._staged
         return staged.copy_(tensor), received
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor."""
-    array: Any = tensor.detach().view(torch.uint8).numpy()
-    return memoryview(array)
 
 
 def _pinned_like(tensor: Tensor) -> Tensor:

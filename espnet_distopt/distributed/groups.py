@@ -16,6 +16,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.waiter import keep_for_ever
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -129,6 +130,11 @@ class Groups:
             self._groups.pop((backend, members.version, members.ranks), None)
         for connections in self._connections.pop(members.ranks, ()):
             connections.sever()
+
+    def keep_for_ever(self) -> None:
+        """Never destroy the groups, one of which has an operation that never ends."""
+        for group in _made:
+            keep_for_ever(group)
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""

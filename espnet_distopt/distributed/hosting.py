@@ -23,13 +23,11 @@ from espnet_distopt.distributed.addresses import (
     reachable,
     store_address,
 )
+from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
-
-CONNECT = 5.0
-"""The most seconds that a connection may take to be made."""
 
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
@@ -38,7 +36,6 @@ CHUNK = 1 << 22
 """Bytes that are sent within `CONNECT` seconds, or the connection is broken."""
 
 _SIZE = struct.Struct("<Q")
-_TOKEN = 16
 
 
 class Host:
@@ -58,7 +55,7 @@ class Host:
         self._listener = listen()
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
-            self._token = _token(watch)
+            self._token = token_of(watch)
             port = self._listener.getsockname()[1]
             address = own_address(port, store_address(watch.store))
             watch.store.set(_key(liveness, liveness.rank), address)
@@ -94,7 +91,7 @@ class Host:
 
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)
-        if _received(asking, _TOKEN) != self._token:
+        if _received(asking, TOKEN) != self._token:
             return
         self._asked.set()
         while not self._stop.is_set():
@@ -122,7 +119,7 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
         rank, size = liveness.rank, liveness.size
         watch.check("joining")
         with watch.asking("joining"):
-            token = _token(watch)
+            token = token_of(watch)
             members = sorted(liveness.members.ranks, key=lambda r: (r - rank) % size)
             members = [each for each in members if each != rank]
             _refuse_if_over(liveness, members, watch)
@@ -194,8 +191,3 @@ def _received(
 
 def _key(liveness: Liveness, rank: int) -> str:
     return f"host/{rank}.{liveness.membership.incarnation(rank)}"
-
-
-def _token(watch: Watch) -> bytes:
-    """Return the secret of this run, by which strangers are told (`door`)."""
-    return bytes(watch.store.get("token"))

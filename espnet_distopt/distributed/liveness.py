@@ -144,17 +144,6 @@ class Liveness(Ending):
             self._nudged.set()
             self.pause()
 
-    def join(self, store: Store, epoch: int) -> bool:
-        """Enter the members within an epoch, in the place of one that has died.
-
-        Returns False if the gossip of the epoch is over.
-
-        Args:
-            store: the calling thread's connection to the store.
-            epoch: the number of the gossip's epoch.
-        """
-        return self.membership.join(store, epoch)
-
     # The heartbeat's thread
 
     def _beat(self) -> None:

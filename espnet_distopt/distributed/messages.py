@@ -7,7 +7,7 @@ Tensors on a GPU take the group's own collectives.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,8 @@ AHEAD = 1
 Report = Callable[[int], None] | None
 """The algorithm's work beside a collective, `arrived` or `prepare`; None: no work."""
 
-Complete = Callable[[Any], None]
-"""Waits for an operation on a GPU (`collectives.Collectives`)."""
+Complete = Callable[[Sequence[Any], bool], None]
+"""Waits for operations, given whether they are on a GPU (`collectives.Collectives`)."""
 
 
 def all_to_all(
@@ -41,11 +41,11 @@ def all_to_all(
         tensor: the rows to send, (N, S).
         into: the rows received, (N, S).
         arrived: the algorithm's work on columns that have arrived.
-        complete: waits for an operation on a GPU.
+        complete: waits for operations.
     """
     if tensor.is_cuda:
         received = torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        complete(group.alltoall_base(received, tensor.contiguous(), [], []))
+        complete([group.alltoall_base(received, tensor.contiguous(), [], [])], True)
         into.copy_(received)
         if arrived is not None:
             arrived(tensor.shape[1])
@@ -58,7 +58,7 @@ def all_to_all(
         received[own].copy_(sent[own])
         return works
 
-    _send_pieces(tensor, post, arrived)
+    _send_pieces(tensor, post, complete, arrived)
 
 
 def all_gather(
@@ -71,13 +71,13 @@ def all_gather(
         tensor: the row to send, (S,).
         into: the rows of all learners, (N, S).
         prepare: the algorithm's work on elements that are sent next.
-        complete: waits for an operation on a GPU.
+        complete: waits for operations.
     """
     if tensor.is_cuda:
         if prepare is not None:
             prepare(len(tensor))
         received = torch.empty_like(into, memory_format=torch.contiguous_format)
-        complete(group._allgather_base(received.view(-1), tensor.contiguous()))
+        complete([group._allgather_base(received.view(-1), tensor.contiguous())], True)
         into.copy_(received)
         return
     own, size = group.rank(), group.size()
@@ -91,26 +91,37 @@ def all_gather(
             received[own].copy_(sent)
         return works
 
-    _send_pieces(tensor, post, None)
+    _send_pieces(tensor, post, complete, None)
 
 
 def _send_pieces(
-    tensor: Tensor, post: Callable[[int, int], list[Any]], arrived: Report
+    tensor: Tensor,
+    post: Callable[[int, int], list[Any]],
+    complete: Complete,
+    arrived: Report,
 ) -> None:
     """Post piece after piece, and wait for each once `AHEAD` more have been posted.
 
     Args:
         tensor: the tensor whose last dimension is cut into pieces.
         post: posts the sends and receives of a piece [start, stop), and returns them.
+        complete: waits for them.
         arrived: the algorithm's work, called with `stop` when a piece has arrived.
     """
     under_way: deque[tuple[int, list[Any]]] = deque()
+
+    def complete_first() -> None:
+        stop, works = under_way.popleft()
+        complete(works, False)
+        if arrived is not None:
+            arrived(stop)
+
     for start, stop in _pieces(tensor):
         under_way.append((stop, post(start, stop)))
         if len(under_way) > AHEAD:
-            _complete(under_way, arrived)
+            complete_first()
     while under_way:
-        _complete(under_way, arrived)
+        complete_first()
 
 
 def _pieces(tensor: Tensor) -> Generator[tuple[int, int], None, None]:
@@ -124,22 +135,15 @@ def _post(group: Group, sent: list[Tensor], received: Tensor) -> list[Any]:
     """Post a message to and from each other learner, and return these operations.
 
     The order begins with the next rank, so that not all learners send to the same one
-    first.
+    first. The receives are waited for before the sends: gloo ends them when a
+    connection fails, which it may not do with a send (see `waiter`).
     """
-    works: list[Any] = []
     if received.numel() == 0:
-        return works
+        return []
     own, size = group.rank(), group.size()
+    receives, sends = [], []
     for distance in range(1, size):
         source, target = (own - distance) % size, (own + distance) % size
-        works.append(group.recv([received[source]], source, TAG))
-        works.append(group.send([sent[target]], target, TAG))
-    return works
-
-
-def _complete(under_way: deque[tuple[int, list[Any]]], report: Report) -> None:
-    stop, works = under_way.popleft()
-    for work in works:
-        work.wait()
-    if report is not None:
-        report(stop)
+        receives.append(group.recv([received[source]], source, TAG))
+        sends.append(group.send([sent[target]], target, TAG))
+    return receives + sends

@@ -191,7 +191,8 @@ class ProcessGroupDriver:
             take(state["learner"])
             with self._watch.asking("joining"):
                 live.await_lease()
-                self.joins = not live.join(self._watch.store, state["round"])
+                entered = live.membership.join(self._watch.store, state["round"])
+                self.joins = not entered
         self._rounds, self._barriers = state["round"] - 1, state["barriers"]
         place = position(self)
         place.opened, place.joined = state["queue"], state["reading"]

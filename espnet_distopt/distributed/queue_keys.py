@@ -4,7 +4,6 @@ Each queue has keys of its own. When no learner uses a queue any more, its keys 
 deleted, so that a long training does not fill the store.
 """
 
-import itertools
 import logging
 import weakref
 from collections.abc import Sequence
@@ -77,21 +76,25 @@ class QueueKeys:
         store: the store of all learners of the session.
         rank: this learner's rank.
         size: number of learners, N.
-        first: the number of the first queue, for a learner that has joined later.
+        position: where the learner is in its queues; None: it has opened none.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, first: int = 0) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, position: Position | None = None
+    ) -> None:
         self._store = store
         self._rank = rank
         self._size = size
-        self._serial = itertools.count(first)
+        self._position = position or Position()
         self._opened: dict[str, _Opened] = {}
         self._left: dict[str, _Opened] = {}
         self._sweeps = rank == 0
 
     def prefix(self) -> str:
         """Return the prefix with which all keys of the next queue begin."""
-        return f"work/{next(self._serial)}/"
+        number = self._position.opened
+        self._position.opened += 1
+        return f"work/{number}/"
 
     def register(
         self, prefix: str, queue: object, items: int, names: Sequence[str]

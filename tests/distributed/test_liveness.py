@@ -247,7 +247,7 @@ def test_a_replacement_is_not_as_silent_as_the_dead_one_was(
         time.sleep(0.05)
     new = Liveness(store, 1, 2, silence=2, incarnation=1)
     time.sleep(1)
-    assert new.join(store, epoch=1)
+    assert new.membership.join(store, epoch=1)
     one.await_version(new.members.version)
     time.sleep(1)
     assert one.members.ranks == (0, 1)

@@ -113,10 +113,21 @@ class BlockFilter:
             "blocks": self.blocks,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` has returned, among other entries of `state`."""
+    def load_state_dict(self, state: dict[str, Any], params: Tensor) -> None:
+        """Restore what `state_dict` has returned, among other entries of `state`.
+
+        Args:
+            state: the state. It may be of a rule that has a global model where this one
+                has none, or the other way round.
+            params: the live parameters (P,); they become the saved global model if this
+                rule takes means as they are.
+        """
+        self.blocks = state["blocks"]
+        self.lookahead = self.rho = 0.0
+        if self._filters != (state["theta"].numel() > 0):
+            self.start(params) if self._filters else params.copy_(state["theta"])
+            return
         self.theta.copy_(state["theta"])
         self.delta.copy_(state["delta"])
         self.lookahead = state["lookahead"]
         self.rho = state["rho"]
-        self.blocks = state["blocks"]

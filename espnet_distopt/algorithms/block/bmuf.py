@@ -42,21 +42,20 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
 from espnet_distopt.algorithms.block.moments import BlockMoments
 from espnet_distopt.algorithms.block.rule import BlockConfig
-from espnet_distopt.algorithms.synchronous.node import Node, check_nodes
+from espnet_distopt.algorithms.synchronous.node import Node, StepsInNodes
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
 
 
-class Bmuf(Algorithm):
+class Bmuf(StepsInNodes):
     """Block momentum over local steps; moments kept, averaged, reset or extrapolated.
 
     Attributes:
@@ -84,17 +83,13 @@ class Bmuf(Algorithm):
         self._some_ended = False
         self._updates = learner.updates
         self._size, self._per_node = learner.size, config.per_node
+        self._params = learner.params
         self._moments = None
         if rule.moments != "local":
             self._moments = BlockMoments(rule.moments, learner, ranks)
         self._rates = LearningRates(learner) if rule.follows_lr else None
         self.filter = BlockFilter(rule, learner.params, config.period, self._rates)
         self._late = LateAverage(bool(self._moments and self._moments.averaged))
-
-    @classmethod
-    def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if the nodes would have unequal numbers of learners."""
-        check_nodes(config.per_node, size)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
@@ -111,19 +106,6 @@ class Bmuf(Algorithm):
         super().change_members(learner, members)
         self.rule = self._config.rule(len(self.node.living_leaders(learner)))
         self.averaged_batches = self.rule.averaged_batches
-
-    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
-        """Return the ranks of the node of `rank`: a node leaves as a whole."""
-        return self.node.ranks_of(rank)
-
-    def after_backward(self, learner: Learner) -> Program:
-        """Average the gradients of the node's learners, weighted by samples.
-
-        Raises:
-            UnequalStepsError: another learner of the node has come to the end of its
-                epoch.
-        """
-        yield from self.node.average(learner)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a block, average and filter."""
@@ -154,10 +136,6 @@ class Bmuf(Algorithm):
                 everybody_ended = yield from self._end_block(learner, ended=True)
             if everybody_ended:
                 return
-
-    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
-        """The replicas of a node are equal after each step."""
-        return self.node.ranks
 
     def next_stop(self, learner: Learner) -> int:
         """Return the step that takes this block's average: others may wait there."""
@@ -247,20 +225,22 @@ class Bmuf(Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.
 
+        Between two blocks the number of learners and `per_node` may change: Delta and
+        rho stay as they are, as when learners die (`change_members`).
+
         Raises:
-            InputError: the number of learners or `per_node` has changed, and with it
-                the default momentum and the meaning of `rho`; or the option `moments`.
+            InputError: the number of learners or `per_node` has changed within a block;
+                or the option `moments`.
         """
         then = state["learners"], state.get("per_node", 1)
-        if then != (self._size, self._per_node):
+        within = state["block_steps"] > 0 or state.get("late") is not None
+        if within and then != (self._size, self._per_node):
             raise InputError(
-                "the block momentum was saved by {} learners with per_node = {} and "
-                "cannot be used by {} with per_node = {}; resume with the same, or "
-                "remove the experiment's distopt/ folder to reset it".format(
-                    *then, self._size, self._per_node
-                )
+                "the state was saved within a block by {} learners with per_node = {} "
+                "and cannot be used by {} with per_node = {}; resume with the same, or "
+                "from the end of an epoch".format(*then, self._size, self._per_node)
             )
-        self.filter.load_state_dict(state)
+        self.filter.load_state_dict(state, self._params)
         self._block_steps = state["block_steps"]
         self._updates = state["updates"]
         if self._moments:

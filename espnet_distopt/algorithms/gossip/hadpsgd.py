@@ -36,7 +36,7 @@ from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.algorithms.synchronous.node import (
     Node,
-    check_nodes,
+    StepsInNodes,
     check_per_node,
 )
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
@@ -60,7 +60,7 @@ class HadpsgdConfig(AdpsgdConfig):
         check_per_node(self.per_node)
 
 
-class Hadpsgd(Adpsgd):
+class Hadpsgd(StepsInNodes, Adpsgd):
     """AD-PSGD between nodes, synchronous SGD inside each.
 
     Attributes:
@@ -81,27 +81,9 @@ class Hadpsgd(Adpsgd):
             learner.params.numel() if follows else 0
         )
 
-    @classmethod
-    def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if the nodes would have unequal numbers of learners."""
-        check_nodes(config.per_node, size)
-
     def _gossip_ranks(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the living leaders, in the order of their nodes."""
         return self.node.living_leaders(learner)
-
-    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
-        """Return the ranks of the node of `rank`: a node leaves as a whole."""
-        return self.node.ranks_of(rank)
-
-    def after_backward(self, learner: Learner) -> Program:
-        """Average the gradients of the node's learners, weighted by samples.
-
-        Raises:
-            UnequalStepsError: another learner of the node has come to the end of its
-                epoch.
-        """
-        yield from self.node.average(learner)
 
     def end_steps(self, learner: Learner) -> Program:
         """Check that the whole node has come to the end of its epoch.
@@ -113,10 +95,6 @@ class Hadpsgd(Adpsgd):
 
     def lockstep(self, learner: Learner) -> tuple[int, ...]:
         """Return the ranks of the node, whose learners step together."""
-        return self.node.ranks
-
-    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
-        """The replicas of a node are equal after each step."""
         return self.node.ranks
 
     def next_stop(self, learner: Learner) -> int:

@@ -9,6 +9,9 @@ of `hadpsgd`, and the worker of `bmuf`. Ranks are numbered node by node, and eac
 has as many learners as any other.
 """
 
+from typing import Any
+
+from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
 from espnet_distopt.core.effects import Program
 from espnet_distopt.core.learner import Learner
@@ -64,6 +67,38 @@ class Node:
         """
         if self.averages:
             yield from average(learner, self.ranks, ended)
+
+
+class StepsInNodes(Algorithm):
+    """An algorithm whose learners step together inside each node.
+
+    Attributes:
+        node: this learner's node; the subclass makes it.
+    """
+
+    node: Node
+
+    @classmethod
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if the nodes would have unequal numbers of learners."""
+        check_nodes(config.per_node, size)
+
+    def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
+        """Return the ranks of the node of `rank`: a node leaves as a whole."""
+        return self.node.ranks_of(rank)
+
+    def after_backward(self, learner: Learner) -> Program:
+        """Average the gradients of the node's learners, weighted by samples.
+
+        Raises:
+            UnequalStepsError: another learner of the node has come to the end of its
+                epoch.
+        """
+        yield from self.node.average(learner)
+
+    def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
+        """The replicas of a node are equal after each step."""
+        return self.node.ranks
 
 
 def check_per_node(per_node: int | None) -> None:

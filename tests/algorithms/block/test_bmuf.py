@@ -391,10 +391,52 @@ def test_blocks_of_the_warmup_are_plain_averages_whatever_block_lr() -> None:
         assert (algorithm.filter.theta.item(), algorithm.filter.rho) == (theta, rho)
 
 
-def test_changed_number_of_learners_is_refused() -> None:
-    state = nets("bmuf", OPTIMIZERS["sgd"], 2)[0].algorithm.state_dict()
-    (alone,) = nets("bmuf", OPTIMIZERS["sgd"], 1)
-    with pytest.raises(InputError, match="saved by 2 learners"):
+def after_blocks(size: int, blocks: int, more: int = 0) -> list[Replica]:
+    """Return learners after blocks of two steps, in each of which all go on by 2."""
+    replicas = points("bmuf", [0.0], size, period=2)
+    for _ in range(blocks):
+        run(*(_two_steps(r, torch.tensor([[-1.0], [-1.0]])) for r in replicas))
+    for _ in range(more):
+        run(*(r.step([-1.0]) for r in replicas))
+    return replicas
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        # Delta = (1 - 1/N) Delta + 2, with the N of each block; theta grows by Delta.
+        pytest.param(4, 2, (2 + 3.5, 3.5 / 2 + 2), id="fewer"),
+        pytest.param(2, 4, (2 + 3, 3 * 3 / 4 + 2), id="more"),
+        pytest.param(1, 2, (2 + 2, 2), id="more than one"),
+    ],
+)
+def test_block_momentum_goes_on_with_another_number_of_learners(
+    before: int, after: int, expected: tuple[float, float]
+) -> None:
+    saved = after_blocks(before, 2)[0]
+    theta, delta = expected
+    resumed = points("bmuf", [0.0], after, period=2)
+    for replica in resumed:
+        replica.learner.load_state_dict(saved.learner.state_dict())
+        replica.algorithm.load_state_dict(saved.algorithm.state_dict())
+    run(*(_two_steps(r, torch.tensor([[-1.0], [-1.0]])) for r in resumed))
+    for replica in resumed:
+        algorithm: Any = replica.algorithm
+        assert algorithm.filter.delta.item() == delta
+        assert algorithm.filter.theta.item() == theta + delta
+
+
+def test_one_learner_goes_on_from_the_global_model_of_several() -> None:
+    saved = after_blocks(2, 2)[0].algorithm.state_dict()
+    (alone,) = points("bmuf", [7.0], 1, period=2)
+    alone.algorithm.load_state_dict(saved)
+    assert alone.learner.params.item() == 5
+
+
+def test_another_number_of_learners_is_refused_within_a_block() -> None:
+    state = after_blocks(2, 1, more=1)[0].algorithm.state_dict()
+    (alone,) = points("bmuf", [0.0], 1, period=2)
+    with pytest.raises(InputError, match="within a block by 2 learners"):
         alone.algorithm.load_state_dict(state)
 
 

@@ -130,6 +130,7 @@ def test_blocks_go_on_without_a_dead_learner_and_resume_with_all(
     assert codes == [0, -9, 0], read(log)
     said = resumed(data, exp, LEARNERS, 3, *block)
     assert "learner 1 has no state of its own after epoch 2; it goes on from" in said
+    resumed(data, exp, 2, 4, *block)
 
 
 def test_allreduce_ends_with_the_name_of_the_lost_and_resumes_with_fewer(

@@ -1,0 +1,109 @@
+"""Waits for gloo end when a learner is lost, also where gloo forgets them."""
+
+import os
+import signal
+import threading
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from processes import launch
+from torch import nn
+
+from espnet_distopt.core.effects import Effect, NeighbourAllGather
+from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import waiter
+from espnet_distopt.distributed.collectives import TAG
+from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.waiter import Waiter
+from espnet_distopt.errors import PeerLostError
+from espnet_distopt.session import Session
+
+
+class Forgotten:
+    """An operation that gloo never ends."""
+
+    def wait(self) -> None:
+        threading.Event().wait()
+
+
+class Failing:
+    def wait(self) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+
+class Complete:
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+def waiting(
+    monkeypatch: pytest.MonkeyPatch, members: Members, lost: str | None = None
+) -> tuple[Waiter, list[str]]:
+    """Return a waiter that is quick to give up, and what it does when it gives up."""
+    monkeypatch.setattr(waiter, "LOOK", 0.01)
+    monkeypatch.setattr(waiter, "GRACE", 0.01)
+    live, given_up = SimpleNamespace(members=members, lost=lost), list[str]()
+    wait = Waiter(cast(Liveness, live), lambda: given_up.append("given up"))
+    return wait, given_up
+
+
+def test_a_wait_is_left_behind_when_the_run_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait, given_up = waiting(monkeypatch, Members.everybody(2), lost="learner 1 died")
+    with pytest.raises(RuntimeError, match="learner 1 died"):
+        wait.wait([Forgotten()])
+    assert given_up == ["given up"]
+    after = Complete()
+    wait.wait([after, after])  # The next wait has a thread of its own.
+    assert after.waits == 2
+
+
+def test_a_wait_is_left_behind_when_a_learner_that_it_needs_is_no_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait, given_up = waiting(monkeypatch, Members(1, (0, 2)))
+    with pytest.raises(RuntimeError, match="connection to a learner is closed"):
+        wait.wait([Forgotten()], ranks=(0, 1))
+    assert given_up == ["given up"]
+
+
+def test_an_error_of_the_operation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, given_up = waiting(monkeypatch, Members.everybody(2))
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        wait.wait([Failing()])
+    assert not given_up
+
+
+def half_sent() -> str:
+    """Learner 1 dies when learner 0 is writing to it."""
+    tensor = torch.zeros(1 << 24)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    driver = ProcessGroupDriver(silence=3)
+    try:
+        with Session(model, optimizer, "dpsgd", driver):
+            if driver.rank == 1:
+                cast(Any, driver)._groups.messages.recv([tensor], 0, TAG)
+                os.kill(os.getpid(), signal.SIGKILL)
+            driver.run(exchange(tensor))
+    except PeerLostError as error:
+        return str(error)
+    return "nothing noticed"
+
+
+def exchange(tensor: torch.Tensor) -> Generator[Effect, Any, Any]:
+    return (yield NeighbourAllGather(tensor, (1,)))
+
+
+@pytest.mark.processes
+def test_a_send_to_a_learner_that_dies_meanwhile_ends() -> None:
+    found = launch(2, half_sent, timeout=20, dying=[1])
+    assert "learner 1" in found[0]
