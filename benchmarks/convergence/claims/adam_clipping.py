@@ -51,8 +51,8 @@ def _comparisons() -> Iterator[Comparison]:
 
 CLAIM = Claim(
     text=(
-        f"With {LEARNERS} learners that clip their own gradients to a norm of {NORM:g}, "
-        "AD-PSGD and Local SGD with Adam and `second_moment: consistent` are not more "
+        f"With {LEARNERS} learners that clip their own gradients to a norm of "
+        f"{NORM:g}, AD-PSGD and Local SGD with Adam and `second_moment: consistent` are not more "
         "than 2 % worse than all-reduce, which clips the mean gradient to that norm."
     ),
     source="this project, `docs/algorithms/optimizers.md`",
