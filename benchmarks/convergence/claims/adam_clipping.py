@@ -52,8 +52,8 @@ def _comparisons() -> Iterator[Comparison]:
 CLAIM = Claim(
     text=(
         f"With {LEARNERS} learners that clip their own gradients to a norm of "
-        f"{NORM:g}, AD-PSGD and Local SGD with Adam and `second_moment: consistent` are not more "
-        "than 2 % worse than all-reduce, which clips the mean gradient to that norm."
+        f"{NORM:g}, AD-PSGD and Local SGD with Adam and `second_moment: consistent` "
+        "are not more than 2 % worse than all-reduce, which clips the mean gradient."
     ),
     source="this project, `docs/algorithms/optimizers.md`",
     setting=(
