@@ -7,15 +7,11 @@ sends it. If she has ended her epoch, Ben waits until she makes a step in the ne
 """
 
 import contextlib
-import io
 import queue
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from espnet_distopt.distributed.addresses import (
     listen,
@@ -27,16 +23,18 @@ from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.state_transfer import (
+    State,
+    frozen,
+    receive_bytes,
+    receive_state,
+    send_state,
+)
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
-
-CHUNK = 1 << 22
-"""Bytes that are sent within `CONNECT` seconds, or the connection is broken."""
-
-_SIZE = struct.Struct("<Q")
 
 
 class Host:
@@ -51,7 +49,7 @@ class Host:
 
     def __init__(self, liveness: Liveness, watch: Watch) -> None:
         self._asked = threading.Event()
-        self._served: queue.Queue[memoryview] = queue.Queue()
+        self._served: queue.Queue[State] = queue.Queue()
         self._stop = threading.Event()
         self._listener = private(listen())
         self._listener.settimeout(LOOK)
@@ -73,9 +71,7 @@ class Host:
         """
         if self._asked.is_set():
             self._asked.clear()
-            buffer = io.BytesIO()
-            torch.save(state(), buffer)
-            self._served.put(buffer.getbuffer())
+            self._served.put(frozen(state()))
 
     def close(self) -> None:
         """Close the port: who waits asks another member."""
@@ -92,15 +88,12 @@ class Host:
 
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)
-        if _received(asking, TOKEN) != self._token:
+        if receive_bytes(asking, TOKEN) != self._token:
             return
         self._asked.set()
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
-                state = self._served.get(timeout=LOOK)
-                asking.sendall(_SIZE.pack(len(state)))
-                for start in range(0, len(state), CHUNK):
-                    asking.sendall(state[start : start + CHUNK])
+                send_state(asking, self._served.get(timeout=LOOK))
                 return
 
 
@@ -128,16 +121,8 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
             addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
         for peer, address in zip(known, addresses, strict=True):
             with contextlib.suppress(OSError):
-                state = _ask(liveness, watch, peer, reachable(address), token)
-                return _loaded(state)
+                return _ask(liveness, watch, peer, reachable(address), token)
         liveness.pause()
-
-
-def _loaded(state: bytearray) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(
-        io.BytesIO(state), map_location="cpu", weights_only=True
-    )
-    return found
 
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
@@ -151,7 +136,7 @@ def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> Non
 
 def _ask(
     liveness: Liveness, watch: Watch, peer: int, host: tuple[str, int], token: bytes
-) -> bytearray:
+) -> dict[str, Any]:
     """Return the state of `peer`, however long its step takes.
 
     Raises:
@@ -166,28 +151,8 @@ def _ask(
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 
-        (size,) = _SIZE.unpack(_received(asking, _SIZE.size, check))
-        return _received(asking, size, check)
-
-
-def _received(
-    connection: socket.socket, size: int, check: Callable[[], None] | None = None
-) -> bytearray:
-    """Return `size` bytes; with `check`, call that whenever none have come for long."""
-    received = bytearray(size)
-    left = memoryview(received)
-    while left:
-        try:
-            count = connection.recv_into(left)
-        except TimeoutError:
-            if check is None:
-                raise
-            check()
-            continue
-        if count == 0:
-            raise ConnectionResetError("the other end has closed the connection")
-        left = left[count:]
-    return received
+        state: dict[str, Any] = receive_state(asking, check)
+        return state
 
 
 def _key(liveness: Liveness, rank: int) -> str:
