@@ -44,10 +44,10 @@ class Part:
     """One part of the benchmark: runs of several cases, and their table.
 
     Args:
-        cases: the settings of the runs, by the label of the row; each case takes every
-            learner in turn.
+        cases: the settings of the runs, by the label of the row.
         figures: returns the figures of a run.
         columns: what the table shows of the figures of a row's runs, by its heading.
+        victims: the learners that are lost in turn.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class Part:
         cases: dict[str, Settings],
         figures: Callable[[Outcome], Figures],
         columns: dict[str, Callable[[list[Figures]], str]],
+        victims: Sequence[int] = range(LEARNERS),
     ) -> None:
         self.cases, self._figures, self._columns = cases, figures, columns
+        self._victims = victims
 
     def measure(self, repeats: int, quick: bool, delays: random.Random) -> list[Row]:
         """Run each case `repeats` times with each learner as the victim.
@@ -66,7 +68,7 @@ class Part:
         found: dict[str, list[Figures]] = {label: [] for label in self.cases}
         for _ in range(repeats):
             for label, settings in self.cases.items():
-                for victim in range(1 if quick else LEARNERS):
+                for victim in self._victims[:1] if quick else self._victims:
                     outcome = run(replace(settings, victim=victim), delays)
                     figures = {"victim": victim, **self._figures(outcome)}
                     print(label, figures, flush=True)
@@ -146,9 +148,11 @@ PARTS = {
             "a member after": _seconds("member"),
             "first exchange": _seconds("exchange"),
             "first step": _seconds("step"),
+            "its processor's seconds by then": _seconds("processor"),
             "a step of the others": _seconds("usual"),
             "their longest meanwhile, in steps": _longest_of_all,
         },
+        victims=(0, 1),  # One that invites others, and one that answers.
     ),
 }
 """The parts of the benchmark, by their names."""
@@ -174,10 +178,10 @@ def main() -> None:
             load.append(os.getloadavg()[0])
     caption = (
         f"{LEARNERS} learners train; computing is emulated, {DEATHS.seconds:g} s a "
-        f"step asleep ({JOINS.seconds:g} s with 35 M parameters). Each learner is lost "
-        f"in turn, {repeats} times: median (min - max). Seconds count from the blow; "
-        "those of a replacement from when it has connected to the store, its model "
-        "built. A step lasts from the end of the one before to its own end. The load "
+        f"step asleep ({JOINS.seconds:g} s with 35 M parameters). Learners are "
+        f"lost in turn, each {repeats} times: median (min - max). Seconds count from "
+        "the blow; those of a replacement from when it has connected to the store, its "
+        "model built. A step lasts from the end of the one before to its own. The load "
         f"average of the machine, at the beginning and after each part: "
         f"{', '.join(format(each, '.1f') for each in load)}."
     )

@@ -114,16 +114,16 @@ def of_joining(outcome: Outcome) -> Figures:
 
     member: seconds from when it is reachable until it is a member.
     exchange, step: seconds until its first exchange, and until its first step, end.
+    processor: the processor's seconds that it has used by then, until the earlier one.
     longest: the longest step of each other learner, from when the replacement is
         reachable until its first exchange, in median steps of that learner before.
     """
     settings, events = outcome.settings, outcome.events
     new = f"{settings.victim}.1"
     [reachable] = events.of(new, "reachable")
-    at = {
-        what: min((e["at"] for e in events.of(new, what)), default=float("inf"))
-        for what in ("session", "exchange", "step")
-    }
+    firsts = {what: events.of(new, what)[0] for what in ("session", "exchange", "step")}
+    at = {what: event["at"] for what, event in firsts.items()}
+    first = min(firsts["exchange"], firsts["step"], key=lambda event: event["at"])
     begin, until = reachable["at"], at["exchange"]
     longest, seconds = [], []
     for rank in range(settings.learners):
@@ -138,6 +138,7 @@ def of_joining(outcome: Outcome) -> Figures:
         "member": at["session"] - begin,
         "exchange": at["exchange"] - begin,
         "step": at["step"] - begin,
+        "processor": first["processor"] - reachable["processor"],
         "usual": median(seconds),
         "longest": longest,
     }

@@ -5,7 +5,8 @@ usage: learner.py DIR
 DIR/settings.json has the `settings.Settings` of the run. Each process writes what
 happens to DIR/RANK.INCARNATION.jsonl, a line for each event with its time, each in one
 write, so that what a killed process has written is whole. Times are those of the
-monotonic clock, which all processes of a machine share.
+monotonic clock, which all processes of a machine share, and the processor's seconds of
+the process.
 """
 
 import json
@@ -46,7 +47,8 @@ class Record(logging.Handler):
 
     def note(self, event: str, **values: object) -> None:
         """Write an event down; any thread may call this."""
-        line = json.dumps({"event": event, "at": time.monotonic(), **values})
+        times = {"at": time.monotonic(), "processor": time.process_time()}
+        line = json.dumps({"event": event, **times, **values})
         os.write(self._file, line.encode() + b"\n")
 
     def emit(self, record: logging.LogRecord) -> None:
