@@ -178,11 +178,11 @@ def main() -> None:
             load.append(os.getloadavg()[0])
     caption = (
         f"{LEARNERS} learners train; computing is emulated, {DEATHS.seconds:g} s a "
-        f"step asleep ({JOINS.seconds:g} s with 35 M parameters). Learners are "
-        f"lost in turn, each {repeats} times: median (min - max). Seconds count from "
-        "the blow; those of a replacement from when it has connected to the store, its "
-        "model built. A step lasts from the end of the one before to its own. The load "
-        f"average of the machine, at the beginning and after each part: "
+        f"step asleep ({JOINS.seconds:g} s with 35 M parameters). Learners are lost in "
+        f"turn, each {repeats} times: median (min - max). Seconds count from the blow; "
+        "those of a replacement from when it has connected to the store, with model "
+        "and optimizer built. A step lasts from the end of the one before to its own. "
+        "The load average of the machine, at the beginning and after each part: "
         f"{', '.join(format(each, '.1f') for each in load)}."
     )
     write_report(

@@ -78,9 +78,10 @@ def batches(session: Session, settings: Settings) -> Iterator[object]:
     return iter(range(settings.steps))
 
 
-def train(model: Emulated, settings: Settings, record: Record) -> None:
+def train(
+    model: Emulated, optimizer: torch.optim.Adam, settings: Settings, record: Record
+) -> None:
     """Train for some epochs, and write down each step."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     with Session(
         model,
         optimizer,
@@ -110,12 +111,13 @@ def main() -> None:
     record = Record(directory)
     logging.getLogger().addHandler(record)
     note_exchanges(record)
-    # A replacement is reachable as soon as its model is there, as the others' are.
+    # The first optimizer of a process imports a compiler, which takes a second or two.
     model = Emulated(settings.parameters, settings.seconds, int(os.environ["RANK"]))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     dist.init_process_group("gloo")
     record.note("reachable")
     try:
-        train(model, settings, record)
+        train(model, optimizer, settings, record)
     except PeerLostError as error:
         record.note("error", text=str(error))
         sys.stderr.write(f"{error}\n")
