@@ -14,6 +14,7 @@ eight processes swap messages of 1 kB in pairs that change from round to round:
 import argparse
 import importlib.util
 import multiprocessing
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -186,12 +187,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="exchange a few times")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
-    large, small = (2, 20) if args.quick else (15, 1000)
+    rounds, large, small = (1, 2, 20) if args.quick else (3, 5, 1000)
     names = [n for n in TRANSPORTS if n != "zeromq" or importlib.util.find_spec("zmq")]
-    rows = {
-        name: {"large": measure(name, 2, large), "small": measure(name, 8, small)}
-        for name in names
+    rows: dict[str, dict[str, list[float]]] = {
+        name: {"large": [], "small": []} for name in names
     }
+    for _ in range(rounds):  # They alternate, as the load of a machine changes.
+        for name, row in rows.items():
+            row["large"] += measure(name, 2, large)
+    for name, row in rows.items():
+        row["small"] = measure(name, 8, small)
     table = ["| transport | 140 MB both ways | 1 kB both ways, 8 learners |"]
     table += ["| :-- | --: | --: |"]
     for name, row in rows.items():
@@ -199,9 +204,11 @@ def main() -> None:
         seconds, ms = spread(row["large"], ".3f"), spread(thousandth, ".2f")
         table.append(f"| {name} | {seconds} s | {ms} ms |")
     caption = (
-        f"One exchange over the loopback, of {large} between two processes, and of "
+        f"One exchange over the loopback, of {rounds * large} between two processes, "
+        f"in {rounds} rounds of the transports, and of "
         f"{small} of each of eight, whose pairs change: median (least - most). The own "
-        "connections carry the invitation and the confirmations of an exchange, too."
+        "connections carry the invitation and the confirmations of an exchange, too. "
+        f"The load average of the machine at the end: {os.getloadavg()[0]:.1f}."
     )
     write_report(
         "transports",
@@ -211,7 +218,7 @@ def main() -> None:
         caption,
         rows,
         seeds=(),
-        repeats=large,
+        repeats=rounds * large,
     )
 
 
