@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -23,62 +24,74 @@ from tests.fork_server import context
 
 @dataclass(frozen=True)
 class Death:
-    """How a learner dies, and what the others do then.
+    """How a learner dies, and where the others wait for its replacement.
 
     Attributes:
         directory: where a file tells that the replacement has exchanged.
         victim: the rank of the learner whose first process kills itself by SIGKILL.
         epoch: the epoch in which it does so.
-        step: its step in the epoch. The others stay in their second step of the epoch
-            until the replacement has exchanged with one of them. With None it dies
-            when the gossip of the epoch is over, and nobody stays.
+        when: its step in that epoch; or "gossip" or "validation", whose end it is.
+        stay: the others stay in their second step of this epoch until the replacement
+            has exchanged with one of them; None: they do not wait.
     """
 
     directory: Path
     victim: int
     epoch: int
-    step: int | None
+    when: int | str
+    stay: int | None
 
     def prepare(self, rank: int, incarnation: int) -> None:
         """Let this process do its part."""
         from espnet_distopt.espnet.training.epoch import DistoptEpoch
+        from espnet_distopt.espnet.training.run import Run
         from espnet_distopt.session import Session
 
         joined = self.directory / f"{self.victim}.joined"
-        step, finish = DistoptEpoch.step, Session.finish
-        dies = (rank, incarnation) == (self.victim, 0)
+        step, finish, end_epoch = DistoptEpoch.step, Session.finish, Run.end_epoch
+
+        def pass_by(epoch: int, place: int | str) -> None:
+            where = rank, incarnation, epoch, place
+            if where == (self.victim, 0, self.epoch, self.when):
+                os.kill(os.getpid(), signal.SIGKILL)
 
         def stepping(epoch: DistoptEpoch, batches: int) -> dict[str, float]:
-            session = epoch._session
-            here = epoch.reporter.get_epoch() == self.epoch and self.step is not None
-            number = session.learner.steps - session._lifecycle.epoch_start + 1
-            if dies and here and number == self.step:
-                os.kill(os.getpid(), signal.SIGKILL)
+            session, number = epoch._session, epoch.reporter.get_epoch()
+            count = session.learner.steps - session._lifecycle.epoch_start + 1
+            pass_by(number, count)
             figures = step(epoch, batches)
             while incarnation and not joined.exists():
                 if figures["exchanges"]:
-                    joined.touch()
+                    joined.write_text(str(number))
                 time.sleep(0.01)
                 figures = step(epoch, batches)
-            while here and rank != self.victim and number == 2 and not joined.exists():
+            waits = rank != self.victim and (number, count) == (self.stay, 2)
+            while waits and not joined.exists():
                 time.sleep(0.01)
                 figures = step(epoch, batches)
             return figures
 
         def finishing(session: Session) -> bool:
             ended = finish(session)
-            if dies and (self.epoch, None) == (session._lifecycle.epochs, self.step):
-                os.kill(os.getpid(), signal.SIGKILL)
+            pass_by(session._lifecycle.epochs, "gossip")
             return ended
+
+        def ending(run: Run, reporter: Any) -> None:
+            end_epoch(run, reporter)
+            pass_by(reporter.get_epoch(), "validation")
 
         DistoptEpoch.step = stepping  # type: ignore[method-assign]
         Session.finish = finishing  # type: ignore[method-assign]
+        Run.end_epoch = ending  # type: ignore[method-assign]
 
 
 def train(
     options: list[str], size: int, log: Path, death: Death | None = None
 ) -> list[int]:
-    """Train, and start the victim of `death` again; return the last exit codes."""
+    """Train, and start the victim of `death` again; return the last exit codes.
+
+    If nobody waits for it, it is started again when the others have ended.
+    """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def start(rank: int, incarnation: int) -> BaseProcess:
@@ -95,6 +108,9 @@ def train(
         if death is not None:
             learners[death.victim].join(200)
             assert learners[death.victim].exitcode == -signal.SIGKILL, read(log)
+            others = [r for r in range(size) if r != death.victim]
+            for rank in others if death.stay is None else ():
+                learners[rank].join(200)
             learners[death.victim] = start(death.victim, 1)
         for learner in learners:
             learner.join(200)
