@@ -10,7 +10,6 @@ consensus model), early stopping, the average of the n best models, plots and al
 
 import argparse
 import logging
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -217,8 +216,8 @@ def _join(
     and write nothing.
 
     Raises:
-        InputError: The training cannot be joined.
-        SystemExit: The others have ended before that. The exit code is 1.
+        InputError: The training cannot be joined, or the others have ended before that.
+            The launcher does not start this learner again.
     """
     if takes_static_shards(run.options.distopt, train_iter_factory):
         raise InputError(
@@ -228,7 +227,7 @@ def _join(
     try:
         epoch = run.join(model, optimizers)
     except PeerLostError as error:
-        sys.exit(f"error: {error}")
+        raise InputError(str(error)) from error
     return {"resume": epoch > 1, "use_tensorboard": False}
 
 

@@ -111,7 +111,7 @@ def test_one_that_comes_too_late_ends_with_one_line(data: Path, tmp_path: Path) 
     options = arguments(data, exp, "--distopt", "adpsgd")
     death = Death(tmp_path, 1, epoch=2, when=2, stay=None)
     codes = train(options, LEARNERS, log, death)
-    assert codes == [0, 1, 0], read(log)
+    assert codes == [0, 2, 0], read(log)
     said = Path(f"{log}.1").read_text()
     assert said.rstrip().endswith(
         "error: learner 1: joining has failed: the others have ended their training, "
