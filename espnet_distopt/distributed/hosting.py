@@ -26,6 +26,7 @@ from espnet_distopt.distributed.addresses import (
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.membership import read_members
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
@@ -116,12 +117,9 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
         PeerLostError: the run has ended, or has ended for this learner.
     """
     while True:
-        rank, size = liveness.rank, liveness.size
         watch.check("joining")
         with watch.asking("joining"):
-            token = token_of(watch)
-            members = sorted(liveness.members.ranks, key=lambda r: (r - rank) % size)
-            members = [each for each in members if each != rank]
+            token, members = token_of(watch), _others(liveness)
             _refuse_if_over(liveness, members, watch)
             known = [r for r in members if watch.store.check([_key(liveness, r)])]
             addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
@@ -130,6 +128,33 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
                 state = _ask(liveness, watch, peer, reachable(address), token)
                 return _loaded(state)
         liveness.pause()
+
+
+def await_next_epoch(liveness: Liveness, watch: Watch, epoch: int) -> None:
+    """Wait until the gossip of an epoch is over, in which a replacement cannot join.
+
+    Args:
+        liveness: who lives.
+        watch: the training thread's connection to the store.
+        epoch: the number of the gossip's epoch.
+
+    Raises:
+        PeerLostError: the run has ended, or has ended for this learner.
+    """
+    over = False
+    while not over:
+        watch.check("joining")
+        liveness.pause()
+        with watch.asking("joining"):
+            _refuse_if_over(liveness, _others(liveness), watch)
+            over = read_members(watch.store).over >= epoch
+
+
+def _others(liveness: Liveness) -> list[int]:
+    """Return the members, from this learner's next neighbour on."""
+    rank, size = liveness.rank, liveness.size
+    members = sorted(liveness.members.ranks, key=lambda r: (r - rank) % size)
+    return [each for each in members if each != rank]
 
 
 def _loaded(state: bytearray) -> dict[str, Any]:

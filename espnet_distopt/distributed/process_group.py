@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
-from espnet_distopt.core.driver import SharedStore
+from espnet_distopt.core.driver import JoinLater, SharedStore
 from espnet_distopt.core.effects import (
     LIFECYCLE,
     AllReduceMean,
@@ -42,7 +42,7 @@ from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
-from espnet_distopt.distributed.hosting import Host, fetch
+from espnet_distopt.distributed.hosting import Host, await_next_epoch, fetch
 from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
 from espnet_distopt.distributed.launcher import announce_survival, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness, Store
@@ -136,6 +136,10 @@ class ProcessGroupDriver:
             return Members.everybody(self.size)
         return self._liveness.members
 
+    def incarnation(self, rank: int) -> int:
+        """Return how often a learner of `rank` was started before the present one."""
+        return self._liveness.membership.incarnation(rank) if self._liveness else 0
+
     def survive(
         self,
         lost_with: Callable[[int], Iterable[int]],
@@ -179,7 +183,8 @@ class ProcessGroupDriver:
 
         Args:
             take: takes over what the `state` of a member has returned (`offer`). It is
-                called again for each attempt.
+                called again for each attempt. If it raises `JoinLater`, this learner
+                joins in the next epoch.
 
         Raises:
             PeerLostError: the others have ended, or give this learner up.
@@ -188,7 +193,11 @@ class ProcessGroupDriver:
         assert live is not None
         while self.joins:
             state = fetch(live, self._watch)
-            take(state["learner"])
+            try:
+                take(state["learner"])
+            except JoinLater:
+                await_next_epoch(live, self._watch, state["round"])
+                continue
             with self._watch.asking("joining"):
                 live.await_lease()
                 entered = live.membership.join(self._watch.store, state["round"])
