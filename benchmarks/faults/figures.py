@@ -119,7 +119,9 @@ class Notes:
         """Return what each fault that hit a training learner has done."""
         faults, found = self.faults, []
         for number, fault in enumerate(faults):
-            later = [e["time"] for e in faults[number + 1 :] if e["time"] > fault["time"]]
+            later = [
+                e["time"] for e in faults[number + 1 :] if e["time"] > fault["time"]
+            ]
             until = min([*later, fault["time"] + 60.0])
             if fault["stepped"]:
                 found.append(self._wound(fault, until))
@@ -237,7 +239,11 @@ class Notes:
         for one in range(self.size):
             for other in range(one + 1, self.size):
                 ends = [
-                    sum(peer == b for p in clean.get(a, []) for _, (peer,) in p.of("exchange"))
+                    sum(
+                        peer == b
+                        for p in clean.get(a, [])
+                        for _, (peer,) in p.of("exchange")
+                    )
                     for a, b in ((one, other), (other, one))
                 ]
                 killed = sum(rank in (one, other) for rank, _ in dead)

@@ -44,14 +44,14 @@ from typing import Any  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from emulated.learners import enter  # noqa: E402
-from faults.problem import RATE, Problem, network  # noqa: E402
-from faults.settings import Settings  # noqa: E402
 
 from espnet_distopt import Session, WorkQueue  # noqa: E402
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd  # noqa: E402
 from espnet_distopt.core.effects import Exchange, Program  # noqa: E402
 from espnet_distopt.core.learner import Learner  # noqa: E402
 from espnet_distopt.files.writing import whole_file  # noqa: E402
+from faults.problem import RATE, Problem, network  # noqa: E402
+from faults.settings import Settings  # noqa: E402
 
 
 def observe_exchanges() -> None:
@@ -97,7 +97,9 @@ class Training:
             record.note("begun", epoch, session.learner.steps)
             while epoch < (last := self._last_epoch()):
                 for group in self.optimizer.param_groups:
-                    group["lr"] = RATE * min(1.0, (last - epoch) / self.settings.cooling)
+                    group["lr"] = RATE * min(
+                        1.0, (last - epoch) / self.settings.cooling
+                    )
                 self._epoch(session, epoch)
                 epoch += 1
         record.note("ended")
