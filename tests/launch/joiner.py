@@ -1,9 +1,11 @@
 """A training by adpsgd over a work queue, whose learners are killed and join again.
 
-usage: joiner.py DIR [DEATH...] [--algorithm NAME]
+usage: joiner.py DIR [DEATH...] [--algorithm NAME] [--hang]
 
 A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
-itself by SIGKILL when it has trained on so many items of the epoch, or at its end. The
+itself by SIGKILL when it has trained on so many items of the epoch, or at its end; with
+RANK:start:group it does so before the process group is made. With --hang the first
+replacement of a learner never begins its session. The
 others train on without taking items before a replacement has exchanged with one of
 them, so that it finds an epoch under way; with `end` they do not wait.
 
@@ -31,11 +33,17 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("deaths", nargs="*")
     parser.add_argument("--algorithm", default="adpsgd")
+    parser.add_argument("--hang", action="store_true")
     args = parser.parse_args()
+    if f"{os.environ['RANK']}:start:group" in args.deaths:
+        if os.environ["DISTOPT_INCARNATION"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (str(rank), str(size)) == (os.environ["RANK"], os.environ["WORLD_SIZE"])
     incarnation = int(os.environ["DISTOPT_INCARNATION"])
+    while args.hang and incarnation == 1:
+        time.sleep(1)
     deaths = {tuple(death.split(":")) for death in args.deaths}
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
@@ -98,7 +106,7 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
     time.sleep(0.01)
     for death in args.deaths:
         victim, when, how = death.split(":")
-        expected = int(when) == epoch and how != "end" and int(victim) != rank
+        expected = when == str(epoch) and how != "end" and int(victim) != rank
         if expected and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.exchanged").exists()
     return False
