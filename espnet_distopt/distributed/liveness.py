@@ -4,8 +4,10 @@ Each learner has a heartbeat thread. Every half second it counts up its own key 
 store, and reads those of all others and the members in one operation. A learner is lost
 if its count stands still for `silence` seconds; or for 2 s after one of its connections
 has failed; or at once if its machine then says that its process is gone (`suspects`).
-The store is lost if it does not answer for `silence` seconds; a second thread notices
-that, because it never waits for the store.
+While all wait in the store, as at the end of an epoch, no connection can fail. So the
+machine of a learner that is silent for `QUIET` seconds is asked, too. The store is lost
+if it does not answer for `silence` seconds; a second thread notices that, because it
+never waits for the store.
 
 Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
@@ -42,6 +44,9 @@ Store = Any
 
 BEAT = 0.5
 """Seconds between two heartbeats."""
+
+QUIET = 4 * BEAT
+"""Seconds without a heartbeat after which a learner's machine is asked for it."""
 
 LATE = 5.0
 """Seconds by which a thread may wake up too late. If it is later, this process was
@@ -94,6 +99,7 @@ class Liveness(Ending):
         self._seen: dict[int, float] = {}
         self._suspects: dict[int, Suspect] = {}
         self._all_began = False
+        self._asked = 0
         self._began = self._answered = self._lease = time.monotonic()
         self._nudged = threading.Event()
         self._stop = threading.Event()
@@ -219,22 +225,44 @@ class Liveness(Ending):
                 self._lose(peer, describe(peer, self._counts[peer], now - since))
             elif (suspect := self._suspects.get(peer)) is not None:
                 self._examine(peer, suspect)
+        quiet = [peer for peer in self._seen if self._is_quiet(peer, now)]
+        if quiet:  # One at a time, because a machine that is gone does not answer.
+            self._asked += 1
+            peer = quiet[self._asked % len(quiet)]
+            if self._is_gone(peer):
+                self._lose(peer, f"learner {peer} has died: its process is gone")
+
+    def _is_quiet(self, peer: int, now: float) -> bool:
+        """Return whether a member has been silent for a while, and is no suspect."""
+        left = self._counts[peer] == LEFT or peer not in self.members.ranks
+        known = left or peer in self._suspects
+        return not known and now - self._seen[peer] > QUIET
 
     def _examine(self, peer: int, suspect: Suspect) -> None:
         """Decide whether a learner has died whose connection has failed."""
         if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
             del self._suspects[peer]
             return
-        key, now = self.membership.address_key(peer), time.monotonic()
-        if self._store.check([key]) and refuses(self._store.get(key).decode(), PROBE):
-            self._look(now)  # One that ends in an orderly way has said so before.
-            left = self._counts[peer] == LEFT or peer not in self.members.ranks
-            if self.lost is None and not left:
-                self._lose(peer, f"learner {peer} has died: its process is gone")
+        if self._is_gone(peer):
+            self._lose(peer, f"learner {peer} has died: its process is gone")
         elif suspect.overdue():
             self._lose(
                 peer, f"learner {peer} has died or does not respond: {suspect.why}"
             )
+
+    def _is_gone(self, peer: int) -> bool:
+        """Return whether the machine of a member says that its process is gone."""
+        key, number = (
+            self.membership.address_key(peer),
+            self.membership.incarnation(peer),
+        )
+        known = self._store.check([key])
+        if not known or not refuses(self._store.get(key).decode(), PROBE):
+            return False
+        self._look(time.monotonic())  # One that ends in an orderly way has said so.
+        left = self._counts[peer] == LEFT or peer not in self.members.ranks
+        replaced = self.membership.incarnation(peer) != number
+        return self.lost is None and not left and not replaced
 
     def _lose(self, peer: int, why: str) -> None:
         """End the run because of a lost learner, or go on without it."""
