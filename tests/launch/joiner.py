@@ -1,10 +1,11 @@
 """A training by adpsgd over a work queue, whose learners are killed and join again.
 
-usage: joiner.py DIR [DEATH...] [--algorithm NAME] [--hang]
+usage: joiner.py DIR [DEATH...] [--algorithm NAME] [--hang] [--heartbeat SECONDS]
 
 A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
 itself by SIGKILL when it has trained on so many items of the epoch, or at its end; with
-RANK:start:group it does so before the process group is made. With --hang the first
+RANK:EPOCH:consensus it does so in the consensus after the epoch, and with
+RANK:start:group before the process group is made. With --hang the first
 replacement of a learner never begins its session. The
 others train on without taking items before a replacement has exchanged with one of
 them, so that it finds an epoch under way; with `end` they do not wait.
@@ -34,10 +35,11 @@ def main() -> None:
     parser.add_argument("deaths", nargs="*")
     parser.add_argument("--algorithm", default="adpsgd")
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--heartbeat", type=float, default=10)
     args = parser.parse_args()
-    if f"{os.environ['RANK']}:start:group" in args.deaths:
-        if os.environ["DISTOPT_INCARNATION"] == "0":
-            os.kill(os.getpid(), signal.SIGKILL)
+    first = os.environ["DISTOPT_INCARNATION"] == "0"
+    if first and f"{os.environ['RANK']}:start:group" in args.deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (str(rank), str(size)) == (os.environ["RANK"], os.environ["WORLD_SIZE"])
@@ -61,7 +63,9 @@ def main() -> None:
         model(torch.randn(4, 8)).square().sum().backward()
         optimizer.step()
 
-    with Session(model, optimizer, args.algorithm, heartbeat_seconds=10) as session:
+    with Session(
+        model, optimizer, args.algorithm, heartbeat_seconds=args.heartbeat
+    ) as session:
         seen["first_epoch"] = session.first_epoch
         seen["moments"] = len(optimizer.state)
         seen["steps"] = session.learner.steps
@@ -92,6 +96,8 @@ def main() -> None:
             if incarnation == 0 and (str(rank), str(epoch), "end") in deaths:
                 os.kill(os.getpid(), signal.SIGKILL)
             with session.consensus():
+                if first and f"{rank}:{epoch}:consensus" in args.deaths:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 seen["bits"].append(session.learner.params.tolist())
             exchanges += session.metrics()["exchanges"]
             seen["exchanges"].append(exchanges)
@@ -106,7 +112,7 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
     time.sleep(0.01)
     for death in args.deaths:
         victim, when, how = death.split(":")
-        expected = when == str(epoch) and how != "end" and int(victim) != rank
+        expected = when == str(epoch) and how.isdecimal() and int(victim) != rank
         if expected and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.exchanged").exists()
     return False

@@ -110,3 +110,13 @@ def test_a_death_before_the_learners_have_met_ends_the_run(tmp_path: Path) -> No
     status, err, _ = train(tmp_path, "1:start:group", size=2)
     assert status == 1, err
     assert "learner 1 has died before the learners had begun their session" in err
+
+
+def test_a_death_is_noticed_while_nobody_exchanges(tmp_path: Path) -> None:
+    """The others wait in the store, and an hour of silence would give it up."""
+    status, err, seen = train(
+        tmp_path, "1:0:consensus", "--heartbeat=3600", size=3, options="--restarts 0"
+    )
+    assert status == 0, err
+    assert "learner 1 has died: its process is gone" in err
+    assert seen["0.0"]["ended"] and seen["2.0"]["ended"]
