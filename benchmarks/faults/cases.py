@@ -1,19 +1,26 @@
-"""The cases of the benchmark: what is done to a training, and for how long."""
+"""Trainings with stretches of faults between calm ones, and undisturbed ones."""
 
 import random
+import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from emulated.learners import Namespace
 
 from faults import inject
+from faults.figures import Notes, summary
 from faults.inject import Fault
 from faults.run import Run
 from faults.settings import Settings
 
-LEARNERS = 8
-STEP = 0.1
 EPOCH = 20.0
 """Seconds that an epoch lasts about, without faults."""
+
+SHORT_STEP = 0.004
+"""Seconds that a step of an undisturbed training sleeps, which is not timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +37,19 @@ class Plan:
         seed: the seed of the faults, the model and the batches.
         step: the seconds that a step sleeps.
         heartbeat: the seconds of silence after which a learner is given up.
+        places: the network namespaces of the learners; none means this machine's.
     """
 
-    learners: int = LEARNERS
+    learners: int = 8
     faults: tuple[Fault, ...] = (inject.kill,)
     count: int = 200
     every: float = 15.0
     rounds: int = 4
     calm: float = 30.0
     seed: int = 0
-    step: float = STEP
+    step: float = 0.1
     heartbeat: float = 10.0
+    places: tuple[Namespace, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -51,19 +60,20 @@ class Plan:
             step_seconds=self.step,
             items=round(self.learners * EPOCH / (self.step + 0.005)),
             heartbeat=self.heartbeat,
+            namespaces=tuple(str(place.namespace) for place in self.places),
+            interface=self.places[0].interface if self.places else "lo",
         )
 
 
-def torment(directory: Path, plan: Plan) -> None:
-    """Run a training by the plan; `figures.summary` says what has come of it.
+def torment(directory: Path, plan: Plan) -> dict[str, Any]:
+    """Run a training by the plan, and return its figures.
 
-    Raises:
-        HangError: learners hang.
+    Hanging learners end the run, and are among the figures.
     """
     generator = random.Random(plan.seed)
-    run = Run(directory, plan.settings)
+    run = Run(directory, plan.settings, _master(plan.places))
     try:
-        run.until(run.all_step, 600.0)
+        run.until(run.all_step)
         _calm(run, plan.calm)
         for number in range(plan.rounds):
             count = plan.count * (number + 1) // plan.rounds
@@ -76,9 +86,19 @@ def torment(directory: Path, plan: Plan) -> None:
         run.note("end", status=run.end())
     except BaseException as error:
         run.note("end", status=None, error=f"{type(error).__name__}: {error}")
-        raise
+        if isinstance(error, KeyboardInterrupt):
+            raise
     finally:
         run.kill()
+    return summary(Notes(directory))
+
+
+def _master(places: Sequence[Namespace]) -> str | None:
+    """Return a free address for the store, which emulated machines reach."""
+    if not places:
+        return None
+    with socket.create_server((places[0].store, 0)) as free:
+        return f"{places[0].store}:{free.getsockname()[1]}"
 
 
 def _calm(run: Run, seconds: float) -> None:
@@ -97,15 +117,26 @@ def _round(run: Run, plan: Plan, generator: random.Random, count: int) -> None:
     run.note("torment ends")
 
 
-def undisturbed(directory: Path, plan: Plan, epochs: int) -> None:
-    """Run the same training without faults, for as many epochs.
+def undisturbed(directory: Path, plan: Plan, epochs: int) -> dict[str, Any]:
+    """Run a training without faults for as many epochs, and return its final loss.
 
     Raises:
         HangError: learners hang.
     """
-    settings = plan.settings
-    run = Run(directory, Settings(**{**vars(settings), "epochs": epochs}))
+    settings = replace(plan.settings, epochs=epochs, step_seconds=SHORT_STEP)
+    run = Run(directory, settings)
     try:
         run.note("end", status=run.wait(24 * 3600.0))
     finally:
         run.kill()
+    return final(directory)
+
+
+def final(directory: Path) -> dict[str, Any]:
+    """Return the final loss of a training without faults, from its notes."""
+    notes = Notes(directory)
+    return {
+        "final_loss": notes.final_loss(),
+        "epochs": notes.batches()["epochs"],
+        "broken": notes.broken(),
+    }

@@ -1,15 +1,15 @@
 """Goodput, time to heal, and lost batches of a tormented run, from its notes.
 
-Capacity is measured in calm stretches of the same run: c, the batches that a learner
-trains in a second. Goodput is
+Each stretch of faults is between two calm ones. Capacity is c, the batches that a
+learner trains in a second in those two. Goodput is
 
     batches trained by all / (c x learner-seconds that lived)
 
-within the stretches with faults. A learner lives from its first step to its death or
+summed over the stretches of faults. A learner lives from its first step to its death or
 its end. So one that is being restarted is no capacity from its death to its first step,
 and a batch that has made the first step is not counted, as its seconds are not. One
-that is stopped is no capacity until it goes on, or is replaced. Both stretches include
-the ends of epochs, where the learners wait for each other.
+that is stopped or cut off is no capacity until it goes on, or is replaced. All
+stretches include the ends of epochs, where the learners wait for each other.
 
 `of all places` is the same with all learners as capacity all the time, dead or not.
 """
@@ -26,6 +26,9 @@ from typing import Any
 
 from faults.records import Process, Records
 
+WATCHED = 15.0
+"""Seconds for which the others are watched after a fault."""
+
 Span = tuple[float, float]
 """The begin and the end of a stretch, in seconds."""
 
@@ -38,7 +41,8 @@ class Wound:
         kind: what was done.
         rank: the learner.
         seconds: until a survivor on one side of the learner first exchanged with one on
-            the other; None if none has before the next fault.
+            the other; None if none has within `WATCHED` seconds, as at the ends of a
+            ring: they have the same colour when one of them is lost, and do not meet.
         pause: the longest time between two steps of a survivor that reaches into the
             time until the next fault.
         away: until the learner's replacement made its first step, or it went on; None
@@ -77,7 +81,7 @@ class Notes:
     @property
     def faults(self) -> list[dict[str, Any]]:
         """The deaths and stops, in their order."""
-        return [e for e in self.done if e["event"] in ("death", "stop")]
+        return [e for e in self.done if e["event"] in ("death", "stop", "slow")]
 
     # Goodput
 
@@ -119,12 +123,10 @@ class Notes:
         """Return what each fault that hit a training learner has done."""
         faults, found = self.faults, []
         for number, fault in enumerate(faults):
-            later = [
-                e["time"] for e in faults[number + 1 :] if e["time"] > fault["time"]
-            ]
-            until = min([*later, fault["time"] + 60.0])
+            begin = fault["time"]
+            later = [e["time"] for e in faults[number + 1 :] if e["time"] > begin + 1]
             if fault["stepped"]:
-                found.append(self._wound(fault, until))
+                found.append(self._wound(fault, min([*later, begin + WATCHED])))
         return found
 
     def _wound(self, fault: dict[str, Any], until: float) -> Wound:
@@ -138,16 +140,20 @@ class Notes:
             when
             for each in survivors
             for when, (peer,) in each.of("exchange")
-            if begin < when < until and self._crosses(each.rank, peer, rank)
+            if begin < when < begin + WATCHED and self._crosses(each.rank, peer, rank)
         ]
         healed = min(crossing) - begin if crossing else None
         pauses = [
-            _longest_pause([when for when, _ in each.of("step")], begin, until)
-            for each in survivors
+            _longest_pause(self._alive(each, begin), begin, until) for each in survivors
         ]
         return Wound(
             fault["kind"], rank, healed, max(pauses, default=0.0), self._away(fault)
         )
+
+    def _alive(self, process: Process, begin: float) -> list[float]:
+        """Return the steps of a process in the stretch in which it lived at a time."""
+        ((first, last),) = [s for s in self.lives(process) if s[0] < begin < s[1]]
+        return [when for when, _ in process.of("step") if first <= when <= last]
 
     def _crosses(self, one: int, other: int, rank: int) -> bool:
         """Return whether an edge of the ring leads over the place of a learner."""
@@ -268,19 +274,30 @@ def _longest_pause(times: Sequence[float], begin: float, end: float) -> float:
 def summary(notes: Notes) -> dict[str, Any]:
     """Return the figures of a run with calm stretches and stretches of faults."""
     calm, torment = notes.spans("calm"), notes.spans("torment")
-    calm_batches, calm_seconds = notes.speed(calm)
-    batches, seconds = notes.speed(torment)
-    rate = calm_batches / calm_seconds
+    quiet = [notes.speed([span]) for span in calm]
+    rounds = [notes.speed([span]) for span in torment]
+    rates = [
+        (one[0] + two[0]) / max(one[1] + two[1], 1e-9)
+        for one, two in zip(quiet, [*quiet[1:], quiet[-1]], strict=True)
+    ][: len(rounds)]
+    living = sum(r * seconds for r, (_, seconds) in zip(rates, rounds, strict=True))
+    walls = [b - a for a, b in torment]
+    places = sum(r * wall for r, wall in zip(rates, walls, strict=True)) * notes.size
+    batches = sum(count for count, _ in rounds)
     wounds = notes.wounds()
-    wall = sum(b - a for a, b in torment)
     return {
-        "capacity": rate,
-        "calm_stretches": [b / s for b, s in (notes.speed([span]) for span in calm)],
+        "calm_stretches": [count / seconds for count, seconds in quiet],
+        "rounds": [
+            count / (r * seconds)
+            for r, (count, seconds) in zip(rates, rounds, strict=True)
+        ],
         "calm_pause": _calm_pause(notes, calm),
-        "seconds": wall,
-        "living": seconds,
-        "goodput": batches / (rate * seconds),
-        "goodput_of_places": batches / (rate * wall * notes.size),
+        "seconds": sum(walls),
+        "hangs": [e["error"] for e in notes.done if e.get("error")],
+        "status": next((e["status"] for e in notes.done if e["event"] == "end"), None),
+        "living": sum(seconds for _, seconds in rounds),
+        "goodput": batches / living,
+        "goodput_of_places": batches / places,
         "faults": Counter(e["kind"] for e in notes.faults),
         "heal": _quantiles([w.seconds for w in wounds]),
         "unhealed": sum(w.seconds is None for w in wounds),

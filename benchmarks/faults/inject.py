@@ -7,8 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from emulated.namespaces import limit, plug
+
 from faults.records import Process
 from faults.run import Run
+
+SLOW_SECONDS = 5.0
+"""Seconds for which a link is slow."""
 
 Fault = Callable[[Run, random.Random], None]
 """Does something to a run, and notes it; it returns when that is over."""
@@ -25,15 +30,7 @@ def _victim(run: Run, generator: random.Random, among: range | None = None) -> P
 
 
 def _kill(run: Run, process: Process, kind: str) -> None:
-    run.records.read()
-    stepped = process.first_step is not None
-    run.note(
-        "death",
-        kind=kind,
-        rank=process.rank,
-        incarnation=process.incarnation,
-        stepped=stepped,
-    )
+    _note(run, "death", process, kind)
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
 
@@ -90,15 +87,7 @@ def stop_long(run: Run, generator: random.Random) -> None:
 
 def _stop(run: Run, generator: random.Random, seconds: float, kind: str) -> None:
     process = _victim(run, generator)
-    run.records.read()
-    run.note(
-        "stop",
-        kind=kind,
-        rank=process.rank,
-        incarnation=process.incarnation,
-        seconds=seconds,
-        stepped=process.first_step is not None,
-    )
+    _note(run, "stop", process, kind, seconds)
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(seconds)
@@ -124,6 +113,51 @@ def _noted(run: Run, process: Process, event: str) -> bool:
     return bool(process.of(event))
 
 
+def cut_briefly(run: Run, generator: random.Random) -> None:
+    """Cut a learner's link for less than the heartbeat allows, and mend it."""
+    heartbeat = run.settings.heartbeat
+    _cut(run, generator, generator.uniform(0.2, 0.6) * heartbeat, "a short cut")
+
+
+def cut_long(run: Run, generator: random.Random) -> None:
+    """Cut a learner's link for longer than the heartbeat allows, and mend it."""
+    heartbeat = run.settings.heartbeat
+    _cut(run, generator, generator.uniform(1.5, 2.0) * heartbeat, "a long cut")
+
+
+def _cut(run: Run, generator: random.Random, seconds: float, kind: str) -> None:
+    process = _victim(run, generator)
+    _note(run, "stop", process, kind, seconds)
+    plug(run.settings.namespaces[process.rank], False)
+    time.sleep(seconds)
+    plug(run.settings.namespaces[process.rank], True)
+    run.note("continued", rank=process.rank, incarnation=process.incarnation)
+
+
+def slow_link(run: Run, generator: random.Random) -> None:
+    """Give a learner's link half a megabit per second for a while."""
+    process = _victim(run, generator)
+    _note(run, "slow", process, "a slow link", SLOW_SECONDS)
+    limit(run.settings.namespaces[process.rank], "500kbit")
+    time.sleep(SLOW_SECONDS)
+    limit(run.settings.namespaces[process.rank], "1000mbit")
+
+
+def _note(
+    run: Run, event: str, process: Process, kind: str, seconds: float | None = None
+) -> None:
+    """Note a fault just before it is injected."""
+    run.records.read()
+    run.note(
+        event,
+        kind=kind,
+        rank=process.rank,
+        incarnation=process.incarnation,
+        seconds=seconds,
+        stepped=process.first_step is not None,
+    )
+
+
 MIXED: tuple[Fault, ...] = (
     kill,
     kill_two,
@@ -133,3 +167,6 @@ MIXED: tuple[Fault, ...] = (
     stop_long,
 )
 """The faults of the mixed case."""
+
+LINKS: tuple[Fault, ...] = (cut_briefly, cut_long, slow_link)
+"""The faults of the case with links."""

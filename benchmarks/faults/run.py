@@ -21,7 +21,11 @@ RESTARTS = 9999
 """How often a learner is started again, at most: more often than it is killed."""
 
 PATIENCE = 120.0
-"""Seconds without a step, or for a start, after which a learner counts as hanging."""
+"""Seconds without a step after which a learner counts as hanging."""
+
+START = 600.0
+"""The same before its first step: it imports on a busy machine, and may have to wait
+for the next epoch."""
 
 LOOK = 0.05
 """Seconds between two looks at a condition."""
@@ -48,11 +52,11 @@ class Run:
         self, directory: Path, settings: Settings, master: str | None = None
     ) -> None:
         self.directory, self.settings = directory, settings
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         settings.write(directory)
         self.records = Records(directory)
         options = ["--nproc", str(settings.learners), "--restarts", str(RESTARTS)]
-        options += ["--on-death", "continue", "--label"]
+        options += ["--label"]
         options += ["--master", master] if master else []
         module = [sys.executable, "-m", "espnet_distopt.bin.launch", *options]
         # The store looks up the name of each learner that connects.
@@ -73,6 +77,17 @@ class Run:
         with (self.directory / "faults.jsonl").open("a") as file:
             file.write(json.dumps({"event": event, "time": now, **values}) + "\n")
         return now
+
+    def store_process(self) -> int:
+        """Return the number of the process that keeps the rendezvous store."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes()
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                ours = int(stat[1]) == self.launcher.pid
+                if ours and b"launch.store_process" in command:
+                    return int(folder.name)
+        raise RuntimeError("the launcher has no process that keeps the store")
 
     # Looking
 
@@ -112,7 +127,7 @@ class Run:
 
     # Waiting
 
-    def until(self, what: Callable[[], object], seconds: float = PATIENCE) -> bool:
+    def until(self, what: Callable[[], object], seconds: float = START) -> bool:
         """Wait until something holds; return False if the run has ended before.
 
         Raises:
@@ -144,9 +159,11 @@ class Run:
         now, hanging = time.monotonic(), []
         for rank in range(self.settings.learners):
             process = self.records.latest(rank)
-            if process is None or process.of("ended") or now - process.last < PATIENCE:
+            if process is None or process.of("ended"):
                 continue
-            hanging.append(rank)
+            patience = START if process.first_step is None else PATIENCE
+            if now - process.last > patience:
+                hanging.append(rank)
         if hanging:
             raise HangError(self._dump(hanging))
 
