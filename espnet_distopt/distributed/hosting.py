@@ -25,6 +25,7 @@ from espnet_distopt.distributed.addresses import (
 )
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.farewell import LEFT
+from espnet_distopt.distributed.launcher import announce_hopeless, survival_announced
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.membership import read_members
 from espnet_distopt.distributed.watch import Watch
@@ -104,6 +105,22 @@ class Host:
                 return
 
 
+def refuse_before_begin(liveness: Liveness) -> None:
+    """Refuse to join learners that have not begun their first session.
+
+    They never will: each has met the dead learner in the process group, or waits for it
+    there.
+
+    Raises:
+        PeerLostError: no learner has begun.
+    """
+    if not survival_announced():
+        rank = liveness.rank
+        reason = f"learner {rank} has died before the learners had begun their session"
+        announce_hopeless(reason)
+        raise PeerLostError(f"learner {rank}: joining has failed: {reason}", reason)
+
+
 def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
     """Return the state of a member, for a replacement that is about to join.
 
@@ -124,9 +141,12 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
             known = [r for r in members if watch.store.check([_key(liveness, r)])]
             addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
         for peer, address in zip(known, addresses, strict=True):
-            with contextlib.suppress(OSError):
+            try:
                 state = _ask(liveness, watch, peer, reachable(address), token)
                 return _loaded(state)
+            except OSError as error:
+                # There may be no member any more that would notice its death.
+                liveness.suspect([peer], f"it does not hand over its state: {error}")
         liveness.pause()
 
 
@@ -166,11 +186,15 @@ def _loaded(state: bytearray) -> dict[str, Any]:
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
     beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
-    if all(bytes(beat) == LEFT for beat in beats):
-        reason = "the others have ended their training, and nobody is left to join"
-        raise PeerLostError(
-            f"learner {liveness.rank}: joining has failed: {reason}", reason
-        )
+    if any(bytes(beat) != LEFT for beat in beats):
+        return
+    reason = "the others have ended their training, and nobody is left to join"
+    if not members:
+        reason = "all learners have died, and nobody is left to join"
+        announce_hopeless(reason)
+    raise PeerLostError(
+        f"learner {liveness.rank}: joining has failed: {reason}", reason
+    )
 
 
 def _ask(

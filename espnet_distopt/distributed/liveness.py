@@ -4,9 +4,9 @@ Each learner has a heartbeat thread. Every half second it counts up its own key 
 store, and reads those of all others and the members in one operation. A learner is lost
 if its count stands still for `silence` seconds; or for 2 s after one of its connections
 has failed; or as soon as its machine says that its process is gone, which is asked when
-a connection has failed (`suspects`), or when the count stands still for `QUIET` s.
-The store is lost if it does not answer for `silence` seconds; a second thread notices
-that, because it never waits for the store.
+a connection has failed (`suspects`), or when the count stands still for `QUIET` s. The
+store is lost if it does not answer for `silence` seconds; a second thread notices that,
+because it never waits for the store.
 
 Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
@@ -234,46 +234,46 @@ class Liveness(Ending):
 
         Many are quiet at once if their machine is gone, and it may not answer at all.
         """
-        quiet = [
-            peer
-            for peer, since in self._seen.items()
-            if now - since > QUIET
-            and peer in self.members.ranks
-            and self._counts[peer] != LEFT
-        ]
+        quiet = [peer for peer in self._seen if self._is_quiet(peer, now)]
         if quiet:
             self._asked += 1
             self._lose_if_gone(quiet[self._asked % len(quiet)])
+
+    def _is_quiet(self, peer: int, now: float) -> bool:
+        """Return whether a member has been silent for a while, and is no suspect."""
+        left = self._counts[peer] == LEFT or peer not in self.members.ranks
+        known = left or peer in self._suspects
+        return not known and now - self._seen[peer] > QUIET
 
     def _examine(self, peer: int, suspect: Suspect) -> None:
         """Decide whether a learner has died whose connection has failed."""
         if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
             del self._suspects[peer]
             return
-        lost = self._lose_if_gone(peer)
-        if not lost and suspect.overdue() and self._counts[peer] != LEFT:
+        gone = self._lose_if_gone(peer)
+        if not gone and suspect.overdue() and self._counts[peer] != LEFT:
             self._lose(
                 peer, f"learner {peer} has died or does not respond: {suspect.why}"
             )
 
     def _lose_if_gone(self, peer: int) -> bool:
-        """Lose a learner if its machine says that its process is gone; return that."""
-        key, now = self.membership.address_key(peer), time.monotonic()
-        number = self.membership.incarnation(peer)
-        if not self._store.check([key]):
-            return False
-        if not refuses(self._store.get(key).decode(), PROBE):
-            return False
-        self._look(now)  # One that ends in an orderly way has said so before.
-        if (
-            self._counts[peer] == LEFT
-            or peer not in self.members.ranks
-            or self.membership.incarnation(peer) != number
-        ):
-            return False
-        if self.lost is None:
+        """Lose a member whose machine says that its process is gone; return that."""
+        gone = self._is_gone(peer)
+        if gone:
             self._lose(peer, f"learner {peer} has died: its process is gone")
-        return True
+        return gone
+
+    def _is_gone(self, peer: int) -> bool:
+        """Return whether the machine of a member says that its process is gone."""
+        key = self.membership.address_key(peer)
+        number = self.membership.incarnation(peer)
+        known = self._store.check([key])
+        if not known or not refuses(self._store.get(key).decode(), PROBE):
+            return False
+        self._look(time.monotonic())  # One that ends in an orderly way has said so.
+        left = self._counts[peer] == LEFT or peer not in self.members.ranks
+        replaced = self.membership.incarnation(peer) != number
+        return self.lost is None and not left and not replaced
 
     def _lose(self, peer: int, why: str) -> None:
         """End the run because of a lost learner, or go on without it."""

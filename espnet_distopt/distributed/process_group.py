@@ -42,9 +42,18 @@ from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.groups import Groups
-from espnet_distopt.distributed.hosting import Host, await_next_epoch, fetch
+from espnet_distopt.distributed.hosting import (
+    Host,
+    await_next_epoch,
+    fetch,
+    refuse_before_begin,
+)
 from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
-from espnet_distopt.distributed.launcher import announce_survival, learners_per_node
+from espnet_distopt.distributed.launcher import (
+    announce_joined,
+    announce_survival,
+    learners_per_node,
+)
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.pairs import Pairs
@@ -163,7 +172,8 @@ class ProcessGroupDriver:
                 self._waiting,
             )
         self._liveness.survive(lost_with)
-        announce_survival()
+        if not self.joins:  # A replacement has met nobody yet.
+            announce_survival()
 
     def offer(self, state: Callable[[], dict[str, Any]]) -> None:
         """Let replacements of others take over this learner's state, from now on.
@@ -191,6 +201,7 @@ class ProcessGroupDriver:
         """
         live = self._liveness
         assert live is not None
+        refuse_before_begin(live)
         while self.joins:
             state = fetch(live, self._watch)
             try:
@@ -202,6 +213,7 @@ class ProcessGroupDriver:
                 live.await_lease()
                 entered = live.membership.join(self._watch.store, state["round"])
                 self.joins = not entered
+        announce_joined(self.rank, live.membership.incarnation(self.rank))
         self._rounds, self._barriers = state["round"] - 1, state["barriers"]
         place = position(self)
         place.opened, place.joined = state["queue"], state["reading"]
