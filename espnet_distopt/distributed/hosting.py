@@ -7,15 +7,11 @@ sends it. If she has ended her epoch, Ben waits until she makes a step in the ne
 """
 
 import contextlib
-import io
 import queue
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from espnet_distopt.distributed.addresses import (
     listen,
@@ -25,19 +21,22 @@ from espnet_distopt.distributed.addresses import (
 )
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.farewell import LEFT
+from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.launcher import announce_hopeless, survival_announced
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.membership import read_members
+from espnet_distopt.distributed.state_transfer import (
+    State,
+    frozen,
+    receive_bytes,
+    receive_state,
+    send_state,
+)
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
-
-CHUNK = 1 << 22
-"""Bytes that are sent within `CONNECT` seconds, or the connection is broken."""
-
-_SIZE = struct.Struct("<Q")
 
 
 class Host:
@@ -52,9 +51,9 @@ class Host:
 
     def __init__(self, liveness: Liveness, watch: Watch) -> None:
         self._asked = threading.Event()
-        self._served: queue.Queue[memoryview] = queue.Queue()
+        self._served: queue.Queue[State] = queue.Queue()
         self._stop = threading.Event()
-        self._listener = listen()
+        self._listener = private(listen())
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
             self._token = token_of(watch)
@@ -74,9 +73,7 @@ class Host:
         """
         if self._asked.is_set():
             self._asked.clear()
-            buffer = io.BytesIO()
-            torch.save(state(), buffer)
-            self._served.put(buffer.getbuffer())
+            self._served.put(frozen(state()))
 
     def close(self) -> None:
         """Close the port: who waits asks another member."""
@@ -88,20 +85,17 @@ class Host:
         while not self._stop.is_set():
             with contextlib.suppress(OSError):  # It has gone; there may be another.
                 asking, _ = self._listener.accept()
-                with asking:
+                with private(asking):
                     self._answer(asking)
 
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)
-        if _received(asking, TOKEN) != self._token:
+        if receive_bytes(asking, TOKEN) != self._token:
             return
         self._asked.set()
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
-                state = self._served.get(timeout=LOOK)
-                asking.sendall(_SIZE.pack(len(state)))
-                for start in range(0, len(state), CHUNK):
-                    asking.sendall(state[start : start + CHUNK])
+                send_state(asking, self._served.get(timeout=LOOK))
                 return
 
 
@@ -142,8 +136,7 @@ def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
             addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
         for peer, address in zip(known, addresses, strict=True):
             try:
-                state = _ask(liveness, watch, peer, reachable(address), token)
-                return _loaded(state)
+                return _ask(liveness, watch, peer, reachable(address), token)
             except OSError as error:
                 # There may be no member any more that would notice its death.
                 liveness.suspect([peer], f"it does not hand over its state: {error}")
@@ -177,13 +170,6 @@ def _others(liveness: Liveness) -> list[int]:
     return [each for each in members if each != rank]
 
 
-def _loaded(state: bytearray) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(
-        io.BytesIO(state), map_location="cpu", weights_only=True
-    )
-    return found
-
-
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
     beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
     if any(bytes(beat) != LEFT for beat in beats):
@@ -199,13 +185,13 @@ def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> Non
 
 def _ask(
     liveness: Liveness, watch: Watch, peer: int, host: tuple[str, int], token: bytes
-) -> bytearray:
+) -> dict[str, Any]:
     """Return the state of `peer`, however long its step takes.
 
     Raises:
         OSError: it has ended, or is no member any more.
     """
-    with socket.create_connection(host, CONNECT) as asking:
+    with private(socket.create_connection(host, CONNECT)) as asking:
         asking.sendall(token)
         asking.settimeout(LOOK)
 
@@ -214,28 +200,8 @@ def _ask(
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 
-        (size,) = _SIZE.unpack(_received(asking, _SIZE.size, check))
-        return _received(asking, size, check)
-
-
-def _received(
-    connection: socket.socket, size: int, check: Callable[[], None] | None = None
-) -> bytearray:
-    """Return `size` bytes; with `check`, call that whenever none have come for long."""
-    received = bytearray(size)
-    left = memoryview(received)
-    while left:
-        try:
-            count = connection.recv_into(left)
-        except TimeoutError:
-            if check is None:
-                raise
-            check()
-            continue
-        if count == 0:
-            raise ConnectionResetError("the other end has closed the connection")
-        left = left[count:]
-    return received
+        state: dict[str, Any] = receive_state(asking, check)
+        return state
 
 
 def _key(liveness: Liveness, rank: int) -> str:
