@@ -11,7 +11,8 @@ from convergence.training import Training
 METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "adpsgd, ring": ("adpsgd", {"topology": "ring"}),
     "adpsgd, random": ("adpsgd", {"topology": "random"}),
-    "dpsgd": ("dpsgd", {}),
+    "dpsgd, ring": ("dpsgd", {"topology": "ring"}),
+    "dpsgd, randomized ring": ("dpsgd", {"topology": "randomized_ring"}),
     "local_sgd, period 8": ("local_sgd", {"period": 8}),
 }
 """The name of a method -> its algorithm and options. H-ADPSGD comes on top: its options
@@ -43,8 +44,8 @@ def comparisons(
         hadpsgd = "hadpsgd", {"per_node": PER_NODE[learners]}
         name = f"hadpsgd, nodes of {PER_NODE[learners]}"
         for method, (algorithm, options) in (METHODS | {name: hadpsgd}).items():
-            if learners <= 4 and method == "adpsgd, random":
-                continue  # The same pairs as on the ring.
+            if learners <= 4 and "random" in method:
+                continue  # The same pairs as on the ring, or nearly so.
             given = (*options.items(), ("second_moment", moment))
             cell = replace(whole, algorithm=algorithm, options=given)
             yield Comparison(

@@ -65,7 +65,8 @@ def network(machines: int, megabits: int) -> Iterator[list[Namespace]]:
 
 
 def _add_machine(bridge: str, number: int, address: str, megabits: int) -> None:
-    space, port = f"{bridge}-{number}", f"v{bridge[len(_NAME) :]}-{number}"
+    space = f"{bridge}-{number}"
+    port = _port(space)
     _run(f"ip netns add {space}")
     _run(f"ip link add {port} type veth peer name {_INTERFACE} netns {space}")
     _run(f"ip link set {port} master {bridge} up")
@@ -76,6 +77,33 @@ def _add_machine(bridge: str, number: int, address: str, megabits: int) -> None:
     shape = f"root tbf rate {megabits}mbit burst 256kb latency 20ms"
     _run(f"tc qdisc add dev {port} {shape}")
     _run(f"tc -n {space} qdisc add dev {_INTERFACE} {shape}")
+
+
+def plug(space: str, plugged: bool) -> None:
+    """Unplug the cable of an emulated machine from its bridge, or plug it in again.
+
+    Args:
+        space: the machine's namespace.
+        plugged: whether the cable is plugged in afterwards.
+    """
+    _run(f"ip link set {_port(space)} {'up' if plugged else 'down'}")
+
+
+def limit(space: str, rate: str) -> None:
+    """Give the link of an emulated machine another rate, in both directions.
+
+    Args:
+        space: the machine's namespace.
+        rate: the rate, as `tc` reads it.
+    """
+    shape = f"root tbf rate {rate} burst 256kb latency 20ms"
+    _run(f"tc qdisc change dev {_port(space)} {shape}")
+    _run(f"tc -n {space} qdisc change dev {_INTERFACE} {shape}")
+
+
+def _port(space: str) -> str:
+    """Return the bridge's end of a machine's cable."""
+    return f"v{space.removeprefix(_NAME)}"
 
 
 def _run(command: str) -> None:

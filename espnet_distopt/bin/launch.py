@@ -16,6 +16,7 @@ failed first.
 """
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -24,8 +25,9 @@ from collections.abc import Sequence
 from espnet_distopt.distributed.slurm_step import this_node
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.launch.plan import make_plan
+from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.program import resolve, split
-from espnet_distopt.launch.supervisor import Policy, Supervisor
+from espnet_distopt.launch.supervisor import Supervisor
 
 FLAGS = {"-h", "--help", "--label"}
 OTHERS_GO_ON = {"auto": None, "continue": True, "end": False}
@@ -49,6 +51,15 @@ def get_parser() -> argparse.ArgumentParser:
         "--restarts",
         default="0",
         help="how often each learner that dies is started again (default: 0)",
+    )
+    parser.add_argument(
+        "--join_seconds",
+        "--join-seconds",
+        type=float,
+        default=1800.0,
+        help="seconds after which a learner that was started again is killed (and "
+        "started again) if it has not joined the others; they may be in a long "
+        "validation (default: 1800)",
     )
     parser.add_argument(
         "--on-death",
@@ -81,14 +92,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
     plan = make_plan(
         args.nproc, args.nnodes, args.node_rank, args.master, step, os.environ
     )
-    policy = _policy(args.restarts, args.on_death)
+    policy = _policy(args.restarts, args.on_death, args.join_seconds)
     command = resolve(words)
     status = Supervisor(plan, command, policy, args.label, os.environ).run()
     if status:
         raise SystemExit(status)
 
 
-def _policy(restarts: str, on_death: str) -> Policy:
+def _policy(restarts: str, on_death: str, join_seconds: float) -> Policy:
     if not re.fullmatch(r"\d{1,6}", restarts):
         raise InputError(f"--restarts {restarts}: expected a number from 0")
     if int(restarts) and on_death == "end":
@@ -96,7 +107,9 @@ def _policy(restarts: str, on_death: str) -> Policy:
             f"--restarts {restarts}: a learner that is started again needs the others, "
             "which --on-death end ends"
         )
-    return Policy(int(restarts), OTHERS_GO_ON[on_death])
+    if not 0 < join_seconds < math.inf:
+        raise InputError(f"--join_seconds {join_seconds:g}: expected more than 0")
+    return Policy(int(restarts), OTHERS_GO_ON[on_death], join_seconds)
 
 
 if __name__ == "__main__":

@@ -13,25 +13,17 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from espnet_distopt.distributed.addresses import (
-    listen,
-    own_address,
-    reachable,
-    store_address,
-)
+from espnet_distopt.distributed.addresses import listen, own_address, store_address
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
-from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.state_transfer import (
     State,
     frozen,
     receive_bytes,
-    receive_state,
     send_state,
 )
 from espnet_distopt.distributed.watch import Watch
-from espnet_distopt.errors import PeerLostError
 
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
@@ -57,7 +49,7 @@ class Host:
             self._token = token_of(watch)
             port = self._listener.getsockname()[1]
             address = own_address(port, store_address(watch.store))
-            watch.store.set(_key(liveness, liveness.rank), address)
+            watch.store.set(host_key(liveness, liveness.rank), address)
         self._thread = threading.Thread(
             target=self._serve, name="distopt-host", daemon=True
         )
@@ -97,63 +89,6 @@ class Host:
                 return
 
 
-def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
-    """Return the state of a member, for a replacement that is about to join.
-
-    It asks the members in the order of their ranks, its neighbours first.
-
-    Args:
-        liveness: who lives.
-        watch: the training thread's connection to the store.
-
-    Raises:
-        PeerLostError: the run has ended, or has ended for this learner.
-    """
-    while True:
-        rank, size = liveness.rank, liveness.size
-        watch.check("joining")
-        with watch.asking("joining"):
-            token = token_of(watch)
-            members = sorted(liveness.members.ranks, key=lambda r: (r - rank) % size)
-            members = [each for each in members if each != rank]
-            _refuse_if_over(liveness, members, watch)
-            known = [r for r in members if watch.store.check([_key(liveness, r)])]
-            addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
-        for peer, address in zip(known, addresses, strict=True):
-            with contextlib.suppress(OSError):
-                return _ask(liveness, watch, peer, reachable(address), token)
-        liveness.pause()
-
-
-def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
-    beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
-    if all(bytes(beat) == LEFT for beat in beats):
-        reason = "the others have ended their training, and nobody is left to join"
-        raise PeerLostError(
-            f"learner {liveness.rank}: joining has failed: {reason}", reason
-        )
-
-
-def _ask(
-    liveness: Liveness, watch: Watch, peer: int, host: tuple[str, int], token: bytes
-) -> dict[str, Any]:
-    """Return the state of `peer`, however long its step takes.
-
-    Raises:
-        OSError: it has ended, or is no member any more.
-    """
-    with private(socket.create_connection(host, CONNECT)) as asking:
-        asking.sendall(token)
-        asking.settimeout(LOOK)
-
-        def check() -> None:
-            watch.check("joining")
-            if peer not in liveness.members.ranks:
-                raise ConnectionError(f"learner {peer} is lost")
-
-        state: dict[str, Any] = receive_state(asking, check)
-        return state
-
-
-def _key(liveness: Liveness, rank: int) -> str:
+def host_key(liveness: Liveness, rank: int) -> str:
+    """Return the key of the address at which a learner serves its state."""
     return f"host/{rank}.{liveness.membership.incarnation(rank)}"

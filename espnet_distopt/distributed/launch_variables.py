@@ -18,6 +18,13 @@ that group can reach it."""
 SURVIVES = "distopt/survives"
 """The key of the store that is set when learners go on without one that has died."""
 
+JOINED = "distopt/joined"
+"""The key of the store with the replacements that have joined the others, as 3.1 5.2,
+each with its rank and how often it was started before."""
+
+HOPELESS = "distopt/hopeless"
+"""The key of the store that says why nobody can join the others any more."""
+
 
 def incarnation() -> int:
     """Return how often this learner was started before in this run.

@@ -7,7 +7,9 @@ from typing import Any
 import torch.distributed as dist
 
 from espnet_distopt.distributed.launch_variables import (
+    HOPELESS,
     INCARNATION,
+    JOINED,
     LEARNERS,
     SURVIVES,
 )
@@ -76,8 +78,39 @@ def announce_survival() -> None:
     does. Any learner may call it, once there is a process group over a TCP store that
     the launcher keeps; otherwise it does nothing.
     """
+    if INCARNATION in os.environ:
+        _store().set(SURVIVES, "")
+
+
+def survival_announced() -> bool:
+    """Return whether a learner has told the launcher that the others go on."""
+    return bool(_store().check([SURVIVES]))
+
+
+def announce_joined(rank: int, incarnation: int) -> None:
+    """Tell the launcher that a replacement has joined the others.
+
+    Args:
+        rank: its rank.
+        incarnation: how often the learner was started before.
+    """
+    if INCARNATION in os.environ:
+        _store().append(JOINED, f"{rank}.{incarnation} ")
+
+
+def announce_hopeless(reason: str) -> None:
+    """Tell the launcher that nobody can join the others any more, so that it ends all.
+
+    Args:
+        reason: why, in words.
+    """
+    if INCARNATION in os.environ:
+        _store().compare_set(HOPELESS, "", reason)
+
+
+def _store() -> Any:
+    """Return the store of the default process group, without the group's prefix."""
     store: Any = dist.distributed_c10d._get_default_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    if INCARNATION in os.environ:
-        store.set(SURVIVES, "")
+    return store

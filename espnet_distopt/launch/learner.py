@@ -27,6 +27,7 @@ class Learner:
             the first one.
         lost: whether it has died for good while the others go on.
         ended: when its last process ended, in seconds of this machine's clock.
+        joining: whether its process is a replacement that has not joined the others.
     """
 
     def __init__(
@@ -37,17 +38,33 @@ class Learner:
         self.status: int | None = -1
         self.lost = False
         self.ended = 0.0
+        self.joining = False
+        self._incarnation, self._began = 0, 0.0
         self._children = children
         self._process: subprocess.Popen[bytes] | None = None
         self._partial: dict[int, bytes] = {}
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start the next process."""
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], incarnation: int
+    ) -> None:
+        """Start the next process, which says by its incarnation that it has joined."""
         self._process = self._children.start(command, environment, self.label)
         self.starts += 1
         self.status = None
+        self.joining = incarnation > 0
+        self._incarnation, self._began = incarnation, time.monotonic()
         for pipe in self.pipes:
             os.set_blocking(pipe.fileno(), False)
+
+    def note_joined(self, replacements: str) -> None:
+        """Note which replacements have joined (`launch_variables.JOINED`)."""
+        if f"{self.rank}.{self._incarnation}" in replacements.split():
+            self.joining = False
+
+    def is_late(self, seconds: float) -> bool:
+        """Return whether the process has been joining the others for too long."""
+        late = time.monotonic() - self._began > seconds
+        return self.joining and self.status is None and late
 
     @property
     def pipes(self) -> list[IO[bytes]]:
@@ -88,6 +105,7 @@ class Learner:
 
     def kill(self) -> None:
         """Kill the process and all that it has started."""
+        self.joining = False
         if self._process is not None and self.status is None:
             kill_group(self._process)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed.launch_variables import SURVIVES
+from espnet_distopt.distributed.launch_variables import HOPELESS, JOINED, SURVIVES
 
 POLL = 0.5
 """Seconds between two looks into the store."""
@@ -36,6 +36,9 @@ FAREWELL = 5.0
 """Seconds for which node 0 keeps the store, so that the others read the verdict."""
 
 _KEYS = "distopt/launch/"
+
+_FROM_LEARNERS = {"survives": SURVIVES, "replaced": JOINED, "hopeless": HOPELESS}
+"""What learners tell the launcher, and the keys by which they do."""
 
 
 class StoreProcess:
@@ -116,8 +119,9 @@ class StoreProcess:
 
     def look(self) -> None:
         """Say what is new in the store."""
-        if "survives" not in self._told and self.store.check([SURVIVES]):
-            self._say_new("survives", True)
+        for name, key in _FROM_LEARNERS.items():
+            if self.store.check([key]):
+                self._say_new(name, self.store.get(key).decode())
         if not self.others:
             return
         self._looks += 1

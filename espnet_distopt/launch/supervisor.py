@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import IO, Any
 
@@ -26,6 +26,7 @@ from espnet_distopt.launch.children import Children
 from espnet_distopt.launch.events import Events
 from espnet_distopt.launch.learner import Learner
 from espnet_distopt.launch.plan import Plan
+from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.store_link import StoreLink
 from espnet_distopt.launch.verdict import REFUSED, Life, Verdict, describe, judge
 
@@ -36,20 +37,6 @@ GRACE = 30.0
 
 GRACE_AFTER_FAILURE = 10.0
 """The same after another's death, when nothing can be agreed on or saved any more."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What happens when a learner dies.
-
-    Attributes:
-        restarts: how often each learner is started again, at most.
-        others_go_on: whether the others go on; None: if they have told the launcher
-            that they do (`distributed.launcher.announce_survival`).
-    """
-
-    restarts: int = 0
-    others_go_on: bool | None = None
 
 
 class Supervisor:
@@ -81,7 +68,9 @@ class Supervisor:
         self.verdict: Verdict | None = None
         self._first_incarnation = 0
         self._kill_at = float("inf")
-        self._begun = self._reported = self._store_gone = False
+        self._begun = self._reported = False
+        self._in_sessions = False  # Whether the learners say how they fare.
+        self._hopeless = ""
         # The lives of the learners of other nodes that have ended or are lost.
         self._elsewhere: dict[int, list[Life]] = {}
         self._events = Events(FORWARDED)
@@ -149,12 +138,16 @@ class Supervisor:
     def _start(self, learner: Learner) -> None:
         number = self._first_incarnation + learner.starts
         own = self.plan.variables(learner.rank, number, self._link.port)
-        learner.start(self.command, {**self.environment, **own})
+        learner.start(self.command, {**self.environment, **own}, number)
         for pipe in learner.pipes:
             self._events.watch(pipe, partial(self._relay, learner, pipe))
 
     def _look_at_learners(self) -> None:
         for learner in self.learners:
+            if self._in_sessions and learner.is_late(self.policy.join_seconds):
+                late = f"has not joined the others for {self.policy.join_seconds:g} s"
+                self._say(f"learner {learner.rank} on {learner.host} {late}: killed")
+                learner.kill()
             status = learner.take_end()
             if status is None:
                 continue
@@ -187,10 +180,10 @@ class Supervisor:
     def _may_start_again(self, learner: Learner, status: int) -> bool:
         """Return whether another process of a learner is allowed, and of use.
 
-        Once a learner has ended well, the others are about to, and nobody would be
-        there whom a new one could join.
+        Once a learner has ended well or has stopped, the others are about to, and
+        nobody would be there whom a new one could join.
         """
-        at_end = any(each.status == 0 for each in self.learners)
+        at_end = any(each.status in (0, STOPPED) for each in self.learners)
         allowed = learner.starts <= self.policy.restarts
         return allowed and status != REFUSED and not at_end
 
@@ -223,8 +216,15 @@ class Supervisor:
                 raise InputError(value)
             case "joined" if self.several and not self.told:
                 self._begin(value)
-            case "survives" if self.policy.others_go_on is None:
-                self.survive = True
+            case "survives":
+                self._in_sessions = True
+                self.survive |= self.policy.others_go_on is None
+            case "replaced":
+                for learner in self.learners:
+                    learner.note_joined(value)
+            case "hopeless":
+                self._say(f"{value}: all learners are ended")
+                self._give_up(value)
             case "failed":
                 self._fail(Life(**value))
                 self.failure = Life(**value)  # Of several, the store has the first.
@@ -249,13 +249,17 @@ class Supervisor:
 
     def _lose_store(self) -> None:
         """End all learners, since the store's process has ended before them."""
-        self._store_gone = True
         while (status := self._link.ended) is None:
             time.sleep(0.01)
         self._say(
             f"the process of the rendezvous store {describe(status)}: "
             "no learner can go on without it"
         )
+        self._give_up("its rendezvous store is gone")
+
+    def _give_up(self, why: str) -> None:
+        """End all learners, since none can go on."""
+        self._hopeless = self._hopeless or why
         self._fail(Life(-1, self.plan.host, 1))
 
     # The end
@@ -271,8 +275,8 @@ class Supervisor:
         if not self._begun:
             if self.told:
                 self.verdict = Verdict(128 + self.told)
-        elif self._store_gone:
-            self.verdict = Verdict(1, "the run failed: its rendezvous store is gone")
+        elif self._hopeless:
+            self.verdict = Verdict(1, f"the run failed: {self._hopeless}")
         elif self.plan.node > 0:
             self._report(lives)
         elif len(self._elsewhere) == len(self.plan.counts) - 1:

@@ -1,9 +1,12 @@
 """A training by adpsgd over a work queue, whose learners are killed and join again.
 
-usage: joiner.py DIR [DEATH...] [--algorithm NAME]
+usage: joiner.py DIR [DEATH...] [--algorithm NAME] [--hang] [--heartbeat SECONDS]
 
 A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner kills
-itself by SIGKILL when it has trained on so many items of the epoch, or at its end. The
+itself by SIGKILL when it has trained on so many items of the epoch, or at its end; with
+RANK:EPOCH:consensus it does so in the consensus after the epoch, and with
+RANK:start:group before the process group is made. With --hang the first
+replacement of a learner never begins its session. The
 others train on without taking items before a replacement has exchanged with one of
 them, so that it finds an epoch under way; with `end` they do not wait.
 
@@ -31,11 +34,18 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("deaths", nargs="*")
     parser.add_argument("--algorithm", default="adpsgd")
+    parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--heartbeat", type=float, default=10)
     args = parser.parse_args()
+    first = os.environ["DISTOPT_INCARNATION"] == "0"
+    if first and f"{os.environ['RANK']}:start:group" in args.deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (str(rank), str(size)) == (os.environ["RANK"], os.environ["WORLD_SIZE"])
     incarnation = int(os.environ["DISTOPT_INCARNATION"])
+    while args.hang and incarnation == 1:
+        time.sleep(1)
     deaths = {tuple(death.split(":")) for death in args.deaths}
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
@@ -53,7 +63,9 @@ def main() -> None:
         model(torch.randn(4, 8)).square().sum().backward()
         optimizer.step()
 
-    with Session(model, optimizer, args.algorithm, heartbeat_seconds=10) as session:
+    with Session(
+        model, optimizer, args.algorithm, heartbeat_seconds=args.heartbeat
+    ) as session:
         seen["first_epoch"] = session.first_epoch
         seen["moments"] = len(optimizer.state)
         seen["steps"] = session.learner.steps
@@ -84,6 +96,8 @@ def main() -> None:
             if incarnation == 0 and (str(rank), str(epoch), "end") in deaths:
                 os.kill(os.getpid(), signal.SIGKILL)
             with session.consensus():
+                if first and f"{rank}:{epoch}:consensus" in args.deaths:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 seen["bits"].append(session.learner.params.tolist())
             exchanges += session.metrics()["exchanges"]
             seen["exchanges"].append(exchanges)
@@ -98,7 +112,7 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
     time.sleep(0.01)
     for death in args.deaths:
         victim, when, how = death.split(":")
-        expected = int(when) == epoch and how != "end" and int(victim) != rank
+        expected = when == str(epoch) and how.isdecimal() and int(victim) != rank
         if expected and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.exchanged").exists()
     return False

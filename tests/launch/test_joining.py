@@ -16,11 +16,13 @@ ITEMS, EPOCHS, SIZE = 120, 4, 4
 
 
 def train(
-    directory: Path, *words: str, size: int = SIZE
+    directory: Path, *words: str, size: int = SIZE, options: str = "--restarts 2"
 ) -> tuple[int, str, dict[str, Any]]:
     """Train; return the status, stderr, and what each process (RANK.N) has seen."""
-    options = f"--nproc {size} --restarts 2 --on-death continue".split()
-    launched = Launched(directory, *options, program=JOINER, what=" ".join(words))
+    options = f"--nproc {size} --on-death continue {options}"
+    launched = Launched(
+        directory, *options.split(), program=JOINER, what=" ".join(words)
+    )
     status, _, err = launched.ended(500)
     seen = {
         file.name.removesuffix(".json"): json.loads(file.read_text())
@@ -79,3 +81,42 @@ def test_nobody_joins_a_training_by_an_algorithm_that_cannot_be_joined(
         "learner 1 was started again, and no learner can join a training by allreduce"
         in err
     )
+
+
+def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
+    tmp_path: Path,
+) -> None:
+    status, err, seen = train(
+        tmp_path, "1:1:6", "--hang", options="--restarts 2 --join_seconds 20"
+    )
+    assert status == 0, err
+    assert "learner 1 on" in err and "has not joined the others for 20 s: killed" in err
+    assert "1.1" not in seen
+    assert seen["1.2"]["ended"]
+    check_epochs(seen, lost=0)
+
+
+def test_nobody_is_started_again_once_all_have_died(tmp_path: Path) -> None:
+    """Without an end, each would be started until all its restarts are used up."""
+    status, err, _ = train(
+        tmp_path, "0:0:6", "1:0:6", size=2, options="--restarts 999999"
+    )
+    assert status == 1, err
+    assert "the run failed: all learners have died, and nobody is left to join" in err
+
+
+def test_a_death_before_the_learners_have_met_ends_the_run(tmp_path: Path) -> None:
+    """The others wait in the process group for one that will never come."""
+    status, err, _ = train(tmp_path, "1:start:group", size=2)
+    assert status == 1, err
+    assert "learner 1 has died before the learners had begun their session" in err
+
+
+def test_a_death_is_noticed_while_nobody_exchanges(tmp_path: Path) -> None:
+    """The others wait in the store, and an hour of silence would give it up."""
+    status, err, seen = train(
+        tmp_path, "1:0:consensus", "--heartbeat=3600", size=3, options="--restarts 0"
+    )
+    assert status == 0, err
+    assert "learner 1 has died: its process is gone" in err
+    assert seen["0.0"]["ended"] and seen["2.0"]["ended"]

@@ -21,7 +21,8 @@ conserved. Optimizers keep their own moments; only parameters are averaged.
 A learner's neighbours are those on a ring. With `topology: random` they are all
 learners of the other colour, that is, all passive ones of an active one (randomized
 mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
-mixes; random pairs hardly become slower. A ring of an odd number of learners is left
+mixes; random pairs hardly become slower, and so are the default for more than 16
+learners. A ring of an odd number of learners is left
 open between its two ends, because both ends are active. Any number of learners can
 train.
 
@@ -66,6 +67,7 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
+from espnet_distopt.core.topology import LONGEST_RING
 from espnet_distopt.errors import InputError
 
 
@@ -76,7 +78,7 @@ class AdpsgdConfig:
     Attributes:
         topology: the learners that an active learner may invite: its neighbours on a
             `ring`, or any passive learner (`random`). Each time it picks one of them
-            uniformly.
+            uniformly. None means a ring of up to 16 learners, and `random` for more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
             changed in them, in half the bytes, see `bfloat16`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
@@ -89,7 +91,7 @@ class AdpsgdConfig:
             `optimizers.consistent`; local leaves it as it is.
     """
 
-    topology: Literal["ring", "random"] = "ring"
+    topology: Literal["ring", "random"] | None = None
     exchange: Literal["float32", "bfloat16"] = "float32"
     max_staleness: int = 16
     from_consensus: bool = False
@@ -116,7 +118,9 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         ranks = self._gossip_ranks(learner)
-        self.colours = Colours(config.topology, learner.rank, ranks)
+        short = len(ranks) <= LONGEST_RING
+        topology = config.topology or ("ring" if short else "random")
+        self.colours = Colours(topology, learner.rank, ranks)
         self._count_batches(ranks)
         self._gossips = learner.rank in ranks and len(ranks) > 1
         self.snapshot = Snapshot(learner, shared=self._gossips)

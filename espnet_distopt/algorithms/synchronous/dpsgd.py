@@ -48,7 +48,7 @@ from espnet_distopt.core.effects import (
     Wait,
 )
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.topology import Topology, mixing_weights
+from espnet_distopt.core.topology import LONGEST_RING, Topology, mixing_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,15 @@ class DpsgdConfig:
     Attributes:
         topology: the neighbours of a learner: ring, randomized_ring (a ring in another
             order in each step, which mixes many learners much faster) or complete (all
-            learners are neighbours).
+            learners are neighbours). None means a ring of up to 16 learners, and a
+            randomized one for more.
         seed: seed of the orders of the randomized ring.
         second_moment: consistent corrects Adam's second moment, which is that of this
             learner's own batches, to that of all learners' batches together, see
             `optimizers.consistent`; local leaves it as it is.
     """
 
-    topology: Topology = "ring"
+    topology: Topology | None = None
     seed: int = 0
     second_moment: Literal["consistent", "local"] = "consistent"
 
@@ -75,6 +76,7 @@ class Dpsgd(Algorithm):
 
     Attributes:
         config: the options.
+        topology: the neighbours of a learner.
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
         sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
@@ -87,6 +89,8 @@ class Dpsgd(Algorithm):
         self.config = config
         if config.second_moment == "consistent":
             self.averaged_batches = learner.size
+        ring: Topology = "ring" if learner.size <= LONGEST_RING else "randomized_ring"
+        self.topology = config.topology or ring
         self.mixings = 0
         self._params = learner.params
         self._rank, self._size = learner.rank, learner.size
@@ -139,7 +143,7 @@ class Dpsgd(Algorithm):
 
         A learner may be a step ahead of its neighbours, and they of theirs.
         """
-        complete = self.config.topology == "complete"
+        complete = self.topology == "complete"
         return learner.steps + 2 + (0 if complete else learner.size // 2)
 
     def pause(self, learner: Learner) -> Program:
@@ -166,7 +170,7 @@ class Dpsgd(Algorithm):
     def _begin(self, k: int) -> Program:
         """Begin the mixing number `k`, which sends `sent`."""
         collective: AllReduceMean | NeighbourAllGather
-        if self.config.topology == "complete":
+        if self.topology == "complete":
             self._weights = [1.0]
             collective = AllReduceMean(self.sent.clone())
         else:
@@ -179,7 +183,7 @@ class Dpsgd(Algorithm):
     def row(self, k: int) -> dict[int, float]:
         """Return this learner's row of the mixing matrix W_k: learner -> weight."""
         return mixing_weights(
-            self.config.topology, self._rank, self._size, k, self.config.seed
+            self.topology, self._rank, self._size, k, self.config.seed
         )
 
     def _receive(self) -> Generator[Effect, Any, Tensor]:

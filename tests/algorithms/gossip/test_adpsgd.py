@@ -323,8 +323,21 @@ def test_ad3_a_random_pair_contracts_the_mean_square_by_one_nth() -> None:
     assert sum(left) / len(left) == pytest.approx(1 - 1 / 8, abs=0.01)
 
 
+@pytest.mark.parametrize(("size", "topology"), [(16, "ring"), (17, "random")])
+def test_a_long_ring_is_not_the_default(size: int, topology: str) -> None:
+    starts = [float(rank) for rank in range(size)]
+    by_default, given = points(starts), points(starts, topology=topology)
+    other = points(starts, topology="random" if topology == "ring" else "ring")
+    assert neighbours(by_default) == neighbours(given) != neighbours(other)
+
+
+def neighbours(replicas: list[Replica]) -> list[tuple[int, ...]]:
+    algorithms: list[Any] = [replica.algorithm for replica in replicas]
+    return [algorithm.colours.neighbours for algorithm in algorithms]
+
+
 def test_an_unknown_topology_is_refused() -> None:
     with pytest.raises(
-        InputError, match="topology must be one of ring, random, not 'x"
+        InputError, match="topology must be one of ring, random or null, not 'x"
     ):
         points([0.0, 0.0], topology="x")

@@ -442,6 +442,16 @@ def test_bytes(topology: Topology, size: int, messages: float) -> None:
         assert virtual.metrics()["bytes"] == 6 * messages * message
 
 
+@pytest.mark.parametrize(("size", "topology"), [(16, "ring"), (17, "randomized_ring")])
+def test_a_long_ring_in_fixed_order_is_not_the_default(
+    size: int, topology: Topology
+) -> None:
+    by_default: Any = training("dpsgd", size).learners[3].algorithm
+    given: Any = training("dpsgd", size, topology=topology).learners[3].algorithm
+    assert [by_default.row(k) for k in range(9)] == [given.row(k) for k in range(9)]
+    assert by_default.topology == topology
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 33, 1024])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_any_number_of_learners_will_do(topology: Topology, size: int) -> None:
