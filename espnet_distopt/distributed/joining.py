@@ -41,17 +41,18 @@ def enter(
         PeerLostError: the others have ended, or give this learner up.
     """
     _refuse_before_begin(liveness)
+    number = liveness.membership.incarnation(liveness.rank)
     while True:
         state = _fetch(liveness, watch)
         try:
             take(state["learner"])
         except JoinLater:
+            announce_joined(liveness.rank, number)  # It does not hang: it waits.
             _await_next_epoch(liveness, watch, state["round"])
             continue
         with watch.asking("joining"):
             liveness.await_lease()
             if liveness.membership.join(watch.store, state["round"]):
-                number = liveness.membership.incarnation(liveness.rank)
                 announce_joined(liveness.rank, number)
                 return state
 
