@@ -46,7 +46,8 @@ BEAT = 0.5
 """Seconds between two heartbeats."""
 
 QUIET = 4 * BEAT
-"""Seconds without a heartbeat after which a learner's machine is asked for it."""
+"""Seconds without a heartbeat after which a learner's machine is asked whether the
+process is gone."""
 
 LATE = 5.0
 """Seconds by which a thread may wake up too late. If it is later, this process was
