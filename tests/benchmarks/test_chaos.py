@@ -61,6 +61,7 @@ def test_goodput_does_not_count_the_dead_as_capacity(directory: Path) -> None:
     assert figures["calm_stretches"] == pytest.approx([1.0, 1.0], rel=0.03)
     assert figures["living"] == pytest.approx(60 + 0.5 + 10, abs=0.6)
     assert figures["goodput"] == pytest.approx(1.0, abs=0.03)
+    assert figures["goodput_least"] <= figures["goodput"]
     assert figures["goodput_of_places"] == pytest.approx(70 / 80, abs=0.03)
 
 
