@@ -178,6 +178,13 @@ def _caption(plan: Plan) -> str:
     )
 
 
+def _repeating(args: argparse.Namespace, cases: Sequence[str]) -> list[str]:
+    """Return the arguments that repeat all cases of the tables."""
+    numbers = ["--kills", args.kills, "--every", f"{args.every:g}", "--seed", args.seed]
+    quick = ["--quick"] * args.quick
+    return ["--case", *dict.fromkeys(cases), *map(str, numbers), *quick]
+
+
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the cases, print the tables and write them to benchmarks/results/."""
@@ -228,7 +235,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         found,
         seeds=sorted({row["seed"] for row in found}),
         repeats=1,
-        arguments=cmd,
+        arguments=_repeating(args, [row["case"] for row in found]),
     )
 
 

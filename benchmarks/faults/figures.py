@@ -68,7 +68,8 @@ class Notes:
     def __init__(self, directory: Path) -> None:
         self.records = Records(directory)
         self.records.read()
-        lines = (directory / "faults.jsonl").read_text().splitlines()
+        faults = directory / "faults.jsonl"
+        lines = faults.read_text().splitlines() if faults.exists() else []
         self.done: list[dict[str, Any]] = [json.loads(line) for line in lines]
         settings = json.loads((directory / "settings.json").read_text())
         self.size: int = settings["learners"]
