@@ -12,7 +12,7 @@ demo: setup
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
 	tools/install_tools.sh
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 # The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
 fast: dev

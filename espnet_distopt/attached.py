@@ -17,7 +17,7 @@ from espnet_distopt.algorithms.joining import Joining, can_be_joined, check_join
 from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.agreement import Items, agree, items
 from espnet_distopt.core.changes import Changes
-from espnet_distopt.core.driver import Driver
+from espnet_distopt.core.driver import Driver, Stateful
 from espnet_distopt.core.effects import Effect
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.refusals import (
@@ -39,6 +39,7 @@ class Attached:
         driver: what carries out the communication; None takes the process group.
         options: the options of the algorithm.
         heartbeat_seconds: seconds of silence after which a learner counts as lost.
+        carries: what the training loop keeps beside the session; None if nothing.
 
     Raises:
         InputError: the algorithm cannot train this model with this optimizer, as
@@ -55,6 +56,7 @@ class Attached:
         driver: Driver | None,
         options: Mapping[str, Any],
         heartbeat_seconds: float = 30,
+        carries: Stateful | None = None,
     ) -> None:
         if driver is None:
             check_process_group()
@@ -62,6 +64,7 @@ class Attached:
         self.driver: Driver = driver or ProcessGroupDriver(heartbeat_seconds)
         self.name = algorithm
         self._options = options
+        self._carries = carries
         self._model = model
         self._own: Tensor | None = None
         self._closed = False
@@ -105,7 +108,12 @@ class Attached:
     def _admit(self, found: Items, joins: bool) -> None:
         """Let replacements join, and join the others if this learner is one."""
         place = Joining(
-            self._model, self.learner, self.algorithm, self._lifecycle, found
+            self._model,
+            self.learner,
+            self.algorithm,
+            self._lifecycle,
+            found,
+            self._carries,
         )
         if joins:
             self.driver.join(place.take)

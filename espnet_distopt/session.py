@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.attached import Attached
-from espnet_distopt.core.driver import Driver
+from espnet_distopt.core.driver import Driver, Stateful
 from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.errors import InputError
@@ -45,6 +45,9 @@ class Session(Attached):
         driver: what carries out the communication; None takes the process group.
         heartbeat_seconds: seconds of silence after which a learner counts as lost, at
             least 1. It is for the process group; another driver has its own.
+        carries: what the training loop keeps beside the session, as a schedule: an
+            object with `state_dict` and `load_state_dict`. A learner that joins in the
+            place of a dead one takes its state over from a member; None: nothing.
         options: the options of the algorithm.
 
     Raises:
@@ -60,11 +63,12 @@ class Session(Attached):
         algorithm: str,
         driver: Driver | None = None,
         heartbeat_seconds: float = 30,
+        carries: Stateful | None = None,
         **options: Any,
     ) -> None:
         _check_heartbeat(heartbeat_seconds)
         super().__init__(
-            model, optimizer, algorithm, driver, options, heartbeat_seconds
+            model, optimizer, algorithm, driver, options, heartbeat_seconds, carries
         )
         self._first_epoch = self._lifecycle.epochs
         self._stop_requested = False

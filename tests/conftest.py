@@ -25,9 +25,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its kind, before -m chooses."""
+    """Give each test its kind, before -m chooses, and its group for pytest-xdist.
+
+    Tests of a file that start processes stay together, because they share fixtures; so
+    do all that need Slurm, because there is one cluster.
+    """
     for item in items:
-        item.add_marker(kind_of(item))
+        kind = kind_of(item)
+        item.add_marker(kind)
+        if kind not in ("fast", "thorough"):
+            group = kind if kind == "slurm" else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:

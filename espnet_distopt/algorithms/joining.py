@@ -7,6 +7,7 @@ from torch import nn
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.agreement import Items
+from espnet_distopt.core.driver import Stateful
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.core.model_buffers import named_untrained
@@ -45,6 +46,7 @@ class Joining:
         algorithm: what the learner runs.
         lifecycle: the programs of its training.
         found: all in which learners must be equal (`core.agreement.items`).
+        carries: what the training loop keeps beside the session; None if nothing.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Joining:
         algorithm: Algorithm,
         lifecycle: Lifecycle,
         found: Items,
+        carries: Stateful | None = None,
     ) -> None:
         self._learner, self._algorithm = learner, algorithm
         self._lifecycle, self._found = lifecycle, found
+        self._carries = carries
         self._untrained = named_untrained(model, learner)
         self._taken: dict[str, Any] = {}
 
@@ -71,6 +75,7 @@ class Joining:
             "epochs": self._lifecycle.epochs,
             "epoch_start": self._lifecycle.epoch_start,
             "algorithm": self._algorithm.state_dict(),
+            "carried": self._carries.state_dict() if self._carries else {},
         }
 
     def take(self, state: dict[str, Any]) -> None:
@@ -78,6 +83,7 @@ class Joining:
 
         Raises:
             InputError: that learner trains another model, or in another way.
+            JoinLater: what the training loop keeps cannot be taken over in this epoch.
         """
         for own, other in zip(self._found, state["found"], strict=False):
             if list(own) != other:
@@ -86,6 +92,8 @@ class Joining:
                     f"is {own[1]}, and on the others {other[0]} is {other[1]}: all "
                     "learners must have the same model, algorithm and options"
                 )
+        if self._carries is not None:
+            self._carries.load_state_dict(state["carried"])
         self._learner.load_state_dict(state["learner"])
         self._learner.optimizer.load_state_dict(state["optimizer"])
         for name, tensor in self._untrained.items():

@@ -9,6 +9,20 @@ from espnet_distopt.core.effects import Effect
 from espnet_distopt.core.membership import Members
 
 
+class JoinLater(Exception):
+    """Raised by what takes over a member's state: the learner joins the next epoch."""
+
+
+class Stateful(Protocol):
+    """What a training loop keeps beside a session, and a replacement takes over."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors, numbers, strings, lists and dicts."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Take over what another learner's `state_dict` has returned."""
+
+
 class SharedStore(Protocol):
     """Keys and values that all learners see, as a `torch.distributed.Store` has."""
 
@@ -70,6 +84,9 @@ class Driver(Protocol):
     def members(self) -> Members:
         """The learners that live, as this one knows by now."""
 
+    def incarnation(self, rank: int) -> int:
+        """Return how often a learner of `rank` was started before the present one."""
+
     def survive(
         self,
         lost_with: Callable[[int], Iterable[int]],
@@ -94,7 +111,8 @@ class Driver(Protocol):
         """Enter the members in the place of a learner that has died.
 
         Args:
-            take: takes over what the `state` of a member has returned.
+            take: takes over what the `state` of a member has returned. If it raises
+                `JoinLater`, this learner joins in the next epoch.
         """
 
     def announce_stop(self) -> None:

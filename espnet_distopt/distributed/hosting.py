@@ -7,36 +7,26 @@ sends it. If she has ended her epoch, Ben waits until she makes a step in the ne
 """
 
 import contextlib
-import io
 import queue
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from espnet_distopt.distributed.addresses import (
-    listen,
-    own_address,
-    reachable,
-    store_address,
-)
+from espnet_distopt.distributed.addresses import listen, own_address, store_address
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
-from espnet_distopt.distributed.farewell import LEFT
-from espnet_distopt.distributed.launcher import announce_hopeless, survival_announced
+from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.state_transfer import (
+    State,
+    frozen,
+    receive_bytes,
+    send_state,
+)
 from espnet_distopt.distributed.watch import Watch
-from espnet_distopt.errors import PeerLostError
 
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
-
-CHUNK = 1 << 22
-"""Bytes that are sent within `CONNECT` seconds, or the connection is broken."""
-
-_SIZE = struct.Struct("<Q")
 
 
 class Host:
@@ -51,15 +41,15 @@ class Host:
 
     def __init__(self, liveness: Liveness, watch: Watch) -> None:
         self._asked = threading.Event()
-        self._served: queue.Queue[memoryview] = queue.Queue()
+        self._served: queue.Queue[State] = queue.Queue()
         self._stop = threading.Event()
-        self._listener = listen()
+        self._listener = private(listen())
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
             self._token = token_of(watch)
             port = self._listener.getsockname()[1]
             address = own_address(port, store_address(watch.store))
-            watch.store.set(_key(liveness, liveness.rank), address)
+            watch.store.set(host_key(liveness, liveness.rank), address)
         self._thread = threading.Thread(
             target=self._serve, name="distopt-host", daemon=True
         )
@@ -73,9 +63,7 @@ class Host:
         """
         if self._asked.is_set():
             self._asked.clear()
-            buffer = io.BytesIO()
-            torch.save(state(), buffer)
-            self._served.put(buffer.getbuffer())
+            self._served.put(frozen(state()))
 
     def close(self) -> None:
         """Close the port: who waits asks another member."""
@@ -87,131 +75,20 @@ class Host:
         while not self._stop.is_set():
             with contextlib.suppress(OSError):  # It has gone; there may be another.
                 asking, _ = self._listener.accept()
-                with asking:
+                with private(asking):
                     self._answer(asking)
 
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)
-        if _received(asking, TOKEN) != self._token:
+        if receive_bytes(asking, TOKEN) != self._token:
             return
         self._asked.set()
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
-                state = self._served.get(timeout=LOOK)
-                asking.sendall(_SIZE.pack(len(state)))
-                for start in range(0, len(state), CHUNK):
-                    asking.sendall(state[start : start + CHUNK])
+                send_state(asking, self._served.get(timeout=LOOK))
                 return
 
 
-def refuse_before_begin(liveness: Liveness) -> None:
-    """Refuse to join learners that have not begun their first session.
-
-    They never will: each has met the dead learner in the process group, or waits for it
-    there.
-
-    Raises:
-        PeerLostError: no learner has begun.
-    """
-    if not survival_announced():
-        rank = liveness.rank
-        reason = f"learner {rank} has died before the learners had begun their session"
-        announce_hopeless(reason)
-        raise PeerLostError(f"learner {rank}: joining has failed: {reason}", reason)
-
-
-def fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
-    """Return the state of a member, for a replacement that is about to join.
-
-    It asks the members in the order of their ranks, its neighbours first.
-
-    Args:
-        liveness: who lives.
-        watch: the training thread's connection to the store.
-
-    Raises:
-        PeerLostError: the run has ended, or has ended for this learner.
-    """
-    while True:
-        rank, size = liveness.rank, liveness.size
-        watch.check("joining")
-        with watch.asking("joining"):
-            token = token_of(watch)
-            members = sorted(liveness.members.ranks, key=lambda r: (r - rank) % size)
-            members = [each for each in members if each != rank]
-            _refuse_if_over(liveness, members, watch)
-            known = [r for r in members if watch.store.check([_key(liveness, r)])]
-            addresses = [watch.store.get(_key(liveness, r)).decode() for r in known]
-        for peer, address in zip(known, addresses, strict=True):
-            try:
-                state = _ask(liveness, watch, peer, reachable(address), token)
-                return _loaded(state)
-            except OSError as error:
-                # There may be no member any more that would notice its death.
-                liveness.suspect([peer], f"it does not hand over its state: {error}")
-        liveness.pause()
-
-
-def _loaded(state: bytearray) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(
-        io.BytesIO(state), map_location="cpu", weights_only=True
-    )
-    return found
-
-
-def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
-    beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
-    if any(bytes(beat) != LEFT for beat in beats):
-        return
-    reason = "the others have ended their training, and nobody is left to join"
-    if not members:
-        reason = "all learners have died, and nobody is left to join"
-        announce_hopeless(reason)
-    raise PeerLostError(
-        f"learner {liveness.rank}: joining has failed: {reason}", reason
-    )
-
-
-def _ask(
-    liveness: Liveness, watch: Watch, peer: int, host: tuple[str, int], token: bytes
-) -> bytearray:
-    """Return the state of `peer`, however long its step takes.
-
-    Raises:
-        OSError: it has ended, or is no member any more.
-    """
-    with socket.create_connection(host, CONNECT) as asking:
-        asking.sendall(token)
-        asking.settimeout(LOOK)
-
-        def check() -> None:
-            watch.check("joining")
-            if peer not in liveness.members.ranks:
-                raise ConnectionError(f"learner {peer} is lost")
-
-        (size,) = _SIZE.unpack(_received(asking, _SIZE.size, check))
-        return _received(asking, size, check)
-
-
-def _received(
-    connection: socket.socket, size: int, check: Callable[[], None] | None = None
-) -> bytearray:
-    """Return `size` bytes; with `check`, call that whenever none have come for long."""
-    received = bytearray(size)
-    left = memoryview(received)
-    while left:
-        try:
-            count = connection.recv_into(left)
-        except TimeoutError:
-            if check is None:
-                raise
-            check()
-            continue
-        if count == 0:
-            raise ConnectionResetError("the other end has closed the connection")
-        left = left[count:]
-    return received
-
-
-def _key(liveness: Liveness, rank: int) -> str:
+def host_key(liveness: Liveness, rank: int) -> str:
+    """Return the key of the address at which a learner serves its state."""
     return f"host/{rank}.{liveness.membership.incarnation(rank)}"

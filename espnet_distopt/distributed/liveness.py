@@ -3,11 +3,10 @@
 Each learner has a heartbeat thread. Every half second it counts up its own key of the
 store, and reads those of all others and the members in one operation. A learner is lost
 if its count stands still for `silence` seconds; or for 2 s after one of its connections
-has failed; or at once if its machine then says that its process is gone (`suspects`).
-While all wait in the store, as at the end of an epoch, no connection can fail. So the
-machine of a learner that is silent for `QUIET` seconds is asked, too. The store is lost
-if it does not answer for `silence` seconds; a second thread notices that, because it
-never waits for the store.
+has failed; or as soon as its machine says that its process is gone, which is asked when
+a connection has failed (`suspects`), or when the count stands still for `QUIET` s. The
+store is lost if it does not answer for `silence` seconds; a second thread notices that,
+because it never waits for the store.
 
 Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
@@ -45,13 +44,14 @@ Store = Any
 BEAT = 0.5
 """Seconds between two heartbeats."""
 
-QUIET = 4 * BEAT
-"""Seconds without a heartbeat after which a learner's machine is asked whether the
-process is gone."""
-
 LATE = 5.0
 """Seconds by which a thread may wake up too late. If it is later, this process was
 stopped itself, and cannot know which learners were silent meanwhile."""
+
+QUIET = 1.5
+"""Seconds without a heartbeat after which a learner's machine is asked for its process.
+A learner to which nobody talks, as at the end of an epoch, dies without a connection
+that fails."""
 
 LINGER = 5.0
 """Seconds for which a failing learner keeps the store, so that others read why."""
@@ -99,8 +99,8 @@ class Liveness(Ending):
         self._counts: dict[int, bytes] = {}
         self._seen: dict[int, float] = {}
         self._suspects: dict[int, Suspect] = {}
-        self._all_began = False
         self._asked = 0
+        self._all_began = False
         self._began = self._answered = self._lease = time.monotonic()
         self._nudged = threading.Event()
         self._stop = threading.Event()
@@ -223,15 +223,21 @@ class Liveness(Ending):
             if peer not in self.members.ranks:
                 self._suspects.pop(peer, None)
             elif now - since > self.silence and self._matters(peer):
-                self._lose(peer, describe(peer, self._counts[peer], now - since))
+                if not self._lose_if_gone(peer):
+                    self._lose(peer, describe(peer, self._counts[peer], now - since))
             elif (suspect := self._suspects.get(peer)) is not None:
                 self._examine(peer, suspect)
+        self._examine_one_quiet(now)
+
+    def _examine_one_quiet(self, now: float) -> None:
+        """Look for the process of one quiet learner; the others are for later beats.
+
+        Many are quiet at once if their machine is gone, and it may not answer at all.
+        """
         quiet = [peer for peer in self._seen if self._is_quiet(peer, now)]
-        if quiet:  # One at a time, because a machine that is gone does not answer.
+        if quiet:
             self._asked += 1
-            peer = quiet[self._asked % len(quiet)]
-            if self._is_gone(peer):
-                self._lose(peer, f"learner {peer} has died: its process is gone")
+            self._lose_if_gone(quiet[self._asked % len(quiet)])
 
     def _is_quiet(self, peer: int, now: float) -> bool:
         """Return whether a member has been silent for a while, and is no suspect."""
@@ -244,19 +250,23 @@ class Liveness(Ending):
         if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
             del self._suspects[peer]
             return
-        if self._is_gone(peer):
-            self._lose(peer, f"learner {peer} has died: its process is gone")
-        elif suspect.overdue():
+        gone = self._lose_if_gone(peer)
+        if not gone and suspect.overdue() and self._counts[peer] != LEFT:
             self._lose(
                 peer, f"learner {peer} has died or does not respond: {suspect.why}"
             )
 
+    def _lose_if_gone(self, peer: int) -> bool:
+        """Lose a member whose machine says that its process is gone; return that."""
+        gone = self._is_gone(peer)
+        if gone:
+            self._lose(peer, f"learner {peer} has died: its process is gone")
+        return gone
+
     def _is_gone(self, peer: int) -> bool:
         """Return whether the machine of a member says that its process is gone."""
-        key, number = (
-            self.membership.address_key(peer),
-            self.membership.incarnation(peer),
-        )
+        key = self.membership.address_key(peer)
+        number = self.membership.incarnation(peer)
         known = self._store.check([key])
         if not known or not refuses(self._store.get(key).decode(), PROBE):
             return False

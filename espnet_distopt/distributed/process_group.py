@@ -32,7 +32,6 @@ from espnet_distopt.core.effects import (
     Collective,
     Effect,
     GroupCollective,
-    Program,
     Published,
     StartGossip,
     StopGossip,
@@ -40,20 +39,18 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
-from espnet_distopt.distributed.gossip_thread import GossipThread
+from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.groups import Groups
-from espnet_distopt.distributed.hosting import Host, fetch, refuse_before_begin
+from espnet_distopt.distributed.hosting import Host
+from espnet_distopt.distributed.joining import enter
 from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
 from espnet_distopt.distributed.launcher import (
-    announce_joined,
     announce_survival,
     learners_per_node,
 )
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.queue_keys import position
-from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import InputError, PeerLostError
@@ -93,7 +90,7 @@ class ProcessGroupDriver:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.record: list[tuple[str, Any]] | None = [] if recording else None
         self.rank, self.size = 0, 1
-        self._gossip: GossipThread | None = None
+        self._gossip: GossipSide | None = None
         self._liveness: Liveness | None = None
         self._groups: Groups | None = None
         self._surviving: SurvivingCollectives | None = None
@@ -102,7 +99,6 @@ class ProcessGroupDriver:
         self.joins = False
         self._host: Host | None = None
         self._state: Callable[[], dict[str, Any]] = dict
-        self._rounds = 0
         self._barriers = 0
         self._monitor = threading.Condition()
         if dist.is_initialized():
@@ -124,9 +120,9 @@ class ProcessGroupDriver:
         self.joins = number > 0
         self._watch = Watch(live, store)
         self._store = self._watch.store
-        self._gossip_watch = Watch(live, store)
-        self._retirement_watch = Watch(live, store)
-        self._pairs = Pairs(live, self._gossip_watch)
+        self._gossip = GossipSide(
+            live, store, self._monitor, self._follow, self.spent, self.record
+        )
         # The heartbeat's thread never waits; it has no connection to be severed.
         self._waiting = Waiting(live, store.clone())
         self._meetings = Meetings(self._watch, self._waiting)
@@ -139,6 +135,10 @@ class ProcessGroupDriver:
         if self._liveness is None:
             return Members.everybody(self.size)
         return self._liveness.members
+
+    def incarnation(self, rank: int) -> int:
+        """Return how often a learner of `rank` was started before the present one."""
+        return self._liveness.membership.incarnation(rank) if self._liveness else 0
 
     def survive(
         self,
@@ -184,26 +184,19 @@ class ProcessGroupDriver:
 
         Args:
             take: takes over what the `state` of a member has returned (`offer`). It is
-                called again for each attempt.
+                called again for each attempt. If it raises `JoinLater`, this learner
+                joins in the next epoch.
 
         Raises:
             PeerLostError: the others have ended, or give this learner up.
         """
-        live = self._liveness
-        assert live is not None
-        refuse_before_begin(live)
-        while self.joins:
-            state = fetch(live, self._watch)
-            take(state["learner"])
-            with self._watch.asking("joining"):
-                live.await_lease()
-                entered = live.membership.join(self._watch.store, state["round"])
-                self.joins = not entered
-        announce_joined(self.rank, live.membership.incarnation(self.rank))
-        self._rounds, self._barriers = state["round"] - 1, state["barriers"]
+        assert self._liveness is not None and self._gossip is not None
+        state = enter(self._liveness, self._watch, take)
+        self.joins = False
+        self._gossip.rounds, self._barriers = state["round"] - 1, state["barriers"]
         place = position(self)
         place.opened, place.joined = state["queue"], state["reading"]
-        self._told = live.members
+        self._told = self.members
 
     def _end_step(self) -> None:
         """Serve a replacement that has asked for this learner's state."""
@@ -213,7 +206,7 @@ class ProcessGroupDriver:
     def _joinable(self) -> dict[str, Any]:
         place = position(self)
         return {
-            "round": self._rounds,
+            "round": self._gossip.rounds if self._gossip else 0,
             "barriers": self._barriers,
             "queue": place.to_join(),
             "reading": place.reading,
@@ -253,7 +246,8 @@ class ProcessGroupDriver:
         effect: Any = None
         while True:
             with self._monitor:
-                self._check_gossip()
+                if self._gossip is not None:
+                    self._gossip.check()
                 if self._surviving is not None:
                     self._watch.check("a step")
                 if in_epoch and not isinstance(effect, LIFECYCLE):
@@ -277,18 +271,29 @@ class ProcessGroupDriver:
                 return self._begin(collective)
             case Wait(handle):
                 return self._wait(handle)
-            case AwaitGossip():
-                return self._await_gossip(progress)
-            case StartGossip(program):
-                return self._start_gossip(program)
-            case Published():
-                return self._published()
-            case StopGossip():
-                return self._stop_gossip()
             case Barrier(pausing):
                 return self._barrier(pausing)
+            case AwaitGossip() | StartGossip() | Published() | StopGossip():
+                return self._turn_to_gossip(effect, progress)
             case _:
                 raise TypeError(f"{effect} belongs in a gossip program")
+
+    def _turn_to_gossip(self, effect: Effect, progress: int) -> None:
+        """Carry out an effect on the gossip side; one learner alone has none."""
+        gossip = self._gossip
+        if gossip is None:
+            return
+        match effect:
+            case StartGossip(program):
+                gossip.start(program)
+            case AwaitGossip():
+                gossip.wait(progress)
+            case Published() if gossip.thread is not None:
+                with self._monitor:
+                    gossip.publish()
+                    self._end_step()
+            case StopGossip():
+                gossip.stop()
 
     # Collectives
 
@@ -317,76 +322,15 @@ class ProcessGroupDriver:
             self._tell(self.members if result is None else self._surviving.agreed)
         return result
 
+    def _follow(self) -> None:
+        """Tell the algorithm of the members, as the gossip side has noticed them."""
+        self._tell(self.members)
+
     def _tell(self, members: Members) -> None:
         """Tell the algorithm of newer members."""
         if self._change is not None and members.version > self._told.version:
             self._told = members
             self._change(members)
-
-    # Gossip
-
-    def _start_gossip(self, program: Program) -> None:
-        """Run `program` on the gossip thread until `_stop_gossip`."""
-        if self._groups is None:
-            return
-        assert self._gossip is None
-        self._rounds += 1
-        self._gossip = GossipThread(
-            program,
-            self._monitor,
-            self._rounds,
-            self._gossip_watch,
-            self._pairs,
-            Retirement(
-                self._rounds,
-                self._gossip_watch,
-                self._retirement_watch,
-                self._pairs.wakeup,
-            ),
-            lambda: self._tell(self.members),
-            self.record,
-        )
-        self._gossip.start()
-
-    def _published(self) -> None:
-        """Tell the gossip side that the training side has made a step."""
-        if self._gossip is not None:
-            with self._monitor:
-                self._gossip.steps += 1
-                self._monitor.notify_all()
-                self._end_step()
-
-    def _stop_gossip(self) -> None:
-        """End the gossip of this epoch: returns when no exchange can come any more.
-
-        An active learner stops initiating; a passive one goes on answering until every
-        learner that may ask has stopped.
-        """
-        if self._gossip is None:
-            return
-        gossip = self._gossip
-        with self._monitor:
-            gossip.ending = True
-            self._monitor.notify_all()
-        while gossip.is_alive():
-            gossip.join(0.2)
-        with self._monitor:
-            self._check_gossip()
-        self.spent["bytes"] += gossip.bytes_sent
-        self._gossip = None
-
-    def _check_gossip(self) -> None:
-        if self._gossip is not None and self._gossip.failure is not None:
-            raise self._gossip.failure
-
-    def _await_gossip(self, progress: int) -> None:
-        """Wait until the gossip is further than it was when the wait was asked for."""
-        assert self._gossip is not None
-        start = time.perf_counter()
-        with self._monitor:
-            while self._gossip.progress == progress and self._gossip.failure is None:
-                self._monitor.wait(1.0)
-        self.spent["wait_time"] += time.perf_counter() - start
 
     # Meeting and leaving
 
@@ -458,6 +402,7 @@ class ProcessGroupDriver:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             alone = isinstance(error, Exception) and not isinstance(error, InputError)
             self._liveness.leave(f"learner {self.rank} ended with {what}", alone)
-        self._pairs.close()
+        if self._gossip is not None:
+            self._gossip.close()
         if isinstance(found, PeerLostError) and found is not error:
             raise found from error

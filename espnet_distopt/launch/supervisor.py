@@ -180,10 +180,10 @@ class Supervisor:
     def _may_start_again(self, learner: Learner, status: int) -> bool:
         """Return whether another process of a learner is allowed, and of use.
 
-        Once a learner has ended well, the others are about to, and nobody would be
-        there whom a new one could join.
+        Once a learner has ended well or has stopped, the others are about to, and
+        nobody would be there whom a new one could join.
         """
-        at_end = any(each.status == 0 for each in self.learners)
+        at_end = any(each.status in (0, STOPPED) for each in self.learners)
         allowed = learner.starts <= self.policy.restarts
         return allowed and status != REFUSED and not at_end
 

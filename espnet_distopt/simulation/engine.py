@@ -113,7 +113,8 @@ class Engine(Meetings):
         if self._losses:
             self._losses.notice(self._running())
         self.last = None
-        if self.members.due(self.clock.next(), bool(self._running())):
+        running = any(sides.running() for sides in self.sides)  # Mostly the first does.
+        if self.members.due(self.clock.next(), running):
             return True
         return self.clock.tick()
 

@@ -1,4 +1,7 @@
-"""Exchanges whose connection is cut at any byte: applied at both ends or at none."""
+"""Exchanges whose connection is cut at any byte: applied at both ends or at none.
+
+And exchanges of a learner that may have been given up: it applies none.
+"""
 
 import socket
 import threading
@@ -157,3 +160,32 @@ def cut(
     assert second == APPLIED
     for proxy in proxies:
         proxy.close()
+
+
+def test_a_passive_learner_without_a_lease_lets_nobody_apply(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learners[1]._liveness, "has_lease", lambda: False)
+    assert [applied for applied, _ in exchange(learners)] == [False, False]
+
+
+def test_an_active_learner_without_a_lease_waits_and_ends_if_it_was_given_up(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active, passive = learners
+    live, ended = active._liveness, []
+    swap, leases = active.swap, iter([True])  # It has one when it invites.
+    monkeypatch.setattr(live, "has_lease", lambda: next(leases, False))
+
+    def swapped(*arguments: Any) -> bool:
+        threading.Timer(0.3, live.note, ["the others have gone on"]).start()
+        try:
+            return swap(*arguments)
+        except RuntimeError as error:
+            ended.append(str(error))
+            return False
+
+    monkeypatch.setattr(active, "swap", swapped)
+    found = exchange([active, passive])
+    assert [applied for applied, _ in found] == [False, True]
+    assert ended == ["the others have gone on"]

@@ -15,6 +15,7 @@ from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite
+from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
@@ -265,11 +266,13 @@ def in_time(function: Callable[[], object]) -> bool:
 
 def test_gossip_that_moves_before_the_wait_begins_is_not_missed() -> None:
     driver: Any = ProcessGroupDriver()
-    driver._gossip = Thread()
+    side: Any = GossipSide.__new__(GossipSide)
+    side.thread, side._monitor, side._spent = Thread(), driver._monitor, driver.spent
+    driver._gossip = side
     perform = driver._perform
 
     def later(*args: object) -> object:
-        driver._gossip.progress += 1  # the gossip thread was faster
+        side.thread.progress += 1  # the gossip thread was faster
         return perform(*args)
 
     driver._perform = later

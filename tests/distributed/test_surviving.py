@@ -376,6 +376,26 @@ def test_a_method_that_does_not_survive_ends_long_before_the_silence(
         assert f"learner {victim} has died" in found[rank][1]
 
 
+def die_late(victim: int) -> list[str]:
+    """Lose a passive learner when the others have ended their gossip, and wait."""
+    handler = Lines()
+    logging.getLogger().addHandler(handler)
+    with session("adpsgd") as run:
+        step(run)
+        if run.learner.rank == victim:
+            # The other one invites nobody any more once the store says so.
+            run.driver.store.get("retired/1/0.0")
+            os.kill(os.getpid(), signal.SIGKILL)
+        run.finish()
+    return handler.lines
+
+
+def test_one_that_dies_while_nobody_talks_to_it_is_not_waited_for() -> None:
+    """No connection breaks in the hands of anybody: the heartbeat stops."""
+    found = launch(2, die_late, 1, dying=[1])
+    assert found[0] == ["learner 1 has died: its process is gone; 1 of 2 go on"]
+
+
 @pytest.mark.parametrize("seconds", [0.9, -1.0])
 def test_a_heartbeat_below_a_second_is_refused(seconds: float) -> None:
     model = nn.Linear(1, 1)

@@ -95,6 +95,21 @@ def test_nodes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     second.process.kill()
 
 
+def test_a_second_launcher_of_a_node_is_refused_and_disturbs_nobody(
+    tmp_path: Path,
+) -> None:
+    words = ("--nproc", "1,2", "--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    both = [Launched(tmp_path, *words, "--node_rank", str(node)) for node in (0, 1)]
+    both[0].began("0.0", "1.0", "2.0")
+    other = tmp_path / "other"
+    other.mkdir()
+    status, _, err = Launched(other, *words, "--node_rank", "1").ended()
+    assert (status, err) == (2, ["error: another launcher is node 1 of this run"])
+    assert not list(other.iterdir()), "it has started no learner"
+    both[0].tell_end()
+    assert [node.ended()[0] for node in both] == [0, 0]
+
+
 def test_a_lost_node_may_come_back(tmp_path: Path) -> None:
     first, second = nodes(tmp_path, "--on-death", "continue", "--restarts", "1")
     first.began("0.0", "1.0", "2.0")

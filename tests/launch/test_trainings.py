@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
+from espnet_distopt.bin import status
 from tests.espnet.toy import arguments, write_toy_data
 from tests.launch.launched import environment
 
@@ -39,8 +41,14 @@ def killed_at_the_end(process: subprocess.Popen[bytes]) -> Generator[None, None,
 
 
 def until_exists(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    until(path.exists, process, log)
+
+
+def until(
+    what: Callable[[], bool], process: subprocess.Popen[bytes], log: Path
+) -> None:
     deadline = time.monotonic() + 300
-    while not path.exists():
+    while not what():
         assert process.poll() is None, log.read_text()[-3000:]
         assert time.monotonic() < deadline, log.read_text()[-3000:]
         time.sleep(0.1)
@@ -63,21 +71,38 @@ def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_adpsgd_goes_on_when_a_learner_is_killed(victim: int, tmp_path: Path) -> None:
+def test_adpsgd_goes_on_with_a_replacement_of_a_killed_learner(
+    victim: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stops on request with the replacement, too, and goes on with all."""
     write_toy_data(tmp_path)
     exp, log = tmp_path / "exp", tmp_path / "log"
-    options = arguments(tmp_path, exp, "--distopt", "adpsgd", "--max_epoch", "30")
-    run = start(options, log, "--nproc", "3", "--restarts", "1", "--label")
+    options = arguments(tmp_path, exp, "--distopt", "adpsgd")
+    more = ("--nproc", "3", "--restarts", "1", "--label")
+    run = start([*options, "--max_epoch", "100000"], log, *more)
     with killed_at_the_end(run):
         until_exists(exp / "checkpoint.pth", run, log)
         [process] = learners(run.pid, victim)
         os.kill(process, signal.SIGKILL)
-        assert run.wait(300) == 0, log.read_text()[-3000:]
+        until(
+            lambda: f"learner {victim} has joined again (restart 1)" in log.read_text(),
+            run,
+            log,
+        )
+        run.send_signal(signal.SIGUSR1)
+        assert run.wait(300) == 75, log.read_text()[-3000:]
     said = log.read_text()
-    assert f"learner {victim} cannot return to a running training" in said
-    assert f"though not with all learners: lost: learner {victim} (" in said
+    assert f"though not with all learners: replaced: learner {victim} (1 times)" in said
     assert said.count(f"WARNING: learner {victim} has died") == 1
-    assert (exp / "30epoch.pth").exists()
+    status.main([str(exp)])
+    shown = capsys.readouterr().out
+    assert "stopped: saved after" in shown and f"learner {victim} joined" in shown
+    done = torch.load(exp / "checkpoint.pth", weights_only=False)["reporter"]["epoch"]
+    again = start([*options, "--max_epoch", str(done + 1)], log, *more)
+    with killed_at_the_end(again):
+        assert again.wait(400) == 0, log.read_text()[-3000:]
+    assert "the epoch is repeated" not in log.read_text()
+    assert (exp / f"{done + 1}epoch.pth").exists()
 
 
 def test_allreduce_ends_when_a_learner_dies(tmp_path: Path) -> None:

@@ -14,10 +14,14 @@ from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.train.reporter import SubReporter
 from torch import nn
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.learner_state import (
     Position,
+    State,
     TrainingState,
+    carried,
     restore_after,
+    restore_carried,
     restore_within,
 )
 from espnet_distopt.espnet.training.loading import Batch, length, without_first
@@ -144,10 +148,14 @@ class DistoptEpoch(Epoch):
         )
         self._between: dict[str, float] = {}
         run.reporter = reporter
+        joined, run.handover.taken = run.handover.taken, None
         if first:
             self._resume()
+        elif joined is not None:
+            self._take_over(joined)
         elif run.lead.leads:
             run.write_missing_model(reporter.get_epoch() - 1, model)
+        run.handover.offered = self._carried
         session.leave_consensus()
         if run.rank > 0:
             seed = run.options.seed + reporter.get_epoch() + SEED_STRIDE * run.rank
@@ -164,6 +172,24 @@ class DistoptEpoch(Epoch):
             after = self.run.state_after(self._session, epoch - 1)
             if after is not None:
                 restore_after(self._training, after)
+
+    def _carried(self) -> State:
+        return {**carried(self._training), "saves": self.run.saves}
+
+    def _take_over(self, joined: State) -> None:
+        """Begin where a member was within this epoch when this learner joined.
+
+        Raises:
+            InputError: ESPnet begins another epoch.
+        """
+        epoch = self.reporter.get_epoch()
+        if epoch != joined["epoch"]:
+            raise InputError(
+                f"learner {self.run.rank} has joined epoch {joined['epoch']}, and the "
+                f"checkpoint in {self.run.options.output_dir} begins epoch {epoch}: "
+                "leave checkpoint.pth alone while others train"
+            )
+        self.start = restore_carried(self._training, joined)
 
     def batches(self, iterator: Iterable[Batch]) -> Iterable[Batch]:
         """Return the batches that are left, from a work queue where there is one."""
@@ -237,8 +263,7 @@ class DistoptEpoch(Epoch):
 
     def _report_lost(self, queued: QueuedBatches, batches: int) -> None:
         """Log what learners that have died had of this epoch's batches."""
-        learner = self._session.learner
-        if len(learner.members.ranks) == learner.size:
+        if self._session.learner.members.version == 0:
             return
         begun, taken = queued.lost(batches)
         if self.run.lead.leads and begun + taken > 0:

@@ -1,12 +1,13 @@
 """What one learner does for all: the log, TensorBoard and ESPnet's common files.
 
 ESPnet ties these duties to rank 0, and asks its `DistributedOption` for the rank each
-time. Here they are those of the lowest living rank, so `Lead` changes what ESPnet sees
-there when learners die.
+time. Here they are those of the *leader*: of the living learners that were restarted
+least often, the one of the lowest rank. So `Lead` changes what ESPnet sees there when
+learners die. A learner that has joined in the place of the leader leaves the duties to
+the one that has taken them over.
 """
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter, aggregate
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.espnet.training.one_run import RunLock
 from espnet_distopt.espnet.training.options import DistoptOptions
 
 
@@ -24,10 +26,12 @@ class Lead:
         rank: The number of this learner; 0 if there is only one.
         option: ESPnet's options of the distributed training, whose rank is changed.
         options: ESPnet's trainer options and the algorithm's.
-        take_lock: It takes over the lock on the experiment's directory.
+        lock: The lock on the experiment's directory.
+        joins: Whether this learner joins others that are training.
 
     Attributes:
-        leads: Whether this learner acts for all.
+        leader: The rank of the learner that acts for all.
+        leads: Whether it is this one.
         writer: TensorBoard's writer of the training figures, if this learner has taken
             the lead over and so has none of ESPnet's.
     """
@@ -37,37 +41,60 @@ class Lead:
         rank: int,
         option: DistributedOption,
         options: DistoptOptions,
-        take_lock: Callable[[], None],
+        lock: RunLock,
+        joins: bool = False,
     ) -> None:
-        self.leads = rank == 0
+        self.leader = 0
+        self.leads = rank == 0 and not joins
         self.writer: Any = None
         self._rank = rank
         self._option = option
         self._options = options
-        self._take_lock = take_lock
+        self._lock = lock
+        self._joins = joins
         self._valid_writer: Any = None
+        if joins:
+            # ESPnet would make a DDP model, whose constructor waits for all learners.
+            option.distributed = False
+            self._stand_back()
 
-    def follow(self, members: Members) -> None:
-        """Take the lead over, or hand it over, if the members have changed so."""
-        leads = members.ranks[:1] == (self._rank,)
-        if leads == self.leads:
+    def begin_epoch(self) -> None:
+        """Let ESPnet see that there are other learners, once it has no DDP model."""
+        if self._joins:
+            self._option.distributed = True
+
+    def follow(self, leader: int, members: Members) -> None:
+        """Take the lead over, or hand it over, if the members have changed so.
+
+        Args:
+            leader: The rank of the learner that acts for all.
+            members: The living learners.
+        """
+        before, self.leader = self.leader, leader
+        if self.leads == (leader == self._rank):
             return
-        self.leads = leads
-        self._option.dist_rank = 0 if leads else max(1, self._rank)
-        if leads:
-            self._take_over(members)
+        self.leads = not self.leads
+        if self.leads:
+            self._take_over(before, members)
         else:
             self.writer = self._valid_writer = None
-            logging.getLogger().setLevel(logging.ERROR)
+            self._stand_back()
+            self._lock.free()
 
-    def _take_over(self, members: Members) -> None:
+    def _stand_back(self) -> None:
+        """Let ESPnet see a rank that writes nothing, and log errors only."""
+        self._option.dist_rank = max(1, self._rank)
+        logging.getLogger().setLevel(logging.ERROR)
+
+    def _take_over(self, before: int, members: Members) -> None:
+        self._option.dist_rank = 0
         logging.getLogger().setLevel(self._options.log_level)
-        lost = ", ".join(map(str, range(self._rank)))
+        why = "" if before in members.ranks else f"learner {before} has died; "
         logging.warning(
-            f"learner {lost} has died; learner {self._rank} writes log and checkpoints "
-            f"from now on ({len(members.ranks)} go on)"
+            f"{why}learner {self._rank} writes log and checkpoints from now on "
+            f"({len(members.ranks)} go on)"
         )
-        self._take_lock()
+        self._lock.take_over()
         if self._options.use_tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 

@@ -30,7 +30,8 @@ class Position:
         step: The step that the epoch has come to; None if its training is over.
         spent: What `Progress.spent` returned in the earlier run, if there was one.
         random: The state of the random number generators at that position.
-        queued: The state of the epoch's work queue, if there is one.
+        queued: The state of the epoch's work queue, if there is one; that of the queue
+            itself is None for a learner that joins others that are reading it.
     """
 
     batches: int = 0
@@ -97,6 +98,36 @@ def capture(training: TrainingState, batches: int | None) -> State:
         "reported": reported(reporter),
         "random": random_state(),
     }
+
+
+def carried(training: TrainingState) -> State:
+    """Return what a replacement takes over beside the session, at the end of a step.
+
+    Args:
+        training: What takes part in this epoch; the batches come from a work queue.
+    """
+    queued, scaler = training.queued, training.scaler
+    assert queued is not None
+    return {
+        "epoch": training.reporter.get_epoch(),
+        "step": queued.queue.step,
+        "scheduled": queued.scheduled,
+        "scheduler": _batch_scheduler_state(training.scheduler),
+        "scaler": scaler.state_dict() if scaler is not None else {},
+    }
+
+
+def restore_carried(training: TrainingState, state: State) -> Position:
+    """Take over what `carried` has returned on a member.
+
+    Returns the position at which this learner begins in the epoch.
+    """
+    if isinstance(training.scheduler, AbsBatchStepScheduler):
+        training.scheduler.load_state_dict(state["scheduler"])
+    if training.scaler is not None:
+        training.scaler.load_state_dict(state["scaler"])
+    queued = {"queue": None, "scheduled": state["scheduled"]}
+    return Position(step=state["step"], queued=queued)
 
 
 def restore_within(training: TrainingState, state: State) -> None:

@@ -7,7 +7,7 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,13 +19,47 @@ LOCK = "run.lock"
 """The name of the locked file in the directory."""
 
 
+class RunLock:
+    """The lock on an experiment's directory, which one learner holds for all.
+
+    Args:
+        output_dir: The directory, which is made if it is missing.
+    """
+
+    def __init__(self, output_dir: Path) -> None:
+        self._output_dir = output_dir
+        self._files: list[int] = []
+
+    def take(self) -> None:
+        """Lock the directory.
+
+        Raises:
+            InputError: Another run holds it.
+        """
+        self._files.append(_acquire(self._output_dir))
+
+    def take_over(self) -> None:
+        """Lock the directory when the learner that held it has died.
+
+        It logs a warning if that fails: a learner that was only stopped still has it.
+        """
+        try:
+            self.take()
+        except InputError as error:
+            logging.warning(f"the lock is not this learner's: {error}")
+
+    def free(self) -> None:
+        """Unlock the directory, if this learner holds it."""
+        while self._files:
+            os.close(self._files.pop())
+
+
 @contextmanager
-def only_run(output_dir: Path) -> Iterator[Callable[[], None]]:
+def only_run(output_dir: Path, joins: bool = False) -> Iterator[RunLock]:
     """Be the only run in a directory while the body runs.
 
-    The value of the `with` is a function by which another learner takes the lock over,
-    when learner 0 has died. If it cannot, it logs a warning: a learner 0 that was only
-    stopped still has the lock.
+    The value of the `with` is the lock, for another learner to take it over when
+    learner 0 has died.
 
     All learners call this. Learner 0 holds the lock for all of them, and none enters
     the body before learner 0 holds it. The operating system frees the lock when the
@@ -38,6 +72,8 @@ def only_run(output_dir: Path) -> Iterator[Callable[[], None]]:
     Args:
         output_dir: The directory, which is made if it is missing. The locked file stays
             there afterwards; without a lock on it, it means nothing.
+        joins: Whether this learner joins a run whose lock another one holds. It then
+            waits for nobody.
 
     Raises:
         InputError: On learner 0, if another run holds the directory. The message names
@@ -47,29 +83,21 @@ def only_run(output_dir: Path) -> Iterator[Callable[[], None]]:
     """
     group = dist.is_initialized()
     rank = dist.get_rank() if group else 0
-    locks: list[int] = []
+    lock = RunLock(output_dir)
     refusal: list[InputError | None] = [None]
-    if rank == 0:
+    if rank == 0 and not joins:
         try:
-            locks.append(_acquire(output_dir))
+            lock.take()
         except InputError as error:
             refusal = [error]
-
-    def take_over() -> None:
-        try:
-            locks.append(_acquire(output_dir))
-        except InputError as error:
-            logging.warning(f"the lock is not this learner's: {error}")
-
     try:
-        if group:
+        if group and not joins:
             dist.broadcast_object_list(refusal, src=0)
         if refusal[0] is not None:
             raise refusal[0] if rank == 0 else SystemExit(2)
-        yield take_over
+        yield lock
     finally:
-        for lock in locks:
-            os.close(lock)
+        lock.free()
 
 
 def refuse_if_taken(output_dir: Path) -> None:

@@ -42,13 +42,14 @@ def takes_from_queue(
     return (
         mode == "train"
         and iter_options.distributed
-        and _steps_alone(args.distopt)
+        and steps_alone(args.distopt)
         and not args.multiple_iterator
         and not args.shuffle_within_batch
     )
 
 
-def _steps_alone(algorithm: str | None) -> bool:
+def steps_alone(algorithm: str | None) -> bool:
+    """Return whether learners, or nodes of them, step without waiting for others."""
     return algorithm is not None and bool(lookup(algorithm).algorithm.wants_gossip)
 
 
@@ -71,7 +72,7 @@ def deals_validation(
 
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:
     """Return whether learners that step alone get fixed shares of the batches."""
-    return _steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
+    return steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
 
 
 def whole_batches(
@@ -214,8 +215,12 @@ class QueuedBatches:
         begun = self.queue.count_started()
         return begun - mean * groups, self.queue.items - begun
 
+    @property
+    def scheduled(self) -> int:
+        """The number of steps that the scheduler has made in this epoch."""
+        schedule = self.scheduler
+        return schedule.done if isinstance(schedule, SharedSchedule) else 0
+
     def state_dict(self) -> dict[str, Any]:
         """Return what is left to do; no learner may be training."""
-        schedule = self.scheduler
-        scheduled = schedule.done if isinstance(schedule, SharedSchedule) else 0
-        return {"queue": self.queue.state_dict(), "scheduled": scheduled}
+        return {"queue": self.queue.state_dict(), "scheduled": self.scheduled}

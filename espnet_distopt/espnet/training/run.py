@@ -18,6 +18,7 @@ from torch import nn
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
+from espnet_distopt.espnet.training.handover import Handover
 from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.learner_state import State, TrainingState, capture
 from espnet_distopt.espnet.training.options import DistoptOptions
@@ -41,12 +42,16 @@ class Run:
     Attributes:
         options: The same.
         rank: The same.
+        size: The same.
+        saves: The number of times that this learner has saved its state.
         progress: It prints and writes how far the training is.
         session: The algorithm's session. It is None before the first epoch, and in
             stock training.
         stop_signal: The name of the signal that has asked this process to stop, if
             one has.
         lead: Says whether this learner acts for all.
+        handover: What a replacement of another learner takes over from this one, and
+            what this one has taken over, if it is a replacement.
         reporter: ESPnet's reporter of this epoch's training; None before the first.
         consensus_distance: The distance at the end of the last epoch; None without an
             algorithm.
@@ -57,9 +62,11 @@ class Run:
     ) -> None:
         self.lead = lead
         self.reporter: SubReporter | None = None
+        self.handover = Handover(Path(options.output_dir))
         self._members = Members.everybody(size)
+        self._restarts = dict.fromkeys(range(size), 0)
         self.options = options
-        self.rank = rank
+        self.rank, self.size = rank, size
         self._algorithm = options.distopt or "none"
         self.progress = Progress(
             Path(options.output_dir),
@@ -72,7 +79,7 @@ class Run:
         self.stop_signal: str | None = None
         self.consensus_distance: float | None = None
         self._output_dir = Path(options.output_dir)
-        self._saves = 0
+        self.saves = 0
 
     def __enter__(self) -> Self:
         return self
@@ -105,13 +112,42 @@ class Run:
         """Follow a change of the members: note it, and let the lowest one lead."""
         if self.session is None:
             return
-        known = self.session.driver.members, self.session.learner.members
+        driver = self.session.driver
+        known = driver.members, self.session.learner.members
         newest = max(*known, self._members, key=lambda members: members.version)
-        if newest.ranks != self._members.ranks:
-            self._members = newest
+        if newest.version == self._members.version:
+            return
+        before, restarts = self._members.ranks, self._restarts
+        now = {rank: driver.incarnation(rank) for rank in newest.ranks}
+        replaced = [r for r in before if r in now and now[r] != restarts[r]]
+        self._members, self._restarts = newest, {**restarts, **now}
+        if replaced:  # It has died and was replaced within one step of this learner.
+            self.progress.follow(newest.without(replaced))
+        if replaced or newest.ranks != before:
             self.progress.follow(newest)
-            self.lead.follow(newest)
-            self.progress.talks = self.lead.leads
+        self._follow_lead()
+
+    def _follow_lead(self) -> None:
+        leader = min(self._members.ranks, key=lambda r: (self._restarts[r], r))
+        self.lead.follow(leader, self._members)
+        self.progress.talks = self.lead.leads
+
+    def join(self, model: nn.Module, optimizers: Sequence[Any]) -> int:
+        """Join the others in the place of a learner that has died.
+
+        Returns the number of the epoch in which they are.
+
+        Raises:
+            InputError: The algorithm cannot be joined.
+            PeerLostError: The others have ended before that.
+        """
+        driver = self.open_session(model, optimizers).driver
+        self._members = driver.members
+        self._restarts |= {rank: driver.incarnation(rank) for rank in range(self.size)}
+        assert self.handover.taken is not None
+        self.saves = self.handover.taken["saves"]
+        self._follow_lead()
+        return int(self.handover.taken["epoch"])
 
     def open_session(self, model: nn.Module, optimizers: Sequence[Any]) -> Session:
         """Open the session of this run; all learners do so in their first epoch.
@@ -123,7 +159,9 @@ class Run:
         if len(optimizers) != 1:
             raise InputError(f"distopt needs one optimizer, not {len(optimizers)}")
         conf = self.options.distopt_conf
-        self.session = Session(model, optimizers[0], self._algorithm, **conf)
+        self.session = Session(
+            model, optimizers[0], self._algorithm, carries=self.handover, **conf
+        )
         return self.session
 
     def state_within(self, session: Session, epoch: int) -> State | None:
@@ -141,7 +179,7 @@ class Run:
         saves = float(state["saves"]) if state is not None else -1.0
         same = saves == session.mean(saves)
         if session.mean(float(fits and same)) == 1.0:
-            self._saves = int(saves)
+            self.saves = int(saves)
             return state
         logging.error(
             f"learner {self.rank}: there is no common state of all "
@@ -168,7 +206,7 @@ class Run:
                 "goes on from the consensus model with the checkpoint's optimizer"
             )
             return None
-        self._saves = state["saves"]
+        self.saves = state["saves"]
         return state
 
     def _state_of_another(self, session: Session, epoch: int) -> State | None:
@@ -193,9 +231,9 @@ class Run:
             batches: The number of batches of this epoch that this learner has trained
                 on; None if the epoch's training is over.
         """
-        self._saves += 1
+        self.saves += 1
         position = {
-            "saves": self._saves,
+            "saves": self.saves,
             "spent": self.progress.spent(),
             "step": None if batches is None else self.progress.position,
         }
@@ -239,7 +277,7 @@ class Run:
         """
         if self.session is None or not self.session.algorithm.survives:
             return
-        writer = self._members.ranks[0]
+        writer = self.lead.leader
         if writer not in self.session.barrier().ranks:
             raise PeerLostError(
                 f"learner {writer} has died while it wrote the last checkpoint: start "

@@ -10,6 +10,7 @@ so a checkpoint never lacks the learners' files. Those of the last two epochs ar
 
 import logging
 import os
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -55,11 +56,11 @@ def save_learner(
     state: dict[str, Any], output_dir: Path, rank: int, epoch: int
 ) -> None:
     """Write a learner's state in `epoch`, and remove that of two epochs before."""
-    atomic_save(_plain(state), _side_file(output_dir, rank, epoch))
+    atomic_save(plain(state), _side_file(output_dir, rank, epoch))
     _side_file(output_dir, rank, epoch - 2).unlink(missing_ok=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return `value` with Python's numbers in the place of NumPy's.
 
     Some schedulers compute learning rates by NumPy, and `torch.load` refuses NumPy's
@@ -68,9 +69,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        ones = map(_plain, value)
+        ones = map(plain, value)
         return tuple(ones) if isinstance(value, tuple) else list(ones)
     return value
 
@@ -111,6 +112,24 @@ def keep_checkpoint(output_dir: Path) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(kept) as new:
             shutil.copyfile(checkpoint, new)
+
+
+def checkpoint_epoch(output_dir: Path) -> int:
+    """Return the epoch after which ESPnet's checkpoint was written; 0 if it is not.
+
+    ESPnet writes it in place, so it may be cut off at this moment. Its tensors are not
+    read.
+    """
+    checkpoint = output_dir / "checkpoint.pth"
+    if not is_whole(checkpoint):
+        return 0
+    try:
+        saved = torch.load(
+            checkpoint, map_location="cpu", mmap=True, weights_only=False
+        )
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return 0
+    return int(saved["reporter"]["epoch"])
 
 
 def recover_checkpoint(output_dir: Path) -> None:

@@ -25,6 +25,7 @@ from espnet_distopt.espnet.training.options import launched_rank, settle
 from espnet_distopt.espnet.training.queued_batches import (
     QueuedIterFactory,
     deals_validation,
+    steps_alone,
     takes_from_queue,
     whole_batches,
 )
@@ -67,15 +68,15 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
         ) -> None:
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
-            refuse_replacement()
             try:
                 settle(args)
-                if not args.collect_stats:
+                if not args.collect_stats and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
             except InputError:
                 if launched_rank() > 0:
                     sys.exit(2)  # Learner 0 prints the message for all.
                 raise
+            check_replacement(args)
             super().main(args=args)
 
         @classmethod
@@ -104,15 +105,21 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
     return Task
 
 
-def refuse_replacement() -> None:
-    """Raise InputError in a process that replaces a learner which has died.
+def check_replacement(args: argparse.Namespace) -> None:
+    """Refuse a process that replaces a learner which has died, if it cannot join.
 
-    ESPnet meets all learners before its first epoch, and those that live are past that.
+    The learners that live are in the middle of the training, and wait for nobody.
+
+    Raises:
+        InputError: Nobody can join this training.
     """
-    if incarnation() > 0:
+    if incarnation() == 0:
+        return
+    if args.collect_stats or not steps_alone(args.distopt):
         raise InputError(
-            f"learner {launched_rank()} cannot return to a running training: the "
-            "others go on without it; it takes part again in the next run"
+            f"learner {launched_rank()} cannot return to a training that runs with "
+            f"distopt: {args.distopt or 'none'} (with adpsgd it can): it takes part "
+            "again in the next run"
         )
 
 

@@ -10,7 +10,7 @@ consensus model), early stopping, the average of the n best models, plots and al
 
 import argparse
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,8 +23,11 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
 from espnet2.train.trainer import Trainer
 
+from espnet_distopt.distributed.launch_variables import incarnation
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.epoch import DistoptEpoch, Epoch
+from espnet_distopt.espnet.training.handover import resume_reporter
 from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.loading import Batch
 from espnet_distopt.espnet.training.one_run import only_run
@@ -65,21 +68,26 @@ class DistoptTrainer(Trainer):
             Stopped: The run was asked to stop, and has stopped within an epoch.
         """
         options, distributed = trainer_options, distributed_option.distributed
-        with only_run(Path(options.output_dir)) as take_lock:
+        joins = distributed and incarnation() > 0
+        with only_run(Path(options.output_dir), joins) as lock:
             size = dist.get_world_size() if distributed else 1
             rank = distributed_option.dist_rank or 0
-            lead = Lead(rank, distributed_option, options, take_lock)
+            lead = Lead(rank, distributed_option, options, lock, joins)
             run = Run(options, rank, size, lead)
-            run.recover_checkpoint()
-            if distributed:
+            if not joins:
+                run.recover_checkpoint()
+            if distributed and not joins:
                 _warn_of_static_shards(run, train_iter_factory)
                 dist.barrier()
             # Stock learners cannot agree on a step to stop at.
             can_stop = options.distopt is not None or not distributed
             listening = on_stop_signal(run.ask_to_stop) if can_stop else nullcontext()
             with run, listening:
+                changed: dict[str, Any] = {"run": run}
+                if joins:
+                    changed |= _join(run, train_iter_factory, **kwargs)
                 super().run(
-                    trainer_options=RunOptions(**vars(options), run=run),
+                    trainer_options=RunOptions(**{**vars(options), **changed}),
                     distributed_option=distributed_option,
                     train_iter_factory=train_iter_factory,
                     **kwargs,
@@ -90,7 +98,13 @@ class DistoptTrainer(Trainer):
     def resume(
         checkpoint: str | Path, model: torch.nn.Module, reporter: Any, **kwargs: Any
     ) -> None:
-        """Load the checkpoint; write the epoch's model if a kill has prevented it."""
+        """Load the checkpoint; write the epoch's model if a kill has prevented it.
+
+        A learner that has joined has its model from a member already.
+        """
+        if dist.is_initialized() and incarnation() > 0:
+            resume_reporter(checkpoint, reporter=reporter, **kwargs)
+            return
         Trainer.resume(checkpoint=checkpoint, model=model, reporter=reporter, **kwargs)
         if not dist.is_initialized() or dist.get_rank() == 0:
             side_files.recover_epoch_model(
@@ -115,6 +129,7 @@ class DistoptTrainer(Trainer):
         Returns whether all steps of all learners were invalid.
         """
         run = options.run
+        run.lead.begin_epoch()
         run.keep_checkpoint()
         epoch = Epoch(run, reporter, schedulers)
         if options.distopt is not None:
@@ -186,6 +201,34 @@ def _reporting(
         if number == 0 and distance is not None:
             reporter.register({"consensus_distance": distance})
         yield batch
+
+
+def _join(
+    run: Run,
+    train_iter_factory: AbsIterFactory,
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Join the others in the place of a learner that has died.
+
+    Returns the options that let ESPnet's trainer begin in the epoch in which they are,
+    and write nothing.
+
+    Raises:
+        InputError: The training cannot be joined, or the others have ended before that.
+            The launcher does not start this learner again.
+    """
+    if takes_static_shards(run.options.distopt, train_iter_factory):
+        raise InputError(
+            f"learner {run.rank} cannot return to this training: the batches of its "
+            "iterator are divided once and for all; it takes part again in the next run"
+        )
+    try:
+        epoch = run.join(model, optimizers)
+    except PeerLostError as error:
+        raise InputError(str(error)) from error
+    return {"resume": epoch > 1, "use_tensorboard": False}
 
 
 def _warn_of_static_shards(run: Run, factory: AbsIterFactory) -> None:

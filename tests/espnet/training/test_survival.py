@@ -139,9 +139,9 @@ def test_allreduce_ends_with_the_name_of_the_lost_and_resumes_with_fewer(
     exp, log = tmp_path / "exp", tmp_path / "log"
     allreduce = ["--distopt", "allreduce"]
     options = arguments(data, exp, *allreduce)
-    codes = train(options, LEARNERS, tmp_path / "meet", log, kill_at_step(9, 1))
-    assert codes == [1, -9, 1], read(log)
+    codes = train(options, 4, tmp_path / "meet", log, kill_at_step(9, 1))
+    assert codes == [1, -9, 1, 1], read(log)
     assert "PeerLostError: learner 0: " in read(log)
     assert "learner 1 has died" in read(log)
-    said = resumed(data, exp, 2, 2, *allreduce)
+    said = resumed(data, exp, 3, 2, *allreduce)
     assert "goes on from its own state after epoch 1" in said

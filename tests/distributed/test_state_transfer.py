@@ -1,0 +1,106 @@
+"""A state comes to the other end as it was, in containers of the same kinds."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from espnet_distopt.distributed.state_transfer import (
+    frozen,
+    receive_bytes,
+    receive_state,
+    send_state,
+)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with one, other:
+        yield one, other
+
+
+def sent(ends: tuple[socket.socket, socket.socket], state: Any) -> Any:
+    sender = threading.Thread(target=send_state, args=(ends[0], frozen(state)))
+    sender.start()
+    try:
+        return receive_state(ends[1], lambda: None)
+    finally:
+        sender.join()
+
+
+def test_tensors_of_all_shapes_and_types_arrive(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    tensors = [
+        torch.randn(700, 1000),  # more than the kernel takes at once
+        torch.randn(6, 5).t(),
+        torch.tensor(3),
+        torch.zeros(0, 4),
+        torch.tensor([True, False]),
+        torch.randn(5).to(torch.bfloat16),
+        torch.arange(8)[::2],
+    ]
+    state = {"tensors": tensors, "betas": (0.9, 0.999), 7: [None, {"name": "x"}]}
+    found = sent(ends, state)
+    assert list(found) == ["tensors", "betas", 7]
+    assert (found["betas"], found[7]) == ((0.9, 0.999), [None, {"name": "x"}])
+    for before, after in zip(tensors, found["tensors"], strict=True):
+        assert (before.dtype, before.shape) == (after.dtype, after.shape)
+        assert torch.equal(before, after)
+        after.fill_(0)  # It has memory of its own.
+
+
+def test_an_optimizer_goes_on_from_what_has_arrived(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        return [p.sum().item() for p in model.parameters()]
+
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (model, other)]
+    trained(model, optimizers[0])
+    state = {"model": model.state_dict(), "optimizer": optimizers[0].state_dict()}
+    found = sent(ends, state)
+    other.load_state_dict(found["model"])
+    optimizers[1].load_state_dict(found["optimizer"])
+    assert trained(other, optimizers[1]) == trained(model, optimizers[0])
+
+
+def test_what_is_frozen_does_not_follow_the_training() -> None:
+    params = torch.ones(3)
+    copy = frozen({"params": params, "steps": 1})
+    params.add_(1)
+    assert copy["params"].tolist() == [1, 1, 1]
+
+
+def test_an_end_that_is_closed_is_an_error(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ends[0].sendall(b"half")
+    ends[0].close()
+    with pytest.raises(ConnectionResetError, match="has closed the connection"):
+        receive_bytes(ends[1], 8)
+
+
+def test_a_wait_for_the_other_end_may_become_pointless(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    class PointlessError(Exception):
+        pass
+
+    def check() -> None:
+        raise PointlessError
+
+    ends[1].settimeout(0.05)
+    with pytest.raises(PointlessError):
+        receive_state(ends[1], check)
+    with pytest.raises(TimeoutError):
+        receive_bytes(ends[1], 8)
