@@ -37,7 +37,7 @@ from faults.cases import Plan, final, torment, undisturbed
 from faults.ends import full_disk, store_death
 from faults.figures import Notes, summary
 from faults.settings import Settings
-from faults.tables import Row, table
+from faults.tables import Row, measured_on, table
 from report import folder, machine, write_report
 
 from espnet_distopt.errors import InputError, one_line_errors
@@ -118,7 +118,11 @@ def _epochs(rows: Sequence[Row]) -> int:
     return int(found[-1]["batches"]["epochs"])
 
 
-def _row(case: str, plan: Plan, figures: dict[str, Any]) -> Row:
+def _row(
+    case: str, plan: Plan, figures: dict[str, Any], notes: Path | None = None
+) -> Row:
+    """Return the row of a case; `notes` is the folder of a run that is over."""
+    where = json.loads((notes / "machine.json").read_text()) if notes else machine()
     return {
         "case": case,
         "learners": plan.learners,
@@ -126,7 +130,7 @@ def _row(case: str, plan: Plan, figures: dict[str, Any]) -> Row:
         "every": plan.every,
         "step": plan.step,
         "heartbeat": plan.heartbeat,
-        "machine": machine(),
+        "machine": where,
         "figures": figures,
     }
 
@@ -145,8 +149,8 @@ def read_notes(text: str, plan: Plan) -> Row:
         raise InputError(f"--notes {text}: expected CASE=DIR")
     if case == "undisturbed":
         one = Plan(**{**vars(plan), "seed": int(name[len(case) :] or 0)})
-        return _row(case, one, final(Path(directory)))
-    return _row(case, plan, summary(Notes(Path(directory))))
+        return _row(case, one, final(Path(directory)), Path(directory))
+    return _row(case, plan, summary(Notes(Path(directory))), Path(directory))
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:
@@ -172,6 +176,13 @@ def _caption(plan: Plan) -> str:
         "to import PyTorch first. A lost batch is one that a learner had begun when it "
         "died. `Of all places` counts all learners as capacity all the time."
     )
+
+
+def _repeating(args: argparse.Namespace, cases: Sequence[str]) -> list[str]:
+    """Return the arguments that repeat all cases of the tables."""
+    numbers = ["--kills", args.kills, "--every", f"{args.every:g}", "--seed", args.seed]
+    quick = ["--quick"] * args.quick
+    return ["--case", *dict.fromkeys(cases), *map(str, numbers), *quick]
 
 
 @one_line_errors
@@ -220,11 +231,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.quick,
         args.out,
         table(found),
-        _caption(size.plan),
+        f"{_caption(size.plan)} {measured_on(found)}",
         found,
         seeds=sorted({row["seed"] for row in found}),
         repeats=1,
-        arguments=cmd,
+        arguments=_repeating(args, [row["case"] for row in found]),
     )
 
 

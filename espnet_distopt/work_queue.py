@@ -161,10 +161,10 @@ class WorkQueue:
             return
         with self._driver.asking(WHAT):
             self._open(taken)
-        met = session.barrier().ranks
+        met = session.barrier()
         with self._driver.asking(WHAT):
-            self._shares.adopt(self._without(met))
-            self._keys.sweep(met)
+            self._shares.adopt(self._without(met.ranks))
+            self._keys.sweep(met.ranks, met.version)
             self._refuse_differences()
 
     def _open(self, taken: list[int]) -> None:
@@ -177,7 +177,7 @@ class WorkQueue:
         self._compare("items", self.items)
         self._compare("state", f"{self.started} {taken}")
         self._compare(f"ahead/{group}", self._ahead)
-        self._register()
+        self._register(self._driver.members.version)
 
     def _join(self) -> None:
         """Go on where a learner has died in whose place this one has joined.
@@ -190,7 +190,7 @@ class WorkQueue:
         self._compare(f"ahead/{group}", self._ahead, note=False)
         self._own, self._held = self._shares.join(), []
         self.started = self._store.add(self._prefix + "started", 0)
-        self._register()
+        self._register(-1)
 
     def _lay_out_shares(self) -> int:
         """Make the shares of the groups; return the number of this group."""
@@ -198,11 +198,12 @@ class WorkQueue:
         self._shares = Shares(self._store, group, self.groups, self.items, self._prefix)
         return group
 
-    def _register(self) -> None:
+    def _register(self, version: int) -> None:
+        """Remember the queue; if the members then had another version, one has died."""
         ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
         others = [self._prefix + name for name in ("items", "state", "differs")]
         names = [*self._shares.keys, *ahead, *others]
-        self._keys.register(self._prefix, self, self.items, names)
+        self._keys.register(self._prefix, self, self.items, names, version)
 
     def _without(self, living: Collection[int]) -> list[int]:
         """Return the groups that have died: one dies as a whole."""

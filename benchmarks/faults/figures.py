@@ -1,11 +1,13 @@
 """Goodput, time to heal, and lost batches of a tormented run, from its notes.
 
-Each stretch of faults is between two calm ones. Capacity is c, the batches that a
-learner trains in a second in those two. Goodput is
+Capacity is measured in the calm stretches of the same run, before, between and after
+those with faults: c, the batches that a learner trains in a second. Goodput is, in the
+stretches with faults,
 
     batches trained by all / (c x learner-seconds that lived)
 
-summed over the stretches of faults. A learner lives from its first step to its death or
+On a busy machine calm stretches differ. `goodput_least` takes the c of the fastest one.
+A learner lives from its first step to its death or
 its end. So one that is being restarted is no capacity from its death to its first step,
 and a batch that has made the first step is not counted, as its seconds are not. One
 that is stopped or cut off is no capacity until it goes on, or is replaced. All
@@ -66,7 +68,8 @@ class Notes:
     def __init__(self, directory: Path) -> None:
         self.records = Records(directory)
         self.records.read()
-        lines = (directory / "faults.jsonl").read_text().splitlines()
+        faults = directory / "faults.jsonl"
+        lines = faults.read_text().splitlines() if faults.exists() else []
         self.done: list[dict[str, Any]] = [json.loads(line) for line in lines]
         settings = json.loads((directory / "settings.json").read_text())
         self.size: int = settings["learners"]
@@ -276,28 +279,24 @@ def summary(notes: Notes) -> dict[str, Any]:
     calm, torment = notes.spans("calm"), notes.spans("torment")
     quiet = [notes.speed([span]) for span in calm]
     rounds = [notes.speed([span]) for span in torment]
-    rates = [
-        (one[0] + two[0]) / max(one[1] + two[1], 1e-9)
-        for one, two in zip(quiet, [*quiet[1:], quiet[-1]], strict=True)
-    ][: len(rounds)]
-    living = sum(r * seconds for r, (_, seconds) in zip(rates, rounds, strict=True))
-    walls = [b - a for a, b in torment]
-    places = sum(r * wall for r, wall in zip(rates, walls, strict=True)) * notes.size
+    capacity = _rate(quiet)
+    fastest = max((_rate([one]) for one in quiet), default=math.nan)
     batches = sum(count for count, _ in rounds)
+    living = sum(seconds for _, seconds in rounds)
+    wall = sum(b - a for a, b in torment)
     wounds = notes.wounds()
     return {
-        "calm_stretches": [count / seconds for count, seconds in quiet],
-        "rounds": [
-            count / (r * seconds)
-            for r, (count, seconds) in zip(rates, rounds, strict=True)
-        ],
+        "capacity": capacity,
+        "calm_stretches": [_rate([one]) for one in quiet],
+        "rounds": [_rate([one]) / capacity for one in rounds],
         "calm_pause": _calm_pause(notes, calm),
-        "seconds": sum(walls),
+        "seconds": wall,
         "hangs": [e["error"] for e in notes.done if e.get("error")],
         "status": next((e["status"] for e in notes.done if e["event"] == "end"), None),
-        "living": sum(seconds for _, seconds in rounds),
-        "goodput": batches / living,
-        "goodput_of_places": batches / places,
+        "living": living,
+        "goodput": batches / (capacity * living),
+        "goodput_least": batches / (fastest * living),
+        "goodput_of_places": batches / (capacity * wall * notes.size),
         "faults": Counter(e["kind"] for e in notes.faults),
         "heal": _quantiles([w.seconds for w in wounds]),
         "unhealed": sum(w.seconds is None for w in wounds),
@@ -310,6 +309,12 @@ def summary(notes: Notes) -> dict[str, Any]:
         "errors": _errors(notes),
         "wounds": [vars(w) for w in wounds],
     }
+
+
+def _rate(speeds: Sequence[tuple[int, float]]) -> float:
+    """Return batches over learner-seconds, summed over stretches; NaN if none lived."""
+    seconds = sum(each for _, each in speeds)
+    return sum(count for count, _ in speeds) / seconds if seconds else math.nan
 
 
 def _errors(notes: Notes) -> list[str]:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from report import machine
+
+from espnet_distopt.files.writing import write_json
 from faults.records import Process, Records
 from faults.settings import Settings
 
@@ -54,6 +57,7 @@ class Run:
         self.directory, self.settings = directory, settings
         directory.mkdir(parents=True, exist_ok=True)
         settings.write(directory)
+        write_json(directory / "machine.json", machine())
         self.records = Records(directory)
         options = ["--nproc", str(settings.learners), "--restarts", str(RESTARTS)]
         options += ["--label"]

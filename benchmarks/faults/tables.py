@@ -10,7 +10,7 @@ _HEAD = (
     "case",
     "learners",
     "faults",
-    "goodput of the living",
+    "goodput of the living (by the fastest calm stretch)",
     "of all places",
     "heals in s",
     "longest pause in s",
@@ -41,6 +41,18 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def measured_on(rows: Sequence[Row]) -> str:
+    """Return the commits that were measured, as a sentence."""
+    commits: dict[str, list[str]] = {}
+    for row in rows:
+        cases = commits.setdefault(str(row["machine"]["commit"]), [])
+        cases += [row["case"]] * (row["case"] not in cases)
+    each = "; ".join(
+        f"{', '.join(cases)}: {commit}" for commit, cases in commits.items()
+    )
+    return f"Measured commits: {each}."
+
+
 def _line(row: Row) -> str:
     found = row["figures"]
     batches = found["batches"]
@@ -48,7 +60,7 @@ def _line(row: Row) -> str:
         row["case"],
         str(row["learners"]),
         ", ".join(f"{n} x {kind}" for kind, n in found["faults"].items()),
-        f"{found['goodput']:.3f}",
+        f"{found['goodput']:.3f} ({found['goodput_least']:.3f})",
         f"{found['goodput_of_places']:.3f}",
         _quantiles(found["heal"]),
         _quantiles(found["pause"]),

@@ -51,12 +51,14 @@ class _Opened:
         queue: a weak reference to the queue.
         items: number of items of the queue.
         names: the queue's keys in the store.
+        version: that of the members when it was opened.
         complete: whether the learners mean to train on all items.
     """
 
     queue: "weakref.ReferenceType[object]"
     items: int
     names: Sequence[str]
+    version: int
     complete: bool = True
 
 
@@ -97,7 +99,7 @@ class QueueKeys:
         return f"work/{number}/"
 
     def register(
-        self, prefix: str, queue: object, items: int, names: Sequence[str]
+        self, prefix: str, queue: object, items: int, names: Sequence[str], version: int
     ) -> None:
         """Remember a queue, to delete its keys when no learner refers to it any more.
 
@@ -106,8 +108,9 @@ class QueueKeys:
             queue: the queue.
             items: number of items of the queue.
             names: its keys.
+            version: that of the members, who train on all items as long as they live.
         """
-        self._opened[prefix] = _Opened(weakref.ref(queue), items, names)
+        self._opened[prefix] = _Opened(weakref.ref(queue), items, names, version)
 
     def stop(self, prefix: str) -> None:
         """Note that it is on purpose if the queue is not read to its end."""
@@ -125,19 +128,20 @@ class QueueKeys:
                 if self._sweeps:
                     self._left[prefix] = opened
 
-    def sweep(self, living: Sequence[int]) -> None:
+    def sweep(self, living: Sequence[int], version: int) -> None:
         """Delete the keys of queues that all living learners have left.
 
         Each learner calls this after the barrier.
 
         Args:
             living: the ranks of the learners that have met at the barrier.
+            version: that of the members who have met.
         """
         self._sweeps = self._rank == living[0]
         for prefix, opened in list(self._left.items()):
             if not self._store.check([_left(prefix, rank) for rank in living]):
                 continue
-            if opened.complete and len(living) == self._size:
+            if opened.complete and opened.version == version:
                 _warn_if_incomplete(
                     self._store.add(f"{prefix}started", 0), opened.items
                 )

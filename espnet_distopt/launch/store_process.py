@@ -58,8 +58,10 @@ class StoreProcess:
         self.node, self.counts = node, counts
         self.others = [n for n in range(counts.count(",") + 1) if n != node]
         keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
+        # Node 0 of several listens at all its addresses, a single one at `host` alone.
+        own = "127.0.0.1" if self.others else host
         self.store = TCPStore(
-            host if descriptor < 0 else "127.0.0.1",
+            host if descriptor < 0 else own,
             port,
             timeout=CONNECT,
             wait_for_workers=False,

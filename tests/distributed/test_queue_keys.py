@@ -20,15 +20,15 @@ def team(size: int) -> tuple[Any, list[QueueKeys]]:
 def opened(keys: QueueKeys, queue: Queue, items: int = 0) -> str:
     """The prefix of a queue that has been opened."""
     prefix = keys.prefix()
-    keys.register(prefix, queue, items, [f"{prefix}own"])
+    keys.register(prefix, queue, items, [f"{prefix}own"], version=3)
     return prefix
 
 
-def barrier(*everybody: QueueKeys) -> None:
+def barrier(*everybody: QueueKeys, version: int = 3) -> None:
     for keys in everybody:
         keys.leave()
     for keys in everybody:
-        keys.sweep(range(len(everybody)))
+        keys.sweep(range(len(everybody)), version)
 
 
 def test_no_two_queues_have_a_key_in_common() -> None:
@@ -66,6 +66,16 @@ def test_items_that_nobody_has_begun_are_told_of(
     store.set(f"{opened(keys, Queue(), 10)}started", str(started))
     barrier(keys)
     assert ("a work queue of 10 items was left after 7" in caplog.text) == warned
+
+
+def test_a_death_explains_why_nobody_has_begun_an_item(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also if a replacement has joined since, so that all places are filled."""
+    store, [keys] = team(1)
+    store.set(f"{opened(keys, Queue(), 10)}started", "9")
+    barrier(keys, version=5)
+    assert not caplog.text
 
 
 def test_a_queue_that_is_saved_may_be_left(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Real trainings by adpsgd, whose learners are killed and replaced by the launcher."""
 
 import json
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 JOINER = str(HERE / "joiner.py")
 ITEMS, EPOCHS, SIZE = 120, 4, 4
+CONTINUE = "--restarts 2 --on-death continue"
 
 
 def train(
-    directory: Path, *words: str, size: int = SIZE, options: str = "--restarts 2"
+    directory: Path, *words: str, size: int = SIZE, options: str = CONTINUE
 ) -> tuple[int, str, dict[str, Any]]:
     """Train; return the status, stderr, and what each process (RANK.N) has seen."""
-    options = f"--nproc {size} --on-death continue {options}"
+    options = f"--nproc {size} {options}"
     launched = Launched(
         directory, *options.split(), program=JOINER, what=" ".join(words)
     )
@@ -87,10 +89,10 @@ def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
     tmp_path: Path,
 ) -> None:
     status, err, seen = train(
-        tmp_path, "1:1:6", "--hang", options="--restarts 2 --join_seconds 20"
+        tmp_path, "1:1:6", "--hang", options=f"{CONTINUE} --join_seconds 40"
     )
     assert status == 0, err
-    assert "learner 1 on" in err and "has not joined the others for 20 s: killed" in err
+    assert "learner 1 on" in err and "has not joined the others for 40 s: killed" in err
     assert "1.1" not in seen
     assert seen["1.2"]["ended"]
     check_epochs(seen, lost=0)
@@ -99,7 +101,11 @@ def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
 def test_nobody_is_started_again_once_all_have_died(tmp_path: Path) -> None:
     """Without an end, each would be started until all its restarts are used up."""
     status, err, _ = train(
-        tmp_path, "0:0:6", "1:0:6", size=2, options="--restarts 999999"
+        tmp_path,
+        "0:0:6",
+        "1:0:6",
+        size=2,
+        options="--restarts 999999 --on-death continue",
     )
     assert status == 1, err
     assert "the run failed: all learners have died, and nobody is left to join" in err
@@ -115,8 +121,23 @@ def test_a_death_before_the_learners_have_met_ends_the_run(tmp_path: Path) -> No
 def test_a_death_is_noticed_while_nobody_exchanges(tmp_path: Path) -> None:
     """The others wait in the store, and an hour of silence would give it up."""
     status, err, seen = train(
-        tmp_path, "1:0:consensus", "--heartbeat=3600", size=3, options="--restarts 0"
+        tmp_path,
+        "1:0:consensus",
+        "--heartbeat=3600",
+        size=3,
+        options="--on-death continue",
     )
     assert status == 0, err
     assert "learner 1 has died: its process is gone" in err
     assert seen["0.0"]["ended"] and seen["2.0"]["ended"]
+
+
+def test_learners_are_heard_at_any_address_of_the_store(tmp_path: Path) -> None:
+    """The launcher's own client has to reach the store where it listens."""
+    with socket.create_server(("127.0.0.2", 0)) as free:
+        port = free.getsockname()[1]
+    status, err, seen = train(
+        tmp_path, "1:1:6", options=f"--restarts 2 --master 127.0.0.2:{port}"
+    )
+    assert status == 0, err
+    assert seen["1.1"]["ended"]

@@ -27,10 +27,20 @@ def atomic_save(content: Any, path: Path) -> None:
     """Save `content` by `torch.save`, so that a kill leaves the whole file or none.
 
     The content goes to a temporary file first, which is renamed once it is on the disk.
+
+    Raises:
+        OSError: the file cannot be written, for example because the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, sync=True) as new, new.open("wb") as file:
-        torch.save(content, file)
+    try:
+        with whole_file(path, sync=True) as new, new.open("wb") as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        # PyTorch says "unexpected pos" when a write has failed before.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise OSError(cause.errno, cause.strerror, str(path)) from error
 
 
 def is_whole(path: Path) -> bool:

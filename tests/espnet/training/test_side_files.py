@@ -1,5 +1,6 @@
 """What a kill can leave behind, and how a resumed run copes."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -17,6 +18,17 @@ def test_a_save_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
         side_files.atomic_save({"x": lambda: None}, path)
     assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
+
+
+def test_a_full_disk_is_named_and_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.pth"
+    side_files.atomic_save({"x": torch.ones(3)}, path)
+    new = tmp_path / f".state.pth.{os.getpid()}.part"
+    new.symlink_to("/dev/full")  # Every write to it fails.
+    with pytest.raises(OSError, match=r"No space left on device.*state\.pth"):
+        side_files.atomic_save({"x": torch.zeros(100_000)}, path)
+    assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_two_epochs_are_kept(tmp_path: Path) -> None:
