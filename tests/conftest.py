@@ -28,14 +28,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its kind, before -m chooses, and its group for pytest-xdist.
 
     Tests of a file that start processes stay together, because they share fixtures; so
-    do all that need Slurm, because there is one cluster.
+    do all in the folder of Slurm, because they share a cluster. These take longest, and
+    mostly wait; so one worker begins with them, and the other has all that computes.
     """
     for item in items:
         kind = kind_of(item)
         item.add_marker(kind)
-        if kind not in ("fast", "thorough"):
-            group = kind if kind == "slurm" else str(item.path)
-            item.add_marker(pytest.mark.xdist_group(group))
+        if _on_slurm(item):
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+        elif kind not in ("fast", "thorough"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: not _on_slurm(item))
+
+
+def _on_slurm(item: pytest.Item) -> bool:
+    return item.path.parent.name == "slurm"
 
 
 def pytest_collection_finish() -> None:

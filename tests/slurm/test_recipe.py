@@ -13,6 +13,9 @@ import torch
 from slurm.daemons import MiniSlurm
 from slurm.digits import Digits, finished, until
 
+# The first test waits for the fixtures, in which a recipe and a training run.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="module")
 def digits(

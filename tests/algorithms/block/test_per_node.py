@@ -241,13 +241,15 @@ def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
         assert "\n" not in str(error.value)
 
 
-def test_another_per_node_is_refused_at_a_resume() -> None:
+def test_another_per_node_is_refused_only_within_a_block() -> None:
     first, other = (
         started("bmuf", 4, per_node=per_node).learners[0].algorithm
         for per_node in (2, 1)
     )
+    state = first.state_dict()
+    other.load_state_dict(state)
     with pytest.raises(InputError, match=r"4 learners with per_node = 2 .* 4 with"):
-        other.load_state_dict(first.state_dict())
+        other.load_state_dict(state | {"block_steps": 1})
 
 
 @pytest.mark.parametrize(
