@@ -104,7 +104,7 @@ def run(cell: Cell) -> dict[str, Any]:
     try:
         cpu = fork(_learn, learners, timeout=limit)
         seconds = time.monotonic() - began
-        [figures] = fork(_measure, [(recipe, folder)], timeout=limit)
+        [figures] = fork(measure, [(recipe, folder)], timeout=limit)
     except LearnersFailedError as error:
         raise CellFailedError(f"{error}, see {folder}/train.log") from error
     shutil.rmtree(folder)
@@ -215,7 +215,7 @@ def _learn(
     return used.ru_utime + used.ru_stime
 
 
-def _measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Return the losses and the error rates of a trained cell."""
     enter(folder / "decode.log", recipe.path)
     from recipes import outcome  # The parent need not import ESPnet.
