@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def train(cell: Cell, victim: int) -> dict[str, Any]:
         SystemExit: the training has failed, or ended before the kill.
     """
     recipe, folder = RECIPES[cell.recipe], BUILD / "killed" / cell.name
-    subprocess.run(["rm", "-rf", folder], check=True)
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     module, *arguments = command(cell, folder)
     launch = ["-m", "espnet_distopt.bin.launch", "--nproc", str(LEARNERS)]

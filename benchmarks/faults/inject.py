@@ -75,23 +75,47 @@ def kill_host(run: Run, generator: random.Random) -> None:
 
 def stop_briefly(run: Run, generator: random.Random) -> None:
     """Stop a learner for less than the heartbeat allows, and let it go on."""
-    heartbeat = run.settings.heartbeat
-    _stop(run, generator, generator.uniform(0.2, 0.6) * heartbeat, "a short stop")
+    _for_a_while(run, generator, (0.2, 0.6), "a short stop", _stop, _go_on)
 
 
 def stop_long(run: Run, generator: random.Random) -> None:
     """Stop a learner for longer than the heartbeat allows, and let it go on."""
-    heartbeat = run.settings.heartbeat
-    _stop(run, generator, generator.uniform(1.5, 2.5) * heartbeat, "a long stop")
+    _for_a_while(run, generator, (1.5, 2.5), "a long stop", _stop, _go_on)
 
 
-def _stop(run: Run, generator: random.Random, seconds: float, kind: str) -> None:
+def _stop(run: Run, process: Process) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+
+
+def _go_on(run: Run, process: Process) -> None:
+    os.kill(process.pid, signal.SIGCONT)
+
+
+def _for_a_while(
+    run: Run,
+    generator: random.Random,
+    heartbeats: tuple[float, float],
+    kind: str,
+    begin: Callable[[Run, Process], None],
+    end: Callable[[Run, Process], None],
+) -> None:
+    """Silence a random learner, and let it go on.
+
+    Args:
+        run: the run.
+        generator: chooses the learner, and for how long.
+        heartbeats: the bounds of that time, in heartbeats.
+        kind: the name of the fault.
+        begin: silences a learner.
+        end: lets it go on.
+    """
+    seconds = generator.uniform(*heartbeats) * run.settings.heartbeat
     process = _victim(run, generator)
     _note(run, "stop", process, kind, seconds)
     with suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGSTOP)
+        begin(run, process)
         time.sleep(seconds)
-        os.kill(process.pid, signal.SIGCONT)
+        end(run, process)
     run.note("continued", rank=process.rank, incarnation=process.incarnation)
 
 
@@ -115,23 +139,20 @@ def _noted(run: Run, process: Process, event: str) -> bool:
 
 def cut_briefly(run: Run, generator: random.Random) -> None:
     """Cut a learner's link for less than the heartbeat allows, and mend it."""
-    heartbeat = run.settings.heartbeat
-    _cut(run, generator, generator.uniform(0.2, 0.6) * heartbeat, "a short cut")
+    _for_a_while(run, generator, (0.2, 0.6), "a short cut", _cut, _mend)
 
 
 def cut_long(run: Run, generator: random.Random) -> None:
     """Cut a learner's link for longer than the heartbeat allows, and mend it."""
-    heartbeat = run.settings.heartbeat
-    _cut(run, generator, generator.uniform(1.5, 2.0) * heartbeat, "a long cut")
+    _for_a_while(run, generator, (1.5, 2.0), "a long cut", _cut, _mend)
 
 
-def _cut(run: Run, generator: random.Random, seconds: float, kind: str) -> None:
-    process = _victim(run, generator)
-    _note(run, "stop", process, kind, seconds)
+def _cut(run: Run, process: Process) -> None:
     plug(run.settings.namespaces[process.rank], False)
-    time.sleep(seconds)
+
+
+def _mend(run: Run, process: Process) -> None:
     plug(run.settings.namespaces[process.rank], True)
-    run.note("continued", rank=process.rank, incarnation=process.incarnation)
 
 
 def slow_link(run: Run, generator: random.Random) -> None:

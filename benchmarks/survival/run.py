@@ -25,7 +25,7 @@ class Outcome:
     """What has happened in a run.
 
     Attributes:
-        settings: of the run.
+        settings: the settings of the run.
         struck: when the victim was killed or stopped, by the monotonic clock.
         woken: when it went on, if it was only stopped.
         status: the exit status of the launcher.
@@ -45,7 +45,7 @@ def run(settings: Settings, delays: random.Random) -> Outcome:
     """Start the learners, strike one of them in mid-epoch, and wait for the end.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         delays: draws the moment of the blow, within a second.
 
     Raises:

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from espnet_distopt.files.writing import write_json
+
 FILE = "settings.json"
 
 
@@ -43,7 +45,7 @@ class Settings:
 
     def write(self, directory: Path) -> None:
         """Write the settings into the folder of a run."""
-        (directory / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        write_json(directory / FILE, asdict(self))
 
     @classmethod
     def read(cls, directory: Path) -> "Settings":

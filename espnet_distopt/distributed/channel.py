@@ -171,7 +171,7 @@ class Channel:
 
 def memory_of(tensor: Tensor) -> memoryview:
     """Return the memory of a contiguous tensor on the CPU, as bytes."""
-    array: Any = tensor.detach().view(torch.uint8).numpy()
+    array: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
     return memoryview(array)
 
 

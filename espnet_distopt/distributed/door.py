@@ -29,7 +29,7 @@ _HELLO = struct.Struct(f"<{TOKEN}sII")
 
 
 def token_of(watch: Watch) -> bytes:
-    """Return the token of this run, which whoever asks first makes.
+    """Return the token of this run; the first learner that asks makes it.
 
     Args:
         watch: the calling thread's connection to the store.
@@ -44,7 +44,7 @@ class Door:
     Whoever connects says first the token of this run, its rank and its incarnation.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the gossip thread's connection to the store.
         wakeup: the gossip thread's waits.
     """

@@ -6,9 +6,9 @@ last copy is closed. So the peers of a learner that is killed would not notice b
 its workers do, and those look for their parent every five seconds. Therefore the child
 gives its copies up as soon as it is forked; the connections stay as they are.
 
-The copies are not closed, but replaced by /dev/null: whoever believes to own such a
-descriptor, as torch's objects in the child do, may close it later, and must not then
-close another file of the same number.
+The copies are not closed, but replaced by /dev/null. torch's objects in the child still
+refer to the descriptors and may close them later. If the numbers were free, they might
+belong to other files by then.
 """
 
 import os

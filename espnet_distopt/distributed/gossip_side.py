@@ -17,7 +17,7 @@ class GossipSide:
     """Starts, awaits and ends the gossip of each epoch, on the training thread.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         store: the store of all learners; the gossip gets connections of its own.
         monitor: the lock under which the programs of both sides run.
         tell: tells the algorithm of a change of the members.

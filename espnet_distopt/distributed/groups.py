@@ -5,6 +5,7 @@ cannot be used for that. It names the new group by the number of groups that a p
 has made, and if these numbers differ between the members, it never returns.
 """
 
+import ctypes
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,6 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.waiter import keep_for_ever
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -132,9 +132,12 @@ class Groups:
             connections.sever()
 
     def keep_for_ever(self) -> None:
-        """Never destroy the groups, one of which has an operation that never ends."""
+        """Never destroy the groups, one of which has an operation that never ends.
+
+        gloo's destructor would wait for the thread that carries it out.
+        """
         for group in _made:
-            keep_for_ever(group)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""

@@ -35,7 +35,7 @@ class Host:
     Cost: a look at a flag in each step; a copy of the state in the step that serves it.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the training thread's connection to the store.
     """
 

@@ -32,7 +32,7 @@ def enter(
     """Join the members, and return the state of the one that was taken over.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the training thread's connection to the store.
         take: takes over the entry "learner" of a member's state, at each attempt. If it
             raises `JoinLater`, this learner joins in the next epoch.
@@ -79,7 +79,7 @@ def _fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
     It asks the members in the order of their ranks, its neighbours first.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the training thread's connection to the store.
 
     Raises:
@@ -105,7 +105,7 @@ def _await_next_epoch(liveness: Liveness, watch: Watch, epoch: int) -> None:
     """Wait until the gossip of an epoch is over, in which a replacement cannot join.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the training thread's connection to the store.
         epoch: the number of the gossip's epoch.
 

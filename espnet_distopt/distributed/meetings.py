@@ -26,7 +26,7 @@ class Waiting:
     """What the heartbeat's thread does for waits of others when the members change.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         store: the store of all learners, for the heartbeat's thread.
     """
 

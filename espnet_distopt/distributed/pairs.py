@@ -52,7 +52,7 @@ class Pairs:
     """The connections of a learner for exchanges; its gossip thread uses them.
 
     Args:
-        liveness: who lives.
+        liveness: knows which learners live.
         watch: the gossip thread's connection to the store.
 
     Attributes:

@@ -44,10 +44,7 @@ from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.hosting import Host
 from espnet_distopt.distributed.joining import enter
 from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
-from espnet_distopt.distributed.launcher import (
-    announce_survival,
-    learners_per_node,
-)
+from espnet_distopt.distributed.launcher import announce_survival, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.queue_keys import position

@@ -51,7 +51,7 @@ def send_state(connection: socket.socket, state: State) -> None:
     torch.save(_mapped(stand_in, state), buffer)
     containers = buffer.getbuffer()
     connection.sendall(_SIZE.pack(len(containers)))
-    for sent in (containers, *map(_memory, tensors)):
+    for sent in (containers, *map(memory_of, tensors)):
         for start in range(0, len(sent), CHUNK):
             connection.sendall(sent[start : start + CHUNK])
 
@@ -69,7 +69,7 @@ def receive_state(connection: socket.socket, check: Callable[[], None]) -> State
 
     def receive(tensor: Tensor) -> Tensor:
         received = torch.empty(tensor.shape, dtype=tensor.dtype)
-        _receive_into(connection, _memory(received), check)
+        _receive_into(connection, memory_of(received), check)
         return received
 
     (size,) = _SIZE.unpack(receive_bytes(connection, _SIZE.size, check))
@@ -109,10 +109,6 @@ def _receive_into(
         if count == 0:
             raise ConnectionResetError("the other end has closed the connection")
         left = left[count:]
-
-
-def _memory(tensor: Tensor) -> memoryview:
-    return memory_of(tensor.reshape(-1))
 
 
 def _mapped(change: Callable[[Tensor], Tensor], state: State) -> State:

@@ -7,7 +7,6 @@ can cancel it. So a thread of its own waits for gloo, and that thread is left be
 a learner is lost and gloo does not say so.
 """
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -89,12 +88,3 @@ class Waiter:
 def _serve(jobs: SimpleQueue[_Job]) -> None:
     while True:
         jobs.get().run()
-
-
-def keep_for_ever(group: object) -> None:
-    """Let Python never destroy a group: gloo's destructor would wait for its threads.
-
-    Args:
-        group: a group with an operation that never ends.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))

@@ -124,10 +124,13 @@ class BlockFilter:
         """
         self.blocks = state["blocks"]
         self.lookahead = self.rho = 0.0
-        if self._filters != (state["theta"].numel() > 0):
-            self.start(params) if self._filters else params.copy_(state["theta"])
-            return
-        self.theta.copy_(state["theta"])
-        self.delta.copy_(state["delta"])
-        self.lookahead = state["lookahead"]
-        self.rho = state["rho"]
+        saved: Tensor = state["theta"]
+        if self._filters and not saved.numel():
+            self.start(params)
+        elif saved.numel() and not self._filters:
+            params.copy_(saved)
+        else:
+            self.theta.copy_(saved)
+            self.delta.copy_(state["delta"])
+            self.lookahead = state["lookahead"]
+            self.rho = state["rho"]

@@ -22,9 +22,8 @@ A learner's neighbours are those on a ring. With `topology: random` they are all
 learners of the other colour, that is, all passive ones of an active one (randomized
 mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
 mixes; random pairs hardly become slower, and so are the default for more than 16
-learners. A ring of an odd number of learners is left
-open between its two ends, because both ends are active. Any number of learners can
-train.
+learners. A ring of an odd number of learners is left open between its two ends, because
+both ends are active. Any number of learners can train.
 
 The training survives the death of any learner. Its neighbours drop the exchange that
 they have with it, and the ring closes over the gap (`core.topology.living_ring`).

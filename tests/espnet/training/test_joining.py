@@ -15,20 +15,13 @@ from espnet_distopt.espnet.training.handover import Handover
 from espnet_distopt.espnet.training.side_files import load_learner
 from espnet_distopt.espnet.training.tasks import check_replacement
 from espnet_distopt.monitoring.experiment import Experiment
-from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read
 from tests.espnet.training.returning import Death, train
 
 pytestmark = pytest.mark.timeout(900)
 
 LEARNERS = 3
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("toy")
-    write_toy_data(root)
-    return root
 
 
 @pytest.mark.processes

@@ -10,16 +10,9 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.simulated import EspnetProblem
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
-from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.toy import arguments
 
 FLOAT64 = ("--train_dtype", "float64")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("toy")
-    write_toy_data(root)
-    return root
 
 
 def problem(data: Path, *more: str, batch_size: int = 2) -> EspnetProblem:

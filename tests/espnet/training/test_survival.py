@@ -8,19 +8,12 @@ import torch
 
 from espnet_distopt.bin import status
 from espnet_distopt.espnet.training.side_files import load_learner
-from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.toy import arguments
 from tests.espnet.training.learners import kill_at_step, read, train
 
 pytestmark = pytest.mark.processes
 
 LEARNERS = 3
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("toy")
-    write_toy_data(root)
-    return root
 
 
 def resumed(data: Path, exp: Path, size: int, last: int, *more: str) -> str:

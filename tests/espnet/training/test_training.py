@@ -9,16 +9,9 @@ import torch
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.espnet.training.side_files import load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
-from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.toy import arguments
 from tests.espnet.training.learners import NanLoss, kill_at_step, read, train
 from tests.virtual import STEPS_ALONE
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("toy")
-    write_toy_data(root)
-    return root
 
 
 def load(path: Path) -> dict[str, torch.Tensor]:
