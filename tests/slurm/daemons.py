@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from getpass import getuser
 from pathlib import Path
 
+from espnet_distopt.distributed import slurm_step
+
 NODES = 4
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 GRACE_SECONDS = 6
@@ -225,10 +227,10 @@ class MiniSlurm:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports below the range from which the system gives them to clients."""
+    """Return ports that neither jobs (`slurm_step`) nor the system's clients use."""
     ports: list[int] = []
     while len(ports) < count:
-        port = random.randrange(20000, 32000)
+        port = random.randrange(10000, slurm_step.FIRST_PORT)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
