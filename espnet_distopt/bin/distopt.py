@@ -16,7 +16,7 @@ from espnet_distopt.errors import InputError, one_line_errors
 GROUPS = {
     "begin": ("doctor", "recipe", "simulate"),
     "train": ("launch", "slurm", "asr_train", "ocr_train", "check"),
-    "look": ("status",),
+    "watch": ("status",),
     "decode and score": (
         "ocr_inference",
         "ctc_align",
@@ -75,9 +75,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     else:
         close = difflib.get_close_matches(name, NAMES, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
-        raise InputError(
-            f"distopt: no command {name}: {meant}`distopt --help` lists them"
-        )
+        raise InputError(f"no command {name}: {meant}`distopt --help` lists them")
 
 
 def _help() -> str:
