@@ -134,7 +134,7 @@ def test_a_recipe_is_copied_and_runs(environment: Path, tmp_path: Path) -> None:
     line = run(distopt, "recipe", "fsdd", "my", cwd=tmp_path).strip()
     assert line == f"cd my/egs/fsdd/asr1 && PYTHON={environment}/python ./run.sh"
     here = ROOT / "egs" / "fsdd" / "asr1"
-    for file in here.rglob("*.yaml"):
+    for file in (here / "conf").rglob("*.yaml"):
         copy = tmp_path / "my" / file.relative_to(ROOT)
         assert copy.read_bytes() == file.read_bytes()
     # Stage 9 is none, so the options are checked by the package, and nothing is made.
