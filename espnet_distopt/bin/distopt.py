@@ -16,7 +16,7 @@ from espnet_distopt.errors import InputError, one_line_errors
 GROUPS = {
     "begin": ("doctor", "recipe", "simulate"),
     "train": ("launch", "slurm", "asr_train", "ocr_train", "check"),
-    "watch": ("status",),
+    "watch": ("status", "report"),
     "decode and score": (
         "ocr_inference",
         "ctc_align",
