@@ -7,6 +7,7 @@ of the API reference, and each command one of its options. Links are turned to t
 pages; a link to a file that the site does not have leaves its words alone.
 """
 
+import ast
 import importlib
 import os
 import posixpath
@@ -33,12 +34,13 @@ ROOT_PAGES = {
 }
 RESULTS = "benchmarks/results"
 OPTIONS_OF_ESPNET = {"asr_train", "ocr_train"}
-"""Commands whose options are ESPnet's, thousands of lines of them."""
+"""Commands whose options are ESPnet's: thousands of lines, and seconds of imports."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
-    for name, content in [*root_pages(), *results(), *reference(), *commands()]:
+    made = [*root_pages(), *results(), *reference(), *commands(), examples()]
+    for name, content in made:
         files.append(File.generated(config, name, content=content))
     return files
 
@@ -88,6 +90,8 @@ def site_page(path: str) -> tuple[str, str] | None:
         return "results/index.md", ""
     if path.startswith(RESULTS) and path.endswith(".md"):
         return f"results/{Path(path).name}", ""
+    if path.startswith("examples/"):
+        return "examples.md", Path(path).stem
     if path.split("/")[0] != PACKAGE:
         return None
     if path == PACKAGE:
@@ -154,15 +158,31 @@ def commands() -> Iterator[tuple[str, str]]:
     for group, names in GROUPS.items():
         text += [f"## To {group}" if group != "watch" else "## To watch", ""]
         for name in names:
-            module = importlib.import_module(f"{PACKAGE}.bin.{name}")
             if name in OPTIONS_OF_ESPNET:
-                said = module.__doc__.strip()
+                source = (ROOT / PACKAGE / "bin" / f"{name}.py").read_text()
+                said = ast.get_docstring(ast.parse(source)) or ""
             else:
+                module = importlib.import_module(f"{PACKAGE}.bin.{name}")
                 parser = module.get_parser()
                 parser.prog = f"distopt {name}"
                 said = parser.format_help().rstrip()
             text += [f"### distopt {name}", "", "```text", said, "```", ""]
     yield "commands.md", "\n".join(text)
+
+
+def examples() -> tuple[str, str]:
+    """Return the page of the examples, with their source."""
+    text = ["# Examples", ""]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text += [
+            f"## {path.stem}",
+            "",
+            "```python",
+            path.read_text().rstrip(),
+            "```",
+            "",
+        ]
+    return "examples.md", "\n".join(text)
 
 
 def _reference_page(folder: Path) -> str:
