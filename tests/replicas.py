@@ -12,8 +12,8 @@ from espnet_distopt.algorithms import Algorithm, build
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import Effect, Program, RunInBackground
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.simulation.cluster import Network
 from espnet_distopt.simulation.engine import Engine
+from espnet_distopt.simulation.network import Network
 
 
 class Point(nn.Module):

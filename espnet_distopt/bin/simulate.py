@@ -78,6 +78,11 @@ def _add_training(group: Any) -> None:
 def _add_problem(group: Any) -> None:
     group.description = "Without --config: a noisy quadratic."
     add = group.add_argument
+    add(
+        "--time_only",
+        action="store_true",
+        help="learn nothing; messages have --model_bytes, steps take their time",
+    )
     add("--dimension", type=int, default=256, help="parameters (default 256)")
     add("--condition", type=float, default=100.0, help="number (default 100)")
     add("--noise", type=float, default=1.0, help="of one sample (default 1)")
@@ -95,7 +100,6 @@ def _add_compute(group: Any) -> None:
     add(
         "--step_seconds",
         type=float,
-        default=0.3,
         help="a learner's step, with the most learners of --learners; with fewer each "
         "has more samples and takes proportionally longer (default 0.3)",
     )
@@ -125,11 +129,17 @@ def _add_compute(group: Any) -> None:
 def _add_network(group: Any) -> None:
     group.description = "Seconds one way, and bytes a second."
     add = group.add_argument
-    add("--latency", type=float, default=1e-4, help="default 1e-4")
-    add("--bandwidth", type=float, default=1.25e9, help="default 1.25e9")
-    add("--per_node", type=int, default=1, help="learners of a node (default 1)")
-    add("--inside_latency", type=float, default=1e-5, help="in a node (default 1e-5)")
-    add("--inside_bandwidth", type=float, default=2e10, help="in a node (default 2e10)")
+    add(
+        "--cluster",
+        metavar="YAML",
+        help="take links, what learners share and the time of a step from this file, "
+        "or from a known cluster of this name, in place of the options that say so",
+    )
+    add("--latency", type=float, help="default 1e-4")
+    add("--bandwidth", type=float, help="default 1.25e9")
+    add("--per_node", type=int, help="learners of a node (default 1)")
+    add("--inside_latency", type=float, help="in a node (default 1e-5)")
+    add("--inside_bandwidth", type=float, help="in a node (default 2e10)")
     add(
         "--loss",
         type=float,

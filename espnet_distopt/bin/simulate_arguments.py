@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,25 @@ from torch.optim import SGD, Adam, Optimizer
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster
+from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
+from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.quadratic import Quadratic
+from espnet_distopt.simulation.study.time_only import TimeOnly
 from espnet_distopt.simulation.study.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
+
+NETWORK_DEFAULTS = {
+    "latency": 1e-4,
+    "bandwidth": 1.25e9,
+    "per_node": 1,
+    "inside_latency": 1e-5,
+    "inside_bandwidth": 2e10,
+}
 
 
 def methods_of(args: argparse.Namespace) -> list[SimulatedMethod]:
@@ -86,7 +98,8 @@ def trial_of(args: argparse.Namespace) -> Trial:
     if args.seed < 0:
         raise InputError(f"--seed must be >= 0, not {args.seed}")
     optimizer = _optimizer(args)
-    compute, network = _compute(args), _network(args)
+    cluster = _cluster(args)
+    samples = args.batch_size / max(*args.learners, 1)
     problem = _problem(args)
     return Trial(
         problem=problem,
@@ -94,9 +107,10 @@ def trial_of(args: argparse.Namespace) -> Trial:
         batch_size=args.batch_size,
         samples=problem.samples if args.samples is None else args.samples,
         epochs=args.epochs,
-        compute=compute,
+        compute=_compute(args, cluster.step or StepTime(fixed=0.3), samples),
         compute_learners=max(args.learners),
-        network=network,
+        fixed_seconds=cluster.step.fixed if cluster.step else 0.0,
+        network=cluster.network,
         model_bytes=args.model_bytes,
         faults=_faults(args.fault),
         seed=args.seed,
@@ -116,6 +130,8 @@ def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
 
 
 def _problem(args: argparse.Namespace) -> Problem:
+    if args.time_only:
+        return _time_only(args)
     if args.config is not None:
         read_yaml(args.config)  # of a bad file ESPnet's parser makes a traceback
         try:
@@ -136,9 +152,19 @@ def _problem(args: argparse.Namespace) -> Problem:
     )
 
 
-def _compute(args: argparse.Namespace) -> Compute:
+def _time_only(args: argparse.Namespace) -> Problem:
+    if args.config is not None:
+        raise InputError("--time_only learns nothing: leave out --config")
+    if args.model_bytes is None:
+        raise InputError("--time_only needs --model_bytes, the size of the model")
+    return TimeOnly()
+
+
+def _compute(args: argparse.Namespace, step: StepTime, samples: float) -> Compute:
+    """Return how long a step on a batch of `samples` takes."""
+    given = args.step_seconds
     return Compute(
-        seconds=args.step_seconds,
+        seconds=step.of(samples) if given is None else given,
         spread=args.spread,
         trace=_trace(args.trace) if args.trace else (),
         slowdown=_by_rank("straggler", args.straggler),
@@ -185,11 +211,31 @@ def _faults(texts: Sequence[str]) -> list[Fault]:
         raise InputError(f"--fault {error}") from None
 
 
+def _cluster(args: argparse.Namespace) -> Cluster:
+    """Return the cluster of --cluster, or the one that the other options describe."""
+    if args.cluster is None:
+        return Cluster(network=_network(args))
+    cluster = read_cluster(args.cluster)
+    twice = [*NETWORK_DEFAULTS, *(["step_seconds"] if cluster.step else [])]
+    for name in twice:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name}: {args.cluster} says that already")
+    network = replace(cluster.network, loss=args.loss, seed=args.seed)
+    return replace(cluster, network=network)
+
+
 def _network(args: argparse.Namespace) -> Network:
+    given = {name: getattr(args, name) for name in NETWORK_DEFAULTS}
+    figures = {
+        name: NETWORK_DEFAULTS[name] if value is None else value
+        for name, value in given.items()
+    }
     return Network(
-        inside=Link(latency=args.inside_latency, bandwidth=args.inside_bandwidth),
-        between=Link(latency=args.latency, bandwidth=args.bandwidth),
-        per_node=args.per_node,
+        inside=Link(
+            latency=figures["inside_latency"], bandwidth=figures["inside_bandwidth"]
+        ),
+        between=Link(latency=figures["latency"], bandwidth=figures["bandwidth"]),
+        per_node=int(figures["per_node"]),
         loss=args.loss,
         seed=args.seed,
     )

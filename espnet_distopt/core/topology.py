@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Topology = Literal["ring", "randomized_ring", "complete"]
+Topology = Literal["ring", "randomized_ring", "hypercube", "complete"]
 """The topologies of D-PSGD: the graph on which learners average."""
 
 LONGEST_RING = 16
@@ -116,6 +116,39 @@ def living_other_colour(
     return tuple(other for other in living if (other in actives) != active)
 
 
+def hypercube_peers(place: int, size: int) -> tuple[int, ...]:
+    """Return the places that differ from `place` in one bit, the lowest bit first.
+
+    Where 2^d learners all average with their peer of bit 0, then of bit 1 and so on,
+    they have the exact mean after d rounds (one-peer exponential graph of pairs; Assran
+    et al. 2019, arXiv 1811.10792). Places with an even number of ones have peers with
+    an odd number only, so that two colours suffice. If the size is no power of two,
+    peers beyond it are missing.
+
+    Args:
+        place: 0 <= place < size.
+        size: the number of places.
+
+    Example:
+        >>> hypercube_peers(5, 8)
+        (4, 7, 1)
+        >>> hypercube_peers(5, 6)
+        (4, 1)
+    """
+    bits = range((size - 1).bit_length())
+    return tuple(peer for bit in bits if (peer := place ^ 1 << bit) < size)
+
+
+def deal_hypercube_colours(places: int) -> tuple[int, ...]:
+    """Return the active places: those with an even number of ones.
+
+    Example:
+        >>> deal_hypercube_colours(8)
+        (0, 3, 5, 6)
+    """
+    return tuple(place for place in range(places) if place.bit_count() % 2 == 0)
+
+
 def ring_weights(rank: int, order: Sequence[int]) -> dict[int, float]:
     """Return the weights with which `rank` averages on a ring: learner -> weight.
 
@@ -158,7 +191,8 @@ def mixing_weights(
     """Return row `rank` of the mixing matrix W_k: learner -> weight, in order of ranks.
 
     Args:
-        topology: ring, randomized_ring or complete (1/N each).
+        topology: ring, randomized_ring, hypercube (1/2 for the peer of bit k, and so on
+            from the first bit again; N is a power of two) or complete (1/N each).
         rank: the learner's rank.
         size: number of learners, N.
         k: number of the mixing.
@@ -169,6 +203,9 @@ def mixing_weights(
             return ring_weights(rank, range(size))
         case "randomized_ring":
             return ring_weights(rank, randomized_ring(seed, k, size))
+        case "hypercube":
+            peers = hypercube_peers(rank, size)
+            return dict.fromkeys(sorted([rank, peers[k % len(peers)]]), 0.5)
         case "complete":
             return dict.fromkeys(range(size), 1 / size)
 
@@ -182,7 +219,7 @@ def mixing_matrix(
     the mean over the learners.
 
     Args:
-        topology: ring, randomized_ring or complete.
+        topology: ring, randomized_ring, hypercube or complete.
         size: number of learners, N.
         k: number of the mixing.
         seed: seed of the orders of the randomized ring.

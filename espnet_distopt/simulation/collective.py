@@ -1,7 +1,7 @@
 """The module carries out the collectives of a simulation.
 
-It waits until all learners of a collective have yielded it, computes how long it takes,
-and gives each learner its result (`results`) at the end of that time.
+It waits until all learners of a collective have yielded it, lets its messages load the
+network, and gives each learner its result (`results`) when they have passed.
 """
 
 from collections import defaultdict, deque
@@ -16,15 +16,14 @@ from torch import Tensor
 from espnet_distopt.core.effects import (
     AllGather,
     AllReduceMean,
-    AllToAll,
     Barrier,
-    Broadcast,
     NeighbourAllGather,
     Ranks,
 )
 from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.cluster import Network
+from espnet_distopt.simulation.collective_traffic import CollectiveTraffic
+from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.results import (
     Gathering,
     check_equal,
@@ -89,6 +88,19 @@ class Operation:
     parts: dict[int, tuple[Gathering, Done]]
 
 
+@dataclass(eq=False)
+class Message:
+    """A message of a neighbours' gather, in the order in which its sender sent it.
+
+    Attributes:
+        tensor: a copy of what was sent.
+        arrived: whether the whole of it has arrived.
+    """
+
+    tensor: Tensor
+    arrived: bool = False
+
+
 class SimulatedCollectives:
     """The collectives of all learners of a simulation.
 
@@ -103,8 +115,8 @@ class SimulatedCollectives:
 
     Args:
         clock: the simulation's clock.
-        network: the network, which says how long a collective takes.
-        wire: the numbers and delays of single messages.
+        network: the network, which says what a collective loads.
+        wire: what carries messages and collectives.
         members: function that returns the members.
         down: function that returns whether a learner does nothing now, but may return
             or be excluded.
@@ -121,7 +133,7 @@ class SimulatedCollectives:
         sent: Callable[[int, int], None],
     ) -> None:
         self._clock = clock
-        self._network = network
+        self._traffic = CollectiveTraffic(network)
         self._wire = wire
         self._members = members
         self._down = down
@@ -133,8 +145,7 @@ class SimulatedCollectives:
         self._held: list[Operation] = []
         self._gathering: dict[int, deque[tuple[NeighbourAllGather, Done]]]
         self._gathering = defaultdict(deque)
-        self._arrived: dict[tuple[int, int], deque[tuple[int, Tensor]]]
-        self._arrived = defaultdict(deque)
+        self._inboxes: dict[tuple[int, int], deque[Message]] = defaultdict(deque)
 
     def join(self, rank: int, effect: Any, done: Done) -> None:
         """Let a learner take part in a collective.
@@ -174,8 +185,8 @@ class SimulatedCollectives:
         check_equal(group, effects)
         self._under_way.append(operation)
         self.meetings += isinstance(effects[0], Barrier)
-        when = self._clock.later(self._seconds(group, effects[0]))
-        self._clock.at(when, partial(self._end, operation))
+        traffic = self._traffic.of(tuple(group), effects[0])
+        self._wire.begin(traffic, partial(self._end, operation))
         return True
 
     def _end(self, operation: Operation) -> None:
@@ -231,50 +242,30 @@ class SimulatedCollectives:
                 self._clock.at(self._clock.now, partial(done, dropped))
             queues[rank].clear()
 
-    def _seconds(self, ranks: Sequence[int], effect: Gathering) -> float:
-        """Return the virtual seconds that a collective among `ranks` takes.
-
-        Means and broadcasts travel along a ring; the other collectives send a message
-        between each pair of learners.
-        """
-        size = len(ranks)
-        if size == 1 or isinstance(effect, Barrier):
-            return 0.0
-        nbytes, network = effect.tensor.nbytes, self._network
-        match effect:
-            case AllReduceMean():
-                return network.all_reduce(ranks, nbytes)
-            case Broadcast():
-                return network.broadcast(ranks, nbytes)
-            case AllToAll():
-                return network.all_pairs(ranks, nbytes / size)
-            case AllGather():
-                return network.all_pairs(ranks, nbytes)
-
     def _gather(self, rank: int, effect: NeighbourAllGather, done: Done) -> None:
-        """Send a learner's tensor to its peers.
-
-        The messages share the bandwidth of the learner's link, so each of them takes as
-        long as one with the bytes of all.
-        """
+        """Send a learner's tensor to its peers."""
         nbytes = effect.bytes_sent(len(self._members().ranks))
         self._sent(rank, nbytes)
         for peer in effect.peers:
-            when = self._wire.arrival(rank, peer, nbytes)
-            self._arrived[rank, peer].append((when, effect.tensor.clone()))
+            message = Message(effect.tensor.clone())
+            self._inboxes[rank, peer].append(message)
+            arrive = partial(self._arrive, message, peer)
+            self._wire.send(rank, peer, effect.tensor.nbytes, arrive)
         self._gathering[rank].append((effect, done))
-        for receiver in (rank, *effect.peers):
-            self._complete(receiver)
+        self._complete(rank)
+
+    def _arrive(self, message: "Message", receiver: int) -> None:
+        message.arrived = True
+        self._complete(receiver)
 
     def _complete(self, rank: int) -> None:
-        """Give `rank` the result of its oldest gather if all its peers have sent."""
+        """Give `rank` the result of its oldest gather if all its messages are there."""
         if not self._gathering[rank]:
             return
         effect, done = self._gathering[rank][0]
-        inboxes = [self._arrived[peer, rank] for peer in effect.peers]
-        if not all(inboxes):
+        inboxes = [self._inboxes[peer, rank] for peer in effect.peers]
+        if not all(inbox and inbox[0].arrived for inbox in inboxes):
             return
         self._gathering[rank].popleft()
-        times, tensors = zip(*(inbox.popleft() for inbox in inboxes), strict=True)
-        when = max(self._clock.now, *times)
-        self._clock.at(when, partial(done, Outcome(torch.stack(tensors))))
+        result = torch.stack([inbox.popleft().tensor for inbox in inboxes])
+        self._clock.at(self._clock.now, partial(done, Outcome(result)))

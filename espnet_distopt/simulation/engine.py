@@ -44,7 +44,7 @@ class Engine(Meetings):
 
     Attributes:
         clock: the virtual clock.
-        wire: the arrival of messages between learners.
+        wire: the messages between learners.
         gossip: the mail and the exchanges between learners.
         members: the learners that live, and the faults that happen to them.
         known: for each rank, the newest members of which it has heard.

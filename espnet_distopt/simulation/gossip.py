@@ -42,12 +42,13 @@ class Crossing:
         first: the end that has offered first; it applies what it receives when it
             hears that the last one has.
         last: the end that decides.
-        arrival: the time at which the first end has the whole tensor, in nanoseconds.
+        missing: how much the first end waits for: the tensor, and the word of the last
+            end that it has the other one.
     """
 
     first: int
     last: int
-    arrival: int
+    missing: int = 2
 
 
 class VirtualGossip:
@@ -61,7 +62,7 @@ class VirtualGossip:
 
     Args:
         clock: the virtual clock.
-        wire: the arrival of messages between learners.
+        wire: the messages between learners.
         receive: function that is called with a rank and what an exchange has brought.
         when_up: function by which a silent learner receives nothing until it returns.
     """
@@ -86,9 +87,7 @@ class VirtualGossip:
     def mail(self, sender: int, receiver: int, arrive: Callable[[], None]) -> None:
         """Call `arrive` when the mail does; a pair's mails do not overtake."""
         pair = sender, receiver
-        when = max(
-            self._wire.arrival(sender, receiver, 0), self._last_mail.get(pair, 0)
-        )
+        when = max(self._wire.news(sender, receiver), self._last_mail.get(pair, 0))
         self._last_mail[pair] = when
         self._clock.at(when, arrive)
 
@@ -107,12 +106,11 @@ class VirtualGossip:
         for end, own, other in ends:
             transfer = Transfer(other.tensor.clone(), sent=own.tensor, into=own.into)
             self.in_flight[end] = transfer
-        crossing = Crossing(first, rank, self._wire.arrival(rank, first, nbytes))
+        crossing = Crossing(first, rank)
         self._crossings[first] = self._crossings[rank] = crossing
-        self._clock.at(
-            self._wire.arrival(first, rank, nbytes),
-            partial(self._when_up, rank, partial(self._decide, crossing)),
-        )
+        decide = partial(self._when_up, rank, partial(self._decide, crossing))
+        self._wire.send(rank, first, nbytes, partial(self._complete, crossing))
+        self._wire.send(first, rank, nbytes, decide)
         return nbytes
 
     def _decide(self, crossing: Crossing) -> None:
@@ -120,10 +118,16 @@ class VirtualGossip:
         first, last = crossing.first, crossing.last
         if self._crossings.get(last) is not crossing:
             return
-        told = self._wire.arrival(last, first, 0)
-        tell = partial(self._when_up, first, partial(self._deliver, first, crossing))
-        self._clock.at(max(told, crossing.arrival), tell)
+        told = self._wire.news(last, first)
+        self._clock.at(told, partial(self._complete, crossing))
         self._deliver(last, crossing)
+
+    def _complete(self, crossing: Crossing) -> None:
+        """Apply the exchange at the end that has offered first, if it has all."""
+        crossing.missing -= 1
+        if crossing.missing == 0:
+            first = crossing.first
+            self._when_up(first, partial(self._deliver, first, crossing))
 
     def _deliver(self, receiver: int, crossing: Crossing) -> None:
         if self._crossings.get(receiver) is crossing:

@@ -15,12 +15,12 @@ from torch import Tensor
 from espnet_distopt.core.effects import AwaitInvitation, Exchange
 from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.cluster import Network
 from espnet_distopt.simulation.collective import Done, Outcome, SimulatedCollectives
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.gossip import VirtualGossip
 from espnet_distopt.simulation.losses import Losses
 from espnet_distopt.simulation.membership import VirtualMembers
+from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.retirement import Retirement
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import Step, VirtualLearner

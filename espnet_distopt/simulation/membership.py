@@ -11,8 +11,8 @@ from typing import Protocol
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.cluster import Network
 from espnet_distopt.simulation.faults import Fault, Outages
+from espnet_distopt.simulation.network import Network
 
 
 class Host(Protocol):
@@ -119,7 +119,7 @@ class VirtualMembers:
         """Return how long news take; no message of the learners' has this number."""
         number = -1 - self.now.version
         receiver %= len(self.incarnations)
-        return self._network.message(sender, receiver, number, 0)
+        return self._network.message(sender, receiver, number, 0).latency
 
     def _exclude(self, rank: int, incarnation: int) -> None:
         """Exclude a learner that is lost, and all that leave with it."""

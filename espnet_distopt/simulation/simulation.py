@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation.cluster import Compute, Network
+from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.engine import (
     DeadlockError,
     Engine,
@@ -20,6 +20,7 @@ from espnet_distopt.simulation.engine import (
 )
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.gossip import Transfer
+from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.replay import (
     Entry,
     Recordings,

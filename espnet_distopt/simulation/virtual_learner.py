@@ -21,10 +21,11 @@ from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.core.model_buffers import model_buffers
-from espnet_distopt.simulation.cluster import Compute
+from espnet_distopt.simulation.compute import Compute
 
-Gradient = Callable[[int], float]
-"""Runs the forward and backward pass of a step, by its number; returns the loss."""
+Gradient = Callable[[int], float] | None
+"""Runs the forward and backward pass of a step, by its number; returns the loss. None
+computes and updates nothing, for a simulation of time alone."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ class VirtualLearner:
             if self._watches:
                 yield from lifecycle.after_backward()
                 yield Work(0)
-            self.optimizer.step()
+            if self.gradient is not None:
+                self.optimizer.step()
             yield from lifecycle.step()
             yield Stepped(loss)
 
@@ -165,6 +167,8 @@ class VirtualLearner:
     def _descend(self, seed: int) -> float:
         """Compute the gradient, with random numbers that no schedule can shift."""
         learner = self.learner
+        if self.gradient is None:
+            return 0.0
         key = f"{seed} gradient {learner.rank} {learner.steps}"
         self.optimizer.zero_grad()
         before = torch.get_rng_state()

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from espnet_distopt.core.topology import (
     Topology,
     deal_colours,
+    deal_hypercube_colours,
+    hypercube_peers,
     living_other_colour,
     living_ring,
     mixing_matrix,
@@ -239,3 +241,28 @@ def test_stationary_disagreement(
         differences += power @ differences @ power
         power = power @ power
     assert np.trace(differences) / size == pytest.approx(expected, abs=5e-5)
+
+
+# Hypercube
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 64])
+def test_a_hypercube_has_the_exact_mean_after_log2_rounds(size: int) -> None:
+    rounds = size.bit_length() - 1
+    product = np.eye(size)
+    for k in range(3, 3 + rounds):  # It may begin at any round.
+        assert not np.array_equal(product, np.full((size, size), 1 / size))
+        product = mixing_matrix("hypercube", size, k) @ product
+    # Powers of two are not rounded.
+    assert np.array_equal(product, np.full((size, size), 1 / size))
+
+
+@pytest.mark.parametrize("size", [2, 3, 6, 8, 13])
+def test_edges_of_a_hypercube_join_two_colours(size: int) -> None:
+    actives = deal_hypercube_colours(size)
+    for place in range(size):
+        for peer in hypercube_peers(place, size):
+            assert place in hypercube_peers(peer, size)
+            assert (place in actives) != (peer in actives)
+    near = {(a, b) for a in range(size) for b in hypercube_peers(a, size)}
+    assert reached(near, 0) == set(range(size))

@@ -32,7 +32,7 @@ def all_gather(ranks: tuple[int, ...]) -> AllGather:
     [
         (2, (0, 1), 1 + 1),
         (3, (0, 1, 2), 2 * 10 + 2),  # learner 2, which is alone on its node
-        (4, (0, 1, 2, 3), 1 + 2 * 10 + 2),
+        (4, (0, 1, 2, 3), 2 * 10 + 2),  # near messages pass other links
         (4, (0, 2), 10 + 2),
         (4, (2, 3), 1 + 1),
     ],

@@ -27,6 +27,7 @@ from espnet_distopt.simulation import (
     Network,
     Simulation,
 )
+from espnet_distopt.simulation.network import Traffic
 from tests.virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
 
 
@@ -208,8 +209,8 @@ def test_gossip_of_all_has_ended_when_an_epoch_finishes() -> None:
 
 def test_mails_of_a_pair_do_not_overtake() -> None:
     class Falling(Network):
-        def message(self, *_: int, number: int = 0, nbytes: int = 0) -> float:
-            return times.pop()
+        def message(self, *_: int, number: int = 0, nbytes: int = 0) -> Traffic:
+            return Traffic({}, latency=times.pop())
 
     times, invited = [0.1, 0.5, 1.0], list[tuple[int | None, float]]()
 

@@ -23,7 +23,8 @@ learners of the other colour, that is, all passive ones of an active one (random
 mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
 mixes; random pairs hardly become slower, and so are the default for more than 16
 learners. A ring of an odd number of learners is left open between its two ends, because
-both ends are active. Any number of learners can train.
+both ends are active. Any number of learners can train. On a hypercube, learners that
+keep step have averaged with all others, directly or indirectly, after log2(N) rounds.
 
 The training survives the death of any learner. Its neighbours drop the exchange that
 they have with it, and the ring closes over the gap (`core.topology.living_ring`).
@@ -50,7 +51,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
-from espnet_distopt.algorithms.gossip.colours import Colours
+from espnet_distopt.algorithms.gossip.colours import Colours, GossipTopology
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
@@ -76,8 +77,10 @@ class AdpsgdConfig:
 
     Attributes:
         topology: the learners that an active learner may invite: its neighbours on a
-            `ring`, or any passive learner (`random`). Each time it picks one of them
-            uniformly. None means a ring of up to 16 learners, and `random` for more.
+            `ring`, or any passive learner (`random`); each time it picks one of them
+            uniformly. On a `hypercube` it invites those whose place differs from its
+            own in one bit, one after the other. None means a ring of up to 16 learners,
+            and `random` for more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
             changed in them, in half the bytes, see `bfloat16`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
@@ -90,7 +93,7 @@ class AdpsgdConfig:
             `optimizers.consistent`; local leaves it as it is.
     """
 
-    topology: Literal["ring", "random"] | None = None
+    topology: GossipTopology | None = None
     exchange: Literal["float32", "bfloat16"] = "float32"
     max_staleness: int = 16
     from_consensus: bool = False
@@ -119,7 +122,8 @@ class Adpsgd(Algorithm):
         ranks = self._gossip_ranks(learner)
         short = len(ranks) <= LONGEST_RING
         topology = config.topology or ("ring" if short else "random")
-        self.colours = Colours(topology, learner.rank, ranks)
+        everyone = self._possible_ranks(learner)
+        self.colours = Colours(topology, learner.rank, ranks, everyone)
         self._count_batches(ranks)
         self._gossips = learner.rank in ranks and len(ranks) > 1
         self.snapshot = Snapshot(learner, shared=self._gossips)
@@ -134,6 +138,10 @@ class Adpsgd(Algorithm):
     def _gossip_ranks(self, learner: Learner) -> tuple[int, ...]:
         """Return the living ranks that gossip, in the order of the ring."""
         return learner.members.ranks
+
+    def _possible_ranks(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks that gossip if all learners live."""
+        return tuple(range(learner.size))
 
     def _count_batches(self, ranks: tuple[int, ...]) -> None:
         if self.config.second_moment == "consistent":
@@ -173,7 +181,7 @@ class Adpsgd(Algorithm):
             while (yield AwaitStep()):
                 if self.snapshot.outdated or not colours.neighbours:
                     continue
-                peer = self._choice.choice(colours.neighbours)
+                peer = colours.choose(self._choice)
                 yield Invite(peer)
                 yield from self._average_with(peer)
             passives = colours.passives(self._gossip_ranks(learner))
@@ -265,6 +273,7 @@ class Adpsgd(Algorithm):
         reference = self._rounded.reference.clone() if self._rounded else None
         return {
             "choice": [version, list(internal), gauss],
+            "turn": self.colours.turn,
             "reference": reference,
             "actives": list(self.colours.actives),
         }
@@ -278,6 +287,7 @@ class Adpsgd(Algorithm):
         """
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
+        self.colours.turn = state.get("turn", 0)  # Older states have none.
         self._load_model(state)
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:

@@ -1,13 +1,19 @@
 """The colours of an epoch: who invites, who answers, and who lives to do so."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from espnet_distopt.core.topology import (
     deal_colours,
+    deal_hypercube_colours,
+    hypercube_peers,
     living_other_colour,
     living_ring,
 )
+
+GossipTopology = Literal["ring", "random", "hypercube"]
+"""Whom a learner may exchange with, see `adpsgd`."""
 
 
 class Colours:
@@ -18,23 +24,54 @@ class Colours:
         active: whether this learner invites others; a passive one only answers.
         neighbours: ranks of the living learners that this one may exchange with; none
             if this learner does not gossip, or all of the other colour have died.
+        turn: how often this learner has chosen a neighbour on a hypercube.
 
     Args:
-        topology: `ring` or `random`, see `adpsgd`.
+        topology: `ring`, `random` or `hypercube`, see `adpsgd`.
         rank: the rank of this learner.
         living: the ranks that gossip, in the order of the ring.
+        everyone: the ranks that may ever gossip, whose places are the corners of the
+            hypercube.
     """
 
     def __init__(
-        self, topology: Literal["ring", "random"], rank: int, living: Sequence[int]
+        self,
+        topology: GossipTopology,
+        rank: int,
+        living: Sequence[int],
+        everyone: Sequence[int],
     ) -> None:
-        self._find = living_ring if topology == "ring" else living_other_colour
+        self._find = {
+            "ring": living_ring,
+            "random": living_other_colour,
+            "hypercube": self._living_peers,
+        }[topology]
+        self._by_corner = topology == "hypercube"
+        self._everyone = tuple(everyone)
         self._rank = rank
+        self.turn = 0
         self.deal(living)
 
     def deal(self, living: Sequence[int]) -> None:
         """Deal the colours of an epoch; all learners do so with the same `living`."""
-        self.hold(deal_colours(living), living)
+        if self._by_corner:
+            corners = deal_hypercube_colours(len(self._everyone))
+            actives = {self._everyone[corner] for corner in corners}
+            self.hold([rank for rank in living if rank in actives], living)
+        else:
+            self.hold(deal_colours(living), living)
+
+    def _living_peers(
+        self, rank: int, actives: Collection[int], living: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Return the living peers on the hypercube that have the other colour.
+
+        A peer that has joined within the epoch is passive, whatever its corner.
+        """
+        corner, size = self._everyone.index(rank), len(self._everyone)
+        peers = [self._everyone[peer] for peer in hypercube_peers(corner, size)]
+        active = rank in actives
+        return tuple(p for p in peers if p in living and (p in actives) != active)
 
     def change(self, living: Sequence[int]) -> None:
         """Find the neighbours anew: learners have died or joined within the epoch."""
@@ -48,6 +85,13 @@ class Colours:
         self.neighbours = (
             self._find(self._rank, self.actives, living) if gossips else ()
         )
+
+    def choose(self, source: random.Random) -> int:
+        """Return the neighbour to invite: at random, or in turn on a hypercube."""
+        if not self._by_corner:
+            return source.choice(self.neighbours)
+        self.turn += 1
+        return self.neighbours[(self.turn - 1) % len(self.neighbours)]
 
     def passives(self, living: Sequence[int]) -> tuple[int, ...]:
         """Return the passive ones of `living`."""

@@ -85,6 +85,10 @@ class Hadpsgd(StepsInNodes, Adpsgd):
         """Return the ranks of the living leaders, in the order of their nodes."""
         return self.node.living_leaders(learner)
 
+    def _possible_ranks(self, learner: Learner) -> tuple[int, ...]:
+        """Return the ranks of all leaders, in the order of their nodes."""
+        return self.node.leaders
+
     def end_steps(self, learner: Learner) -> Program:
         """Check that the whole node has come to the end of its epoch.
 

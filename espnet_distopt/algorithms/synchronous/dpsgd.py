@@ -10,7 +10,8 @@ those of its neighbours, while it computes its gradient (algorithm 1, order "awc
     u_i                   the update of learner i's optimizer in the step; lr g_i for
                           SGD
     W                     `topology.mixing_weights`: a ring with weights of 1/3, such a
-                          ring in an order drawn anew for each step, or 1/N for all
+                          ring in an order drawn anew for each step, 1/2 for one peer
+                          that changes with the step (hypercube), or 1/N for all
 
 The mixing of x_k begins as soon as a step has ended with x_k. It is applied at the end
 of the next step as a correction, x += sum_j W_ij s_j - s_i, where s are the copies that
@@ -18,16 +19,16 @@ were sent. So no update is lost, and the mean over the learners is conserved. A 
 learning rate has a price that `allreduce` does not have: if the losses of the learners
 have different curvatures, the mean converges to a point beside the optimum, at a
 distance of O(lr). D-PSGD is stable on a curvature of h for lr h < 2/3 (ring of an even
-number of learners) or lr h < 1 (complete).
+number of learners) or lr h < 1 (hypercube, complete).
 
 Every learner must make as many steps an epoch as its neighbours. The last element of a
 message says whether its learner has ended its epoch, and at the end of an epoch there
 is one more mixing, which is not applied. So neighbours with unequal numbers of steps
 notice that and raise an error, and the driver then tells all other learners.
 
-Cost for n bytes of parameters: 2n a step on a ring, 2n(N-1)/N if complete, beside the
-computation, and the same once more at an epoch's end. Memory: 2P elements on a ring, 3P
-if complete; and the messages received, 2P on a ring.
+Cost for n bytes of parameters: 2n a step on a ring, n on a hypercube, 2n(N-1)/N if
+complete, beside the computation, and the same once more at an epoch's end. Memory: 2P
+elements on a ring, 3P if complete; and the messages received, 2P on a ring.
 """
 
 from collections.abc import Generator
@@ -49,6 +50,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.topology import LONGEST_RING, Topology, mixing_weights
+from espnet_distopt.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +59,10 @@ class DpsgdConfig:
 
     Attributes:
         topology: the neighbours of a learner: ring, randomized_ring (a ring in another
-            order in each step, which mixes many learners much faster) or complete (all
-            learners are neighbours). None means a ring of up to 16 learners, and a
-            randomized one for more.
+            order in each step, which mixes many learners much faster), hypercube (one
+            peer in each step, whose rank differs in one bit; 2, 4, 8 ... learners) or
+            complete (all learners are neighbours). None means a ring of up to 16
+            learners, and a randomized one for more.
         seed: seed of the orders of the randomized ring.
         second_moment: consistent corrects Adam's second moment, which is that of this
             learner's own batches, to that of all learners' batches together, see
@@ -97,6 +100,15 @@ class Dpsgd(Algorithm):
         self.sent = learner.params.new_zeros(learner.params.numel() + 1)
         self._weights: list[float] = []
         self._forget()
+
+    @classmethod
+    def check_size(cls, config: Any, size: int) -> None:
+        """Raise InputError if a hypercube would lack corners."""
+        if getattr(config, "topology", None) == "hypercube" and size & (size - 1):
+            raise InputError(
+                f"{size} learners make no hypercube, which has 2, 4, 8 ... of them; "
+                "use topology: randomized_ring"
+            )
 
     def _forget(self) -> None:
         """Forget the mixing in flight and its correction; send the parameters next."""

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, PeerLostError, one_line_errors
 from espnet_distopt.simulation.checks.invariants import InvariantError, Invariants
-from espnet_distopt.simulation.cluster import Compute, Link, Network
+from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
+from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.simulation import DeadlockError, Simulation
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Sequence
 
-from espnet_distopt.simulation.cluster import Compute
+from espnet_distopt.simulation.compute import Compute
 
 
 def shares(

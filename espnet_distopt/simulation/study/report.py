@@ -4,7 +4,8 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from espnet_distopt.simulation.cluster import Compute, Link
+from espnet_distopt.simulation.compute import Compute
+from espnet_distopt.simulation.network import SHARED, Link
 from espnet_distopt.simulation.study.outcome import Outcome
 from espnet_distopt.simulation.study.trial import Trial
 
@@ -141,6 +142,11 @@ def _of_network(trial: Trial, outcome: Outcome) -> str:
         phrases.append(f"a model of {outcome.parameters} parameters")
     else:
         phrases.append(f"a model of {trial.model_bytes / 1e6:g} MB")
+    phrases += [
+        f"{name} of {getattr(network, name) / 1e9:g} GB/s, shared"
+        for name in SHARED
+        if math.isfinite(getattr(network, name))
+    ]
     if network.loss:
         phrases.append(f"messages lost with probability {network.loss:g}")
     return ", ".join(phrases)

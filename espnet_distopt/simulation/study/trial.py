@@ -9,8 +9,9 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, PeerLostError
-from espnet_distopt.simulation.cluster import Compute, Network
+from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
+from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
@@ -37,6 +38,8 @@ class Trial:
         compute: how long a learner's step takes if there are `compute_learners`
             learners. If there are fewer, each computes more samples in a step and takes
             proportionally longer.
+        fixed_seconds: the part of `compute` that a step takes whatever its batch; it is
+            not longer with fewer learners.
         network: the links between the learners.
         model_bytes: the size of the model by which messages cost time, in bytes; None
             takes the size of the model that is trained.
@@ -54,6 +57,7 @@ class Trial:
     epochs: int
     compute_learners: int
     compute: Compute = field(default_factory=Compute)
+    fixed_seconds: float = 0.0
     network: Network = field(default_factory=Network)
     model_bytes: float | None = None
     faults: Sequence[Fault] = ()
@@ -65,6 +69,11 @@ class Trial:
                 raise InputError(f"{name} must be >= 1, not {getattr(self, name)}")
         if self.model_bytes is not None and not self.model_bytes > 0:
             raise InputError(f"model_bytes must be > 0, not {self.model_bytes}")
+        if not 0 <= self.fixed_seconds <= self.compute.seconds:
+            raise InputError(
+                f"the fixed part of a step must be between 0 and {self.compute.seconds}"
+                f" s, not {self.fixed_seconds}"
+            )
         if self.samples < self.batch_size:
             raise InputError(
                 f"an epoch of {self.samples} samples is less than a batch of "
@@ -105,12 +114,12 @@ class Trial:
         self.check(method, learners)
         self.problem.batch_size = self.batch_size // learners
         replicas = [self._replica(method, rank, learners) for rank in range(learners)]
-        compute = _slower(self.compute, self.compute_learners / learners)
+        compute = self._compute(learners)
         factor = self._message_factor(replicas[0])
         simulation = Simulation(
             replicas,
             compute,
-            _for_larger_messages(self.network, factor),
+            self.network.for_larger_messages(factor),
             seed=self.seed,
             faults=self.faults,
         )
@@ -152,6 +161,13 @@ class Trial:
             options["per_node"] = min(self.network.per_node, learners)
         return options
 
+    def _compute(self, learners: int) -> Compute:
+        """Return how long steps take if `learners` share the batch."""
+        share = 1 - self.fixed_seconds / self.compute.seconds
+        factor = 1 + share * (self.compute_learners / learners - 1)
+        trace = [seconds * factor for seconds in self.compute.trace]
+        return replace(self.compute, seconds=self.compute.seconds * factor, trace=trace)
+
     def _message_factor(self, replica: VirtualLearner) -> float:
         """Return the factor by which messages count as larger than they are."""
         if self.model_bytes is None:
@@ -188,24 +204,6 @@ def _alone(compute: Compute, steps: int) -> float:
     """Return the seconds that a single learner that is not slowed takes for `steps`."""
     even = replace(compute, slowdown={})
     return sum(even.of(0, step) for step in range(steps))
-
-
-def _slower(compute: Compute, factor: float) -> Compute:
-    """Return `compute`, with steps that take `factor` times as long."""
-    trace = [seconds * factor for seconds in compute.trace]
-    return replace(compute, seconds=compute.seconds * factor, trace=trace)
-
-
-def _for_larger_messages(network: Network, factor: float) -> Network:
-    """Return a network on which a message takes as long as one `factor` times larger.
-
-    The bandwidths are divided by `factor`; the latencies stay.
-    """
-    inside, between = (
-        replace(link, bandwidth=link.bandwidth / factor)
-        for link in (network.inside, network.between)
-    )
-    return replace(network, inside=inside, between=between)
 
 
 def _steps_each(simulation: Simulation, steps: int) -> list[int]:

@@ -19,6 +19,7 @@ from tests.random_gossip import Gossip
 from tests.replicas import Point, Replica, correct, end, run
 
 GRAPHS = [(2, "ring"), (3, "ring"), (8, "ring"), (5, "random"), (8, "random")]
+GRAPHS += [(5, "hypercube"), (8, "hypercube")]
 
 
 def points(starts: list[float], lr: float = 1.0, **options: Any) -> list[Replica]:
@@ -266,7 +267,7 @@ def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
     assert [r.algorithm.snapshot.begin_exchange().item() for r in replicas] == kept  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("topology", ["ring", "random"])
+@pytest.mark.parametrize("topology", ["ring", "random", "hypercube"])
 def test_resume_between_epochs_is_the_uninterrupted_run(topology: str) -> None:
     starts, steps = [0.0, 1.0, 5.0, 9.0, 2.0, 0.0], [[0.1] * 20] * 6
     whole = points(starts, topology=topology)
@@ -338,6 +339,7 @@ def neighbours(replicas: list[Replica]) -> list[tuple[int, ...]]:
 
 def test_an_unknown_topology_is_refused() -> None:
     with pytest.raises(
-        InputError, match="topology must be one of ring, random or null, not 'x"
+        InputError,
+        match="topology must be one of ring, random, hypercube or null, not 'x",
     ):
         points([0.0, 0.0], topology="x")

@@ -26,7 +26,11 @@ def _plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def simulate(out: Path, *arguments: str) -> list[dict[str, Any]]:
-    main([*TINY, "--out", str(out), *arguments])
+    return simulate_plainly(out, [*TINY, *arguments])
+
+
+def simulate_plainly(out: Path, arguments: list[str]) -> list[dict[str, Any]]:
+    main([*arguments, "--out", str(out)])
     results = json.loads((out / "results.json").read_text())
     trials: list[dict[str, Any]] = results["trials"]
     return trials
@@ -250,3 +254,24 @@ def test_help_is_grouped() -> None:
     text = get_parser().format_help()
     for group in ("training:", "problem:", "compute:", "network:"):
         assert f"\n{group}\n" in text
+
+
+TIME_ONLY = ["--time_only", "--model_bytes", "1e9", "--learners", "4"]
+
+
+def test_time_only_on_a_cluster_with_a_shared_card(tmp_path: Path) -> None:
+    """Ten steps of 0.2 + 2 * 0.4 s; a ring sends 1.5 GB of each node, at 1 GB/s.
+
+    The start sends the model once, and the end of the epoch 1.5 times.
+    """
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "per_node: 2\n"
+        "between: {bandwidth: 1 GB/s}\n"
+        "card: 1 GB/s\n"
+        "step: {fixed: 200 ms, sample: 400 ms}\n"
+    )
+    arguments = [*TIME_ONLY, "--cluster", str(cluster), "--batch_size", "8"]
+    arguments += ["--samples", "80", "--epochs", "1", "--algorithm", "allreduce"]
+    (trial,) = simulate_plainly(tmp_path / "out", arguments)
+    assert trial["virtual_seconds"] == pytest.approx(1 + 10 * (1 + 1.5) + 1.5, rel=0.01)

@@ -1,0 +1,1 @@
+"""The package predicts step times that others have published."""

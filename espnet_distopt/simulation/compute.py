@@ -1,0 +1,68 @@
+"""The module describes the learners of a virtual cluster: how long computing takes.
+
+All times are seconds of virtual time. A random duration depends only on a seed and on
+what it belongs to, the number of a learner's step. It does not depend on the order in
+which durations are asked for. So a learner that is delayed does not change the
+durations of the others.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from espnet_distopt.errors import InputError
+
+
+def log_normal(spread: float, key: str) -> float:
+    """Return a log-normal factor with median 1, which depends on `key` only."""
+    if spread == 0:
+        return 1.0
+    return random.Random(key).lognormvariate(0.0, spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How long a learner computes for one step.
+
+    Attributes:
+        seconds: the seconds of a step; their median if `spread` is above 0.
+        spread: sigma of the log-normal factor on a step's seconds; with 0 all steps
+            take equally long.
+        trace: the measured seconds of real steps. If there are any, each step takes the
+            seconds of one of them, drawn at random; `seconds` and `spread` are ignored.
+        slowdown: learner -> the factor by which its steps take longer; a learner that
+            is missing is not slowed.
+        seed: the seed of all random durations.
+
+    Raises:
+        InputError: a step takes no time, or the spread is below 0.
+    """
+
+    seconds: float = 0.3
+    spread: float = 0.0
+    trace: Sequence[float] = ()
+    slowdown: Mapping[int, float] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise InputError(f"a step must take seconds > 0, not {self.seconds}")
+        if not self.spread >= 0:
+            raise InputError(f"the spread of steps must be >= 0, not {self.spread}")
+        for number, seconds in enumerate(self.trace):
+            if not seconds > 0:
+                raise InputError(
+                    f"step {number} of the trace must take seconds > 0, not {seconds}"
+                )
+        for rank, factor in self.slowdown.items():
+            if not factor > 0:
+                raise InputError(f"slowdown of learner {rank} must be > 0: {factor}")
+
+    def of(self, rank: int, step: int) -> float:
+        """Return the seconds that learner `rank` computes for its step `step`."""
+        key = f"{self.seed} step {rank} {step}"
+        if self.trace:
+            seconds = random.Random(key).choice(self.trace)
+        else:
+            seconds = self.seconds * log_normal(self.spread, key)
+        return seconds * self.slowdown.get(rank, 1.0)

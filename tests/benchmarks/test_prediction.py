@@ -1,0 +1,42 @@
+"""These tests check the predicted step times against sums by hand."""
+
+import pytest
+from prediction.calibration import search
+from prediction.methods import Load, loads, step_seconds
+
+SLOW_CARD = {"compute": 1.0, "card": 1.0, "bus": 0.0, "overlap": 0.5}
+"""A message of the model's size takes a second through a card, and none in a node."""
+
+
+@pytest.mark.parametrize(
+    ("method", "seconds"),
+    [
+        # A tree of two nodes sends the model once each way; half of it hides.
+        ("ddp", 1 + 1 - 0.5),
+        # At distances of 1, 2 and 4 learners, so many messages pass a card.
+        ("sgp", 1 + (1 + 2 + 4) / 3),
+        # Two of three exchanges stay inside a node; the third has four through a card.
+        ("exp", (1 + 1 + 4) / 3),
+        # Every other all-reduce is one of two nodes, which hides behind the step.
+        ("aer", (1 + 1) / 2),
+    ],
+)
+def test_steps_of_two_nodes_of_four(method: str, seconds: float) -> None:
+    found = step_seconds(method, per_node=4, learners=8, **SLOW_CARD)  # type: ignore[arg-type]
+    assert found == pytest.approx(seconds)
+
+
+def test_ddp_hides_no_more_than_the_backward_pass() -> None:
+    found = step_seconds("ddp", 4, 8, compute=0.3, card=1.0, bus=0.0, overlap=0.5)
+    assert found == pytest.approx(0.3 + 1 - 0.2)
+
+
+def test_an_exchange_inside_a_node_loads_its_bus_with_all_learners() -> None:
+    near, _, far = loads("exp", per_node=4, learners=8)
+    assert near == [Load(card=0, bus=4)]
+    assert far == [Load(card=4, bus=0)]
+
+
+def test_search_finds_a_minimum() -> None:
+    found = search(lambda p: (p[0] - 1) ** 2 + (p[1] + p[0]) ** 2, [0.0, 0.0])
+    assert found == pytest.approx([1, -1], abs=1e-3)
