@@ -3,10 +3,8 @@
 It also tells how many audio samples one frame of the posteriors covers.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.models.trained import encode, load_ctc_model
 
 # ESPnet prints while it is imported; standard output is kept for the program's result.
-with redirect_stdout(sys.stderr):
+with importing_espnet():
     from espnet2.tasks.asr import ASRTask
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.text.token_id_converter import TokenIDConverter
