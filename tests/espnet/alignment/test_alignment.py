@@ -14,6 +14,7 @@ from espnet_distopt.bin.ctc_align import main
 from espnet_distopt.corpora.hub5.ctm import Word, read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter, read_wav
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
+from espnet_distopt.corpora.kaldi.places import ArkPlace
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment.alignment import align
@@ -144,6 +145,25 @@ def test_empty_and_impossible_hypotheses(
     assert starts[0] == pytest.approx(2 * GAP)
     assert (np.diff(starts) < 0.05).all()  # 40 words over 0.6 or 0.9 s
     assert "words spread evenly" in capsys.readouterr().out
+
+
+def test_words_stay_within_the_span_of_the_reference(toy: Path) -> None:
+    """A scorer looks for an utterance's words there, and nowhere else."""
+    model = CTCModel(toy / "exp" / "config.yaml", toy / "exp" / "model.pth")
+    wavs = _wavs(toy / "valid")
+    texts = read_table(toy / "valid" / "text", str)
+    name = next(name for name in texts if len(texts[name].split()) == 3)
+    samples = {name: len(read_wav(wavs[name])[1])}
+    decoded = {name: texts[name].split()}
+    places = {name: ArkPlace("x", "B", 5.0)}
+    free = align(model, wavs, decoded, places, samples).words
+    span = (5.0 + TONE / 2, 5.0 + 1.9 * TONE)
+    held = align(model, wavs, decoded, places, samples, {name: span}).words
+    assert [word.word for word in held] == decoded[name]
+    assert held[1] == free[1]
+    assert held[0].start == span[0]
+    assert held[2].start + held[2].duration == pytest.approx(span[1])
+    assert all(free[n].duration == pytest.approx(held[n].duration) for n in (0, 2))
 
 
 def test_nothing_decoded(toy: Path, tmp_path: Path) -> None:
