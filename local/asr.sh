@@ -286,7 +286,8 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     log "results in RESULTS.md:"
     sed '/^## /,$d' RESULTS.md
     if [ -n "$picture" ]; then
-        tool status "$expdir/$task"_*/ --compare "$picture" --title "$title" >/dev/null
+        tool status "$expdir/$task"_*/ --compare "$picture" \
+            --title "$title${slow:+ (slow learners: $slow)}" >/dev/null
         log "losses over time in $picture"
     fi
     [ -z "$next" ] || echo "$next"
