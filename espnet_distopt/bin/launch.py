@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from espnet_distopt.distributed.slurm_step import this_node
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.launch.plan import make_plan
+from espnet_distopt.launch.plan import make_plan, network_variables
 from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.program import resolve, split
 from espnet_distopt.launch.slowdown import parse_slow, slowed
@@ -103,7 +103,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     policy = _policy(args.restarts, args.on_death, args.join_seconds)
     slow = parse_slow(args.slow, sum(plan.counts))
     command = resolve(words)
-    supervisor = Supervisor(plan, command, policy, args.label, os.environ)
+    environment = os.environ | network_variables(plan, os.environ)
+    supervisor = Supervisor(plan, command, policy, args.label, environment)
     with slowed(supervisor.learners, slow):
         status = supervisor.run()
     if status:
