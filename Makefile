@@ -1,9 +1,10 @@
-# What can be done here: `make demo`, `make test`, `make fast`, `make lint`, `make setup`.
+# What can be done here: `make demo`, `make test`, `make fast`, `make lint`, `make docs`,
+# `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
-.PHONY: demo test fast lint setup dev
+.PHONY: demo test fast lint docs setup dev
 
 # Train and score on synthetic telephone speech, from nothing, on a laptop.
 demo: setup
@@ -23,6 +24,10 @@ lint: dev
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy -p espnet_distopt
 	PATH=".venv/bin:$$PATH" shellcheck -x -P SCRIPTDIR $(SCRIPTS)
+
+# The documentation site, in build/site.
+docs: dev
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
 
 # The environment .venv: for the recipes, and for development.
 setup:

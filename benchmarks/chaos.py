@@ -35,7 +35,8 @@ from emulated.namespaces import network
 from faults import inject
 from faults.cases import Plan, final, torment, undisturbed
 from faults.ends import full_disk, store_death
-from faults.figures import Notes, summary
+from faults.figures import summary
+from faults.notes import Notes
 from faults.settings import Settings
 from faults.tables import Row, measured_on, table
 from report import folder, machine, write_report

@@ -3,10 +3,13 @@
 Four learners train the recipe of spoken digits by AD-PSGD under `bin.launch`, shortened
 as `trainings.py` shortens it. In the second of three epochs learner `seed % 4` gets
 SIGKILL. The others train on, the launcher starts another process in its place, and that
-one joins them. The table has the error rates beside those of the trainings with the
-same seeds that nobody disturbed (results/trainings/fsdd.jsonl).
+one joins them. With the same seed nobody is killed in another training, at the same
+commit and on the same machine.
 
-    FSDD=/path python benchmarks/killed_training.py --seeds 0 1 2
+Each training adds a line to killed_training.jsonl when it has ended, so the command can
+be stopped at any time and goes on where it was.
+
+    FSDD=/path python benchmarks/killed_training.py
 """
 
 import argparse
@@ -18,18 +21,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from convergence.paired import Interval
 from emulated.learners import fork
 from recipes.cell import Cell
+from recipes.differences import in_words, paired
 from recipes.plan import CONSISTENT
 from recipes.recipe import RECIPES
 from recipes.training import BUILD, command, measure, prepare, use_this_checkout
-from report import ROOT, write_report
+from report import folder, machine, write_report
 
 LEARNERS = 4
-UNDISTURBED = ROOT / "benchmarks/results/trainings/fsdd.jsonl"
 INTO_EPOCH = 3.0
 """Seconds from the end of the first epoch to the kill."""
 LIMIT = 3600.0
@@ -40,13 +45,17 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", type=Path, help="folder of the results")
     return parser
 
 
-def train(cell: Cell, victim: int) -> dict[str, Any]:
+def train(cell: Cell, victim: int | None) -> dict[str, Any]:
     """Train a cell whose learner `victim` is killed; return its figures.
+
+    Args:
+        cell: the training.
+        victim: the learner; None if nobody is killed.
 
     Raises:
         SystemExit: the training has failed, or ended before the kill.
@@ -60,12 +69,13 @@ def train(cell: Cell, victim: int) -> dict[str, Any]:
     log = folder / "train.log"
     with log.open("w") as output:
         running = subprocess.Popen(line, cwd=recipe.path, stdout=output, stderr=output)
-        while not (folder / "1epoch.pth").exists():
+        while victim is not None and not (folder / "1epoch.pth").exists():
             if running.poll() is not None:
                 raise SystemExit(f"error: the training has ended early, see {log}")
             time.sleep(0.2)
-        time.sleep(INTO_EPOCH)
-        os.kill(_process(victim, folder), signal.SIGKILL)
+        if victim is not None:
+            time.sleep(INTO_EPOCH)
+            os.kill(_process(victim, folder), signal.SIGKILL)
         status = running.wait()
     if status != 0:
         raise SystemExit(f"error: the training ended with {status}, see {log}")
@@ -74,6 +84,7 @@ def train(cell: Cell, victim: int) -> dict[str, Any]:
     return {
         "seed": cell.seed,
         "victim": victim,
+        "machine": machine(),
         "returned": bool(re.search(rf"learner {victim} has joined again", said)),
         **figures,
     }
@@ -93,39 +104,50 @@ def _process(rank: int, folder: Path) -> int:
     raise SystemExit(f"error: learner {rank} does not run")
 
 
-def undisturbed() -> dict[int, dict[str, Any]]:
-    """Return seed -> the figures of the training that nobody has disturbed."""
-    found = {}
-    for line in UNDISTURBED.read_text().splitlines():
-        known = json.loads(line)
-        cell = Cell.parse(known["cell"])
-        method = cell.learners, cell.algorithm, cell.options
-        if method == (LEARNERS, "adpsgd", CONSISTENT):
-            found[cell.seed] = known["result"]
-    return found
-
-
-def table(rows: list[dict[str, Any]], others: dict[int, dict[str, Any]]) -> list[str]:
+def table(rows: list[dict[str, Any]]) -> list[str]:
     """Return the lines of the table.
 
     Args:
-        rows: the figures of the disturbed trainings.
-        others: seed -> the figures of the undisturbed one.
+        rows: the figures of all trainings; `victim` is None where nobody was killed.
     """
     lines = [
         "| seed | killed | returned | WER known / unseen / all | undisturbed | "
         "validation loss | undisturbed |",
         "| --: | --: | :-- | :-- | :-- | --: | --: |",
     ]
+    others = {row["seed"]: row for row in rows if row["victim"] is None}
     for row in rows:
-        other = others.get(row["seed"])
-        lines.append(
-            f"| {row['seed']} | learner {row['victim']} | "
-            f"{'yes' if row['returned'] else 'no'} | {_rates(row)} | "
-            f"{_rates(other) if other else ''} | {row['valid_loss']:.3f} | "
-            f"{format(other['valid_loss'], '.3f') if other else ''} |"
-        )
+        if row["victim"] is not None and row["seed"] in others:
+            other = others[row["seed"]]
+            lines.append(
+                f"| {row['seed']} | learner {row['victim']} | "
+                f"{'yes' if row['returned'] else 'no'} | {_rates(row)} | "
+                f"{_rates(other)} | {row['valid_loss']:.3f} | "
+                f"{other['valid_loss']:.3f} |"
+            )
     return lines
+
+
+def difference(rows: list[dict[str, Any]]) -> str:
+    """Return in a sentence how the trainings differ, paired by their seeds."""
+    killed = {r["seed"]: r for r in rows if r["victim"] is not None}
+    others = {r["seed"]: r for r in rows if r["victim"] is None}
+
+    def compared(figure: Callable[[dict[str, Any]], float]) -> Interval | None:
+        values = {seed: figure(row) for seed, row in killed.items()}
+        return paired(values, {seed: figure(row) for seed, row in others.items()})
+
+    wer = compared(lambda row: row["wer"]["all"])
+    loss = compared(lambda row: row["valid_loss"])
+    if wer is None or loss is None:
+        return ""
+    rates = [row["wer"]["all"] for row in others.values()]
+    return (
+        f"With a death, {in_words(wer, '.2f')} % more words of all strings are wrong "
+        f"and the loss is {in_words(loss, '.3f')} higher, as the mean of the paired "
+        "differences with its 95 % interval. The undisturbed trainings spread from "
+        f"{min(rates):.1f} to {max(rates):.1f} %."
+    )
 
 
 def _rates(figures: dict[str, Any]) -> str:
@@ -138,7 +160,9 @@ def main() -> None:
     args = get_parser().parse_args()
     use_this_checkout()
     prepare(RECIPES["fsdd"])
-    rows = []
+    lines = folder(False, args.out) / "killed_training.jsonl"
+    known = lines.read_text().splitlines() if lines.exists() else []
+    rows: list[dict[str, Any]] = [json.loads(line) for line in known]
     for seed in args.seeds:
         cell = Cell(
             recipe="fsdd",
@@ -147,21 +171,25 @@ def main() -> None:
             options=CONSISTENT,
             seed=seed,
         )
-        rows.append(train(cell, seed % LEARNERS))
-        print(json.dumps(rows[-1]), flush=True)
-    others = undisturbed()
-    rates = [figures["wer"]["all"] for figures in others.values()]
+        for victim in (None, seed % LEARNERS):
+            if (seed, victim) in {(row["seed"], row["victim"]) for row in rows}:
+                continue
+            rows.append(train(cell, victim))
+            with lines.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(json.dumps(rows[-1]), flush=True)
+    commits = sorted({row["machine"]["commit"] for row in rows})
     caption = (
         f"FSDD, {LEARNERS} learners, adpsgd, three epochs; a learner is killed by "
         f"SIGKILL {INTO_EPOCH:g} s into the second one, and its replacement joins. "
-        f"Word error rates in percent. Over all {len(rates)} seeds the undisturbed "
-        f"trainings have {min(rates):.1f} to {max(rates):.1f} % on all strings."
+        f"Word error rates in percent. {difference(rows)} "
+        f"Measured commits: {', '.join(commits)}."
     )
     write_report(
         "killed_training",
         False,
         args.out,
-        table(rows, others),
+        table(rows),
         caption,
         rows,
         seeds=args.seeds,

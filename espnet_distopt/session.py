@@ -48,6 +48,9 @@ class Session(Attached):
         carries: what the training loop keeps beside the session, as a schedule: an
             object with `state_dict` and `load_state_dict`. A learner that joins in the
             place of a dead one takes its state over from a member; None: nothing.
+        repeat_begun: whether another learner trains on the item of a `WorkQueue` that a
+            learner was training on when it died. If so, the item may be trained on
+            twice; if not, it may be trained on not at all.
         options: the options of the algorithm.
 
     Raises:
@@ -64,12 +67,14 @@ class Session(Attached):
         driver: Driver | None = None,
         heartbeat_seconds: float = 30,
         carries: Stateful | None = None,
+        repeat_begun: bool = False,
         **options: Any,
     ) -> None:
-        _check_heartbeat(heartbeat_seconds)
+        _check_own(heartbeat_seconds, repeat_begun)
         super().__init__(
             model, optimizer, algorithm, driver, options, heartbeat_seconds, carries
         )
+        self.repeat_begun = repeat_begun
         self._first_epoch = self._lifecycle.epochs
         self._stop_requested = False
         self._stop_at: int | None = None
@@ -277,21 +282,25 @@ def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
 
     Args:
         algorithm: the name of the algorithm.
-        conf: its options, and `heartbeat_seconds`, which is the session's.
+        conf: its options, and those of the session: `heartbeat_seconds` and
+            `repeat_begun`.
         size: number of learners, N.
     """
     own = dict(conf)
-    _check_heartbeat(own.pop("heartbeat_seconds", 30))
+    _check_own(own.pop("heartbeat_seconds", 30), own.pop("repeat_begun", False))
     check(algorithm, own, size)
 
 
-def _check_heartbeat(seconds: object) -> None:
-    """Raise InputError if `heartbeat_seconds` is no number from 1."""
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not 1 <= float(str(seconds)) < math.inf:
+def _check_own(heartbeat_seconds: object, repeat_begun: object) -> None:
+    """Raise InputError for impossible options of a session."""
+    number = isinstance(heartbeat_seconds, (int, float))
+    number = number and not isinstance(heartbeat_seconds, bool)
+    if not number or not 1 <= float(str(heartbeat_seconds)) < math.inf:
         raise InputError(
-            f"heartbeat_seconds must be at least 1, a number, not {seconds!r}"
+            f"heartbeat_seconds must be at least 1, a number, not {heartbeat_seconds!r}"
         )
+    if not isinstance(repeat_begun, bool):
+        raise InputError(f"repeat_begun must be true or false, not {repeat_begun!r}")
 
 
 def _one(effect: Effect) -> Generator[Effect, Any, Any]:

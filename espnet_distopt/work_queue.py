@@ -29,7 +29,15 @@ What could go wrong, and why it does not:
     `state_dict` names it, and she trains on it first when the run is resumed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import logging
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -39,6 +47,7 @@ from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.distributed.queue_keys import QueueKeys, position
 from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
+from espnet_distopt.distributed.unfinished import Unfinished
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 
@@ -76,14 +85,17 @@ class WorkQueue:
     others. It may read on later, and then gets what it has not begun. If nobody trains
     on the rest, the log says so, unless `state_dict` has saved it.
 
-    If a learner dies, the others take what its group had not begun. What it had begun
-    since its last save is not trained on again. A learner that joins in its place goes
-    on with what is left: its first queue is the one that the others are reading, and
-    its constructor does not wait for anybody.
+    If a learner dies, the others take what its group had not begun. The item that it
+    was training on counts as done; with the session's `repeat_begun`, another learner
+    trains on it. What it had trained on before is not trained on again. A learner that
+    joins in its place goes on with what is left: its first queue is the one that the
+    others are reading, and its constructor does not wait for anybody. A death that
+    becomes known when all others have found nothing left comes too late for all this.
 
-    Cost: a step takes two operations of the rendezvous store. In a group of several
-    learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
-    barrier and about eight operations. `benchmarks/work_queue.py` measures both.
+    Cost: a step takes two operations of the rendezvous store; with `repeat_begun`, and
+    on items taken from others, three. In a group of several learners the first one
+    makes them, and broadcasts 16 bytes. The constructor takes a barrier and about nine
+    operations. `benchmarks/work_queue.py` measures both.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -134,7 +146,7 @@ class WorkQueue:
         state: dict[str, Any] | None = None,
     ) -> None:
         _check(items, ahead)
-        self._driver = session.driver
+        self._driver, self._repeats = session.driver, session.repeat_begun
         self._rank, size = session.learner.rank, session.learner.size
         self._ranks = session.algorithm.lockstep(session.learner)
         self._leads = self._rank == self._ranks[0]
@@ -172,6 +184,8 @@ class WorkQueue:
         self._keys.leave()
         group = self._lay_out_shares()
         self._own = self._shares.begin(taken)
+        if self._leads:
+            self._note_unfinished(self._held)
         if self._leads and group == 0:
             self._store.set(self._prefix + "started", str(self.started))
         self._compare("items", self.items)
@@ -182,27 +196,31 @@ class WorkQueue:
     def _join(self) -> None:
         """Go on where a learner has died in whose place this one has joined.
 
-        The others are reading the queue. The items that the dead one had begun count as
-        done; what it had not begun, and others have not taken, is this learner's.
+        The others are reading the queue. What the dead one had not begun, and others
+        have not taken, is this learner's.
         """
         group = self._lay_out_shares()
         self._compare("items", self.items, note=False)
         self._compare(f"ahead/{group}", self._ahead, note=False)
-        self._own, self._held = self._shares.join(), []
+        self._own = self._shares.join()
+        before = {group: self._driver.incarnation(self._rank) - 1}
+        self._held = self._take_over(before)
         self.started = self._store.add(self._prefix + "started", 0)
         self._register(-1)
 
     def _lay_out_shares(self) -> int:
         """Make the shares of the groups; return the number of this group."""
         group = self._ranks[0] // len(self._ranks)
-        self._shares = Shares(self._store, group, self.groups, self.items, self._prefix)
+        numbers = group, self.groups
+        self._shares = Shares(self._store, *numbers, self.items, self._prefix)
+        self._unfinished = Unfinished(self._store, *numbers, self._prefix)
         return group
 
     def _register(self, version: int) -> None:
         """Remember the queue; if the members then had another version, one has died."""
         ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
         others = [self._prefix + name for name in ("items", "state", "differs")]
-        names = [*self._shares.keys, *ahead, *others]
+        names = [*self._shares.keys, *self._unfinished.keys, *ahead, *others]
         self._keys.register(self._prefix, self, self.items, names, version)
 
     def _without(self, living: Collection[int]) -> list[int]:
@@ -267,7 +285,7 @@ class WorkQueue:
     def _read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         yield from self._hold(load)
         for loaded in load(self._own) if self._own else ():
-            if not self._take():
+            if not self._take(self._own[0]):
                 self._own = self._own[:0]  # Others have taken the rest.
                 break
             self._own = self._own[1:]
@@ -278,15 +296,16 @@ class WorkQueue:
     def _hold(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         """Yield the items that were taken from others and not begun yet, loaded."""
         items = tuple(self._held)
-        for _, loaded in zip(items, load(items) if items else (), strict=True):
+        for item, loaded in zip(items, load(items) if items else (), strict=True):
             self._held.pop(0)
-            self._take(own=False)
+            self._take(item, own=False)
             yield loaded
 
-    def _take(self, own: bool = True) -> bool:
+    def _take(self, item: int, own: bool = True) -> bool:
         """Begin with an item; return False if others have taken it from the own share.
 
         Args:
+            item: its number.
             own: whether the item is of the own share; if not, it was taken before.
         """
         got = True
@@ -295,6 +314,10 @@ class WorkQueue:
                 if own:
                     got = self._shares.take()
                 self.started = self._store.add(self._prefix + "started", int(got))
+                if got and self._repeats:
+                    self._note_unfinished([item, *self._held], begun=True)
+                elif not own:
+                    self._note_unfinished(self._held)
         told, self.started = self._from_leader([int(got), self.started])
         return told > 0
 
@@ -305,12 +328,45 @@ class WorkQueue:
             with self._driver.asking(WHAT):
                 lost = self._without(self._driver.members.ranks)
                 items = self._shares.steal(self._ahead, lost)
+                items = items or self._take_over(self._incarnations(lost))
+                if items or self._repeats:
+                    self._note_unfinished(items)
         # The others of the group wait for a message of `ahead` numbers.
         assert len(items) <= self._ahead, (items, self._ahead)
         missing = [-1] * (self._ahead - len(items))
         items = self._from_leader([*items, *missing])
         self._held = [item for item in items if item >= 0]
         return bool(self._held)
+
+    def _note_unfinished(self, items: Sequence[int], begun: bool = False) -> None:
+        """Note what others are to train on if this group dies."""
+        number = self._driver.incarnation(self._rank)
+        self._unfinished.note(number, items, begun)
+
+    def _incarnations(self, groups: Iterable[int]) -> dict[int, int]:
+        """Return group -> the incarnation of its first learner."""
+        first = len(self._ranks)
+        return {group: self._driver.incarnation(group * first) for group in groups}
+
+    def _take_over(self, dead: Mapping[int, int]) -> list[int]:
+        """Take items that a dead group had not finished, and say so in the log.
+
+        One that it had begun was counted as started, and is counted anew.
+
+        Args:
+            dead: group -> the greatest incarnation of its first learner that has died.
+        """
+        note = self._unfinished.claim(dead, self._ahead)
+        if note is None:
+            return []
+        if note.begun:
+            self._store.add(self._prefix + "started", -1)
+        begun = " (it had begun the first one)" if note.begun else ""
+        logging.warning(
+            f"learner {self._rank} trains on what a dead learner had taken of the work "
+            f"queue: {', '.join(map(str, note.items))}{begun}"
+        )
+        return list(note.items)
 
     def _from_leader(self, numbers: list[int]) -> list[int]:
         """Return the `numbers` of the group's first learner, which asks the store."""

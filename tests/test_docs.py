@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.algorithms import ALGORITHMS
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 FAMILIES = sorted((DOCS / "algorithms").glob("*.md"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
@@ -117,3 +119,16 @@ def test_what_the_pages_say_of_methods_exists() -> None:
             assert f"class {owner}" in code, f"{named(page)}: {owner}"
             found = re.search(rf"def {name}\(|\.{name}\b|^ +{name}:", code, re.M)
             assert found, f"{named(page)}: {owner}.{name}"
+
+
+def test_the_page_of_faults_says_which_algorithms_survive() -> None:
+    text = (DOCS / "reliability.md").read_text()
+    table = text.partition("## When a learner dies")[2].partition("\n\nA ")[0]
+    said = {
+        name: row.split("|")[2].strip().startswith("go on")
+        for row in table.splitlines()
+        for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
+    }
+    known = {name: entry.algorithm.survives for name, entry in ALGORITHMS.items()}
+    # adasum survives by its options, so that only its instances know.
+    assert said == known | {"adasum": True}

@@ -1,5 +1,6 @@
-"""What the README shows, runs; its table of options is complete."""
+"""What the README shows, runs; figures are those of their source; tables are whole."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -8,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.algorithms import ALGORITHMS
+
 ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+CHOICE = ROOT / "docs" / "which_algorithm.md"
 
 
 @pytest.mark.processes
 def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
-    code = re.search(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
+    code = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert code is not None
     script = tmp_path / "loop.py"
     script.write_text(code[1])
@@ -33,20 +36,54 @@ def test_the_loop_in_the_readme_runs_with_two_learners(tmp_path: Path) -> None:
     assert max(errors[-2:]) < 0.2
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
 def test_the_option_table_is_the_truth() -> None:
-    import dataclasses
-
-    from espnet_distopt.algorithms import ALGORITHMS
-
-    lines = (ROOT / "README.md").read_text().splitlines()
-    rows = [
-        re.findall(r"`([\w]+)`", line.split("|")[1]) for line in lines if "|" in line
-    ]
+    lines = (ROOT / "docs" / "espnet.md").read_text().splitlines()
     options = [re.match(r"\| `(\w+)` \| ([\w, ]+) \|", line) for line in lines]
     known = {(o[1], name) for o in options if o for name in o[2].split(", ")}
     for name, entry in ALGORITHMS.items():
-        assert any(name in row for row in rows), name
         for field in dataclasses.fields(entry.config):
             assert (field.name, name) in known
             known.remove((field.name, name))
     assert not {(o, name) for o, name in known if name in ALGORITHMS}
+
+
+def test_the_table_of_algorithms_is_whole() -> None:
+    table = CHOICE.read_text().partition("## All algorithms")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(ALGORITHMS)
+
+
+def quoted(page: Path) -> list[tuple[str, Path]]:
+    """Return the figures of a page that are links, each with the page it links to."""
+    links = re.findall(r"\[([^\]]*)\]\(([\w/.]+\.md)#[\w-]+\)", page.read_text())
+    return [(w, page.parent / t) for w, t in links if re.match(r"[-+\d]", w)]
+
+
+def in_tables(page: Path) -> str:
+    return "\n".join(line for line in page.read_text().splitlines() if "|" in line)
+
+
+def test_linked_figures_are_those_of_their_source() -> None:
+    figures = quoted(CHOICE)
+    assert len(figures) > 10
+    for figure, source in figures:
+        cell = rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)"
+        assert re.search(cell, in_tables(source)), (
+            f"docs/which_algorithm.md: {figure} is not in the tables of {source.name}"
+        )
+
+
+def test_the_figures_of_the_readme_are_those_of_their_source() -> None:
+    rows = re.findall(
+        r"^\| .*\]\((docs/\w+\.md)#.*?\) \|(.*)\|$", README.read_text(), re.MULTILINE
+    )
+    assert len(rows) == 4
+    for source, cells in rows:
+        for figure in re.findall(r"(?<![\d.])\d+\.\d+", cells):
+            table = in_tables(ROOT / source)
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", table), figure

@@ -10,7 +10,7 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
@@ -56,8 +56,9 @@ class SlowStore:
 
     def compare_set(self, key: str, expected: str, value: str) -> bytes:
         self._request()
-        assert expected == ""
-        return self.values.setdefault(key, value.encode())
+        if self.values.get(key, b"") == expected.encode():
+            self.values[key] = value.encode()
+        return self.values[key]
 
     def check(self, keys: list[str]) -> bool:
         self._request()
@@ -84,6 +85,9 @@ class Driver:
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def incarnation(self, rank: int) -> int:
+        return 0
+
     def run(self, program: Program) -> None:
         for effect in program:
             assert isinstance(effect, Broadcast)
@@ -91,6 +95,41 @@ class Driver:
             sizes = {tensor.numel() for tensor in brought.values()}
             assert len(sizes) == 1, f"unequal tensors in a broadcast: {sizes}"
             effect.tensor.copy_(brought[effect.ranks[0]])
+
+
+class Died(Exception):
+    """A learner dies."""
+
+
+class Deaths:
+    """The death of a group of learners, and what is to become of its item.
+
+    Attributes:
+        ranks: the group; empty if nobody dies.
+        repeat: whether others train on the item that it has begun.
+        begun: the item that it was training on; None if it was loading.
+        known: whether the others know of the death.
+        in_time: whether one of the others was training then.
+    """
+
+    def __init__(
+        self, ranks: tuple[int, ...] = (), moments: int = 0, repeat: bool = False
+    ) -> None:
+        self.ranks, self.repeat = ranks, repeat
+        self.begun: int | None = None
+        self.known = self.in_time = False
+        self._left = dict.fromkeys(ranks, moments)
+
+    def at(self, drivers: Sequence[Driver], rank: int, item: int | None) -> None:
+        """Die after so many moments: each time one loads items or begins with one."""
+        if rank not in self.ranks:
+            return
+        self._left[rank] -= 1
+        if self._left[rank] < 0:
+            self.begun, self.known = item, True
+            for driver in drivers:
+                driver.members = Members.everybody(len(drivers)).without(self.ranks)
+            raise Died
 
 
 class Epochs:
@@ -115,12 +154,15 @@ class Epochs:
             for _ in range(nodes)
         ]
 
-    def run(self, items: int, ahead: int) -> list[list[int]]:
+    def run(
+        self, items: int, ahead: int, deaths: Deaths | None = None
+    ) -> list[list[int]]:
+        deaths = deaths or Deaths()
         return self.threads.run(
-            [lambda r=r: self._train(r, items, ahead) for r in range(self.size)]
+            [lambda r=r: self._train(r, items, ahead, deaths) for r in range(self.size)]
         )
 
-    def _train(self, rank: int, items: int, ahead: int) -> list[int]:
+    def _train(self, rank: int, items: int, ahead: int, deaths: Deaths) -> list[int]:
         node = rank // self.per_node
         ranks = tuple(range(node * self.per_node, (node + 1) * self.per_node))
         session: Any = SimpleNamespace(
@@ -128,11 +170,23 @@ class Epochs:
             barrier=self.drivers[rank].barrier,
             learner=SimpleNamespace(rank=rank, size=self.size),
             algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
+            repeat_begun=deaths.repeat,
         )
-        trained = []
-        for item in WorkQueue(session, items, ahead).read(lambda numbers: numbers):
-            trained.append(item)
-            self.threads.sleep(self.seconds[node])
+        trained: list[int] = []
+        queue = WorkQueue(session, items, ahead)
+
+        def load(numbers: Sequence[int]) -> Sequence[int]:
+            deaths.at(self.drivers, rank, None)
+            return numbers
+
+        try:
+            for item in queue.read(load):
+                trained.append(item)
+                deaths.at(self.drivers, rank, item)
+                self.threads.sleep(self.seconds[node])
+                deaths.in_time |= deaths.known and ranks != deaths.ranks
+        except Died:
+            pass
         return trained
 
 
@@ -198,3 +252,33 @@ def test_keys_do_not_gather_in_the_store(pool: ThreadPoolExecutor) -> None:
         epochs.run(9, 2)
         sizes.append(len(epochs.store.values))
     assert len(set(sizes[3:])) == 1
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_a_dead_group_has_taken_is_done_by_others(
+    pool: ThreadPoolExecutor, part: int
+) -> None:
+    """What it was training on is repeated if asked for; the rest is done once."""
+    order = random.Random(part)
+    late = 0
+    schedules = math.ceil(SCHEDULES / PARTS / 2)
+    for _ in range(schedules):
+        nodes, per_node = order.randrange(2, 9), order.choice([1, 1, 2])
+        epochs = Epochs(pool, nodes, per_node, order)
+        items, ahead = order.randrange(nodes, 60), order.choice([1, 2, 4, 16])
+        dying = order.randrange(nodes) * per_node
+        ranks = tuple(range(dying, dying + per_node))
+        deaths = Deaths(ranks, order.randrange(12), order.random() < 0.5)
+        trained = epochs.run(items, ahead, deaths)
+        dealt = Counter(item for own in trained[::per_node] for item in own)
+        expected = Counter(range(items))
+        if deaths.repeat and deaths.begun is not None:
+            expected[deaths.begun] += 1
+        if deaths.known and not deaths.in_time:
+            late += 1
+            assert dealt <= expected
+        else:
+            assert dealt == expected
+        started = int(epochs.store.values["work/0/started"])
+        assert started == len(dealt)  # a repeated one is counted anew
+    assert late < schedules / 4

@@ -11,8 +11,10 @@ from typing import Any
 from emulated.learners import Namespace
 
 from faults import inject
-from faults.figures import Notes, summary
+from faults.figures import summary
 from faults.inject import Fault
+from faults.invariants import broken
+from faults.notes import Notes
 from faults.run import Run
 from faults.settings import Settings
 
@@ -138,5 +140,5 @@ def final(directory: Path) -> dict[str, Any]:
     return {
         "final_loss": notes.final_loss(),
         "epochs": notes.batches()["epochs"],
-        "broken": notes.broken(),
+        "broken": broken(notes),
     }

@@ -34,9 +34,10 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.addresses import refuses
 from espnet_distopt.distributed.connections import keeps_store
 from espnet_distopt.distributed.ending import Ending
-from espnet_distopt.distributed.farewell import LEFT, describe, wait_for_leavers
+from espnet_distopt.distributed.farewell import LEFT, wait_for_leavers
+from espnet_distopt.distributed.heartbeats import Heartbeats
 from espnet_distopt.distributed.membership import KEY, Membership
-from espnet_distopt.distributed.suspects import PROBE, Suspect
+from espnet_distopt.distributed.suspects import PROBE
 
 Store = Any
 """A `torch.distributed.Store`, whose published types lack `clone` and bytes."""
@@ -96,9 +97,7 @@ class Liveness(Ending):
         self._store.set(self.beat_key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
         self._lost_with: Callable[[int], Iterable[int]] | None = None
-        self._counts: dict[int, bytes] = {}
-        self._seen: dict[int, float] = {}
-        self._suspects: dict[int, Suspect] = {}
+        self._beats = Heartbeats()
         self._asked = 0
         self._all_began = False
         self._began = self._answered = self._lease = time.monotonic()
@@ -157,7 +156,7 @@ class Liveness(Ending):
         """Count, and read what others have written, until this learner leaves."""
         count, last = 0, time.monotonic()
         while not self._stop.is_set():
-            self._nudged.wait(PROBE if self._suspects else BEAT)
+            self._nudged.wait(PROBE if self._beats.suspects else BEAT)
             self._nudged.clear()
             if self._stop.is_set():  # What comes after one has left is not one's loss.
                 return
@@ -167,7 +166,7 @@ class Liveness(Ending):
                 self._store.set(self.beat_key(self.rank), str(count))
                 self._look(begin)
                 if time.monotonic() - last > LATE + BEAT:
-                    self._begin_anew()
+                    self._beats.begin_anew(time.monotonic())
                 last = time.monotonic()
                 self._judge(last)
             except RuntimeError:
@@ -195,8 +194,7 @@ class Liveness(Ending):
         if not self.membership.excluded:
             self._lease = begin
         for peer, count in zip(self._others, counts, strict=False):
-            if self._counts.get(peer) != count:
-                self._counts[peer], self._seen[peer] = bytes(count), now
+            self._beats.hear(peer, count, now)
 
     def _forget_replaced(self, known: Iterable[int]) -> None:
         """Forget how long those were silent who have been replaced.
@@ -206,55 +204,46 @@ class Liveness(Ending):
         """
         for peer, before in zip(self._others, known, strict=True):
             if self.membership.incarnation(peer) != before:
-                self._counts.pop(peer, None)
-                self._seen.pop(peer, None)
-                self._suspects.pop(peer, None)
-
-    def _begin_anew(self) -> None:
-        """Forget who was silent while this process was stopped itself."""
-        now = time.monotonic()
-        self._seen = dict.fromkeys(self._seen, now)
-        for suspect in self._suspects.values():
-            suspect.since = now
+                self._beats.forget(peer)
 
     def _judge(self, now: float) -> None:
         """Find out who is lost."""
-        for peer, since in tuple(self._seen.items()):
+        beats = self._beats
+        for peer in beats.heard:
             if peer not in self.members.ranks:
-                self._suspects.pop(peer, None)
-            elif now - since > self.silence and self._matters(peer):
+                beats.suspects.pop(peer, None)
+            elif beats.silence(peer, now) > self.silence and self._matters(peer):
                 if not self._lose_if_gone(peer):
-                    self._lose(peer, describe(peer, self._counts[peer], now - since))
-            elif (suspect := self._suspects.get(peer)) is not None:
-                self._examine(peer, suspect)
+                    self._lose(peer, beats.in_words(peer, now))
+            elif peer in beats.suspects:
+                self._examine(peer)
         self._examine_one_quiet(now)
+
+    def _examine(self, peer: int) -> None:
+        """Decide whether a learner has died whose connection has failed."""
+        suspect = self._beats.suspects[peer]
+        if self._beats.is_cleared(peer) or self._lose_if_gone(peer):
+            return
+        if suspect.overdue() and not self._beats.has_left(peer):
+            self._lose(
+                peer, f"learner {peer} has died or does not respond: {suspect.why}"
+            )
 
     def _examine_one_quiet(self, now: float) -> None:
         """Look for the process of one quiet learner; the others are for later beats.
 
         Many are quiet at once if their machine is gone, and it may not answer at all.
         """
-        quiet = [peer for peer in self._seen if self._is_quiet(peer, now)]
+        quiet = [peer for peer in self._beats.heard if self._is_quiet(peer, now)]
         if quiet:
             self._asked += 1
             self._lose_if_gone(quiet[self._asked % len(quiet)])
 
     def _is_quiet(self, peer: int, now: float) -> bool:
         """Return whether a member has been silent for a while, and is no suspect."""
-        left = self._counts[peer] == LEFT or peer not in self.members.ranks
-        known = left or peer in self._suspects
-        return not known and now - self._seen[peer] > QUIET
-
-    def _examine(self, peer: int, suspect: Suspect) -> None:
-        """Decide whether a learner has died whose connection has failed."""
-        if self._counts[peer] == LEFT or suspect.cleared(self._counts[peer]):
-            del self._suspects[peer]
-            return
-        gone = self._lose_if_gone(peer)
-        if not gone and suspect.overdue() and self._counts[peer] != LEFT:
-            self._lose(
-                peer, f"learner {peer} has died or does not respond: {suspect.why}"
-            )
+        left = self._beats.has_left(peer) or peer not in self.members.ranks
+        known = left or peer in self._beats.suspects
+        return not known and self._beats.silence(peer, now) > QUIET
 
     def _lose_if_gone(self, peer: int) -> bool:
         """Lose a member whose machine says that its process is gone; return that."""
@@ -271,13 +260,13 @@ class Liveness(Ending):
         if not known or not refuses(self._store.get(key).decode(), PROBE):
             return False
         self._look(time.monotonic())  # One that ends in an orderly way has said so.
-        left = self._counts[peer] == LEFT or peer not in self.members.ranks
+        left = self._beats.has_left(peer) or peer not in self.members.ranks
         replaced = self.membership.incarnation(peer) != number
         return self.lost is None and not left and not replaced
 
     def _lose(self, peer: int, why: str) -> None:
         """End the run because of a lost learner, or go on without it."""
-        self._suspects.pop(peer, None)
+        self._beats.suspects.pop(peer, None)
         if self._lost_with is None:
             self.note(f"{why}; look at its log")
             return
@@ -331,7 +320,7 @@ class Liveness(Ending):
 
         One that has left may be silent, unless a thread is waiting in the store now.
         """
-        return self._counts[peer] != LEFT or bool(self.store_waits)
+        return not self._beats.has_left(peer) or bool(self.store_waits)
 
     # All threads
 
@@ -342,15 +331,12 @@ class Liveness(Ending):
             peers: their ranks.
             why: what has happened, in words.
         """
-        now = time.monotonic()
-        for peer in peers:
-            if peer != self.rank:
-                self._suspects.setdefault(peer, Suspect(why, now))
+        self._beats.suspect((peer for peer in peers if peer != self.rank), why)
         self._nudged.set()
 
     def suspects(self, peers: Iterable[int]) -> bool:
         """Return whether it is still open if any of `peers` has died."""
-        return not self._suspects.keys().isdisjoint(peers)
+        return not self._beats.suspects.keys().isdisjoint(peers)
 
     def leave(self, why: str | None = None, alone: bool = False) -> None:
         """End the heartbeat, and tell the others why if this learner has failed.

@@ -41,20 +41,20 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
     axes[0].set_title(f"{experiment.directory.name} ({last.algorithm})")
     rows: list[tuple[str, Callable[[Line], float | None]]] = [
         ("loss", lambda line: line.loss),
-        ("samples/s", _rate),
+        ("samples/s", rate),
         ("staleness (steps)", lambda line: line.staleness),
     ]
     for axis, (label, of) in zip(axes, rows, strict=False):
         axis.set_ylabel(label)
         for rank, learner in experiment.learners.items():
-            hours, values = _curve(learner, of, first)
+            hours, values = curve(learner, of, first)
             axis.plot(
                 hours, values, marker=".", color=f"C{rank}", label=f"learner {rank}"
             )
     one = next(iter(experiment.learners.values()))
-    hours, values = _curve(one, lambda line: line.valid_loss, first)
+    hours, values = curve(one, lambda line: line.valid_loss, first)
     axes[0].plot(hours, values, marker="o", color="black", label="validation")
-    hours, values = _curve(one, lambda line: line.consensus_distance, first)
+    hours, values = curve(one, lambda line: line.consensus_distance, first)
     axes[3].plot(hours, values, marker="o")
     axes[3].set(ylabel="consensus distance", xlabel="hours")
     if len(experiment.learners) <= NAMED:
@@ -63,10 +63,19 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
         axis.grid(alpha=0.3)
 
 
-def _curve(
+def curve(
     learner: LearnerHistory, of: Callable[[Line], float | None], first: float
 ) -> tuple[list[float], list[float]]:
-    """Return hours since `first`, and a figure; a NaN makes a gap before each start."""
+    """Return a figure of a learner over time; a NaN makes a gap before each start.
+
+    Args:
+        learner: The learner, read with all its lines.
+        of: Takes the figure from a line; None leaves the line out.
+        first: Unix time of the curve's origin.
+
+    Returns:
+        Hours since `first`, and the figure.
+    """
     hours, values = [], []
     for line in learner.lines:
         value = math.nan if line.event in STARTS else of(line)
@@ -76,5 +85,6 @@ def _curve(
     return hours, values
 
 
-def _rate(line: Line) -> float | None:
+def rate(line: Line) -> float | None:
+    """Return the utterances per second since the line before; None without training."""
     return line.samples / line.seconds if line.seconds else None

@@ -19,6 +19,15 @@ NONE = "-"
 INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the {}."
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table: its head and its rows, and how many first columns hold words."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """Where and when the report was made."""
@@ -62,24 +71,45 @@ def render(
         note: A sentence that must stand above the figures, for instance that the speech
             is synthetic.
     """
-    parts = [f"# {title}", *([note] if note else []), _overview(experiments)]
-    results = [
+    parts = [f"# {title}", *([note] if note else []), _markdown(overview(experiments))]
+    if explanation := interval_note(experiments):
+        parts.append(explanation)
+    for heading, table in counts(experiments):
+        parts += [f"## {heading}", _markdown(table)]
+    lines = environment_lines(experiments, environment, command)
+    parts += ["## Environment", "\n".join(f"- {line}" for line in lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def interval_note(experiments: Sequence[DecodedExperiment]) -> str:
+    """Return what the intervals of the main table are; "" if it has none."""
+    results = [result for _, _, result in _results(experiments)]
+    if not any(result.intervals for result in results):
+        return ""
+    of_lines = any(result.measure == CER for result in results)
+    return INTERVALS.format("writers or fonts" if of_lines else "speakers")
+
+
+def counts(experiments: Sequence[DecodedExperiment]) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of counts, and of cross-checks, each with its heading."""
+    results = _results(experiments)
+    yield from _details("Counts (percent)", results)
+    checks = [(e, name, r.cross_check) for e, name, r in results if r.cross_check]
+    yield from _details("Cross-check (percent), not comparable with the above", checks)
+
+
+def _results(
+    experiments: Sequence[DecodedExperiment],
+) -> list[tuple[str, str, Result]]:
+    return [
         (exp.name, name, result)
         for exp in experiments
         for name, several in exp.results.items()
         for result in several
     ]
-    if any(result.intervals for _, _, result in results):
-        of_lines = any(result.measure == CER for _, _, result in results)
-        parts.append(INTERVALS.format("writers or fonts" if of_lines else "speakers"))
-    parts += _details("Counts (percent)", results)
-    checks = [(e, name, r.cross_check) for e, name, r in results if r.cross_check]
-    parts += _details("Cross-check (percent), not comparable with the above", checks)
-    parts += ["## Environment", _environment(experiments, environment, command)]
-    return "\n\n".join(parts) + "\n"
 
 
-def _overview(experiments: Sequence[DecodedExperiment]) -> str:
+def overview(experiments: Sequence[DecodedExperiment]) -> Table:
     """Return the main table: how each experiment was trained, and its error rates."""
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
@@ -104,7 +134,7 @@ def _overview(experiments: Sequence[DecodedExperiment]) -> str:
         ]
         for exp, row in zip(experiments, cells, strict=True)
     ]
-    return _table([*head, *rates], rows, left=2)
+    return Table([*head, *rates], rows, left=2)
 
 
 def _column(half: str, result: Result) -> str:
@@ -117,7 +147,9 @@ def _rate(result: Result, half: str) -> str:
     return f"{rate} ({format_interval(interval)})" if interval else rate
 
 
-def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterator[str]:
+def _details(
+    heading: str, results: Iterable[tuple[str, str, Result]]
+) -> Iterator[tuple[str, Table]]:
     """Yield a heading and a table with sclite's columns for each scorer and unit.
 
     Args:
@@ -132,16 +164,17 @@ def _details(heading: str, results: Iterable[tuple[str, str, Result]]) -> Iterat
             for half, counts in result.halves.items()
         )
     for (scorer, unit), rows in tables.items():
-        yield f"## {heading}: {scorer}" + ("" if unit == "words" else f", {unit}")
-        yield _table(["experiment", "test set", "half", *columns(unit)], rows, left=3)
+        title = f"{heading}: {scorer}" + ("" if unit == "words" else f", {unit}")
+        head = ["experiment", "test set", "half", *columns(unit)]
+        yield title, Table(head, rows, left=3)
 
 
-def _environment(
+def environment_lines(
     experiments: Iterable[DecodedExperiment],
     environment: Environment,
     command: str | None,
-) -> str:
-    """Return a list of what a reader needs to make the figures again."""
+) -> list[str]:
+    """Return what a reader needs to make the figures again; parameters as `render`."""
     trained = {
         f"espnet {_cell(exp.summary.espnet)}, torch {_cell(exp.summary.torch)}"
         for exp in experiments
@@ -150,17 +183,16 @@ def _environment(
     results = [r for exp in experiments for each in exp.results.values() for r in each]
     scorers = {result.scorer for result in results}
     scorers |= {r.cross_check.scorer for r in results if r.cross_check}
-    lines = [
+    return [
         f"date: {environment.date}",
         f"commit: {environment.commit}",
         f"python: {environment.python}",
         f"torch: {environment.torch}",
         f"espnet: {environment.espnet}",
         *(["trained with: " + "; ".join(sorted(trained))] if trained else []),
-        f"scorer: {'; '.join(sorted(scorers))}",
+        *([f"scorer: {'; '.join(sorted(scorers))}"] if scorers else []),
         *([f"command: `{command}`"] if command else []),
     ]
-    return "\n".join(f"- {line}" for line in lines)
 
 
 def format_time(seconds: float | None) -> str:
@@ -168,10 +200,10 @@ def format_time(seconds: float | None) -> str:
     return NONE if seconds is None else duration(seconds)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """Return a Markdown table whose first `left` columns are aligned to the left."""
-    rule = [":--"] * left + ["--:"] * (len(head) - left)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+def _markdown(table: Table) -> str:
+    rule = [":--"] * table.left + ["--:"] * (len(table.head) - table.left)
+    rows = (table.head, rule, *table.rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(value: object) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.figures import Notes, summary
+from faults.figures import summary
+from faults.notes import Notes
 from faults.tables import table
 
 

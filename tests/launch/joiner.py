@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("deaths", nargs="*")
     parser.add_argument("--algorithm", default="adpsgd")
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--repeat", action="store_true")
     parser.add_argument("--heartbeat", type=float, default=10)
     args = parser.parse_args()
     first = os.environ["DISTOPT_INCARNATION"] == "0"
@@ -64,7 +65,11 @@ def main() -> None:
         optimizer.step()
 
     with Session(
-        model, optimizer, args.algorithm, heartbeat_seconds=args.heartbeat
+        model,
+        optimizer,
+        args.algorithm,
+        heartbeat_seconds=args.heartbeat,
+        repeat_begun=args.repeat,
     ) as session:
         seen["first_epoch"] = session.first_epoch
         seen["moments"] = len(optimizer.state)

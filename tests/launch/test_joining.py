@@ -33,8 +33,16 @@ def train(
     return status, "\n".join(err), seen
 
 
-def check_epochs(seen: dict[str, Any], lost: int) -> None:
-    """Check what all processes have trained on, and what they have agreed on."""
+def check_epochs(
+    seen: dict[str, Any], lost: int, twice: tuple[tuple[int, int], ...] = ()
+) -> None:
+    """Check what all processes have trained on, and what they have agreed on.
+
+    Args:
+        seen: what each process has seen.
+        lost: the number of learners that are missing at the end of an epoch.
+        twice: the items that are trained on twice, as (epoch, item).
+    """
     for epoch in range(EPOCHS):
         here = [
             (each, epoch - each["first_epoch"])
@@ -42,7 +50,8 @@ def check_epochs(seen: dict[str, Any], lost: int) -> None:
             if 0 <= epoch - each["first_epoch"] < len(each["items"])
         ]
         trained = Counter(item for each, at in here for item in each["items"][at])
-        assert trained == Counter(range(ITEMS)), epoch
+        again = [item for number, item in twice if number == epoch]
+        assert trained == Counter([*range(ITEMS), *again]), epoch
         bits = [each["bits"][at] for each, at in here if at < len(each["bits"])]
         assert len(bits) >= SIZE - lost
         assert all(each == bits[0] for each in bits), epoch
@@ -62,6 +71,14 @@ def test_a_replacement_joins_the_epoch(tmp_path: Path, victim: int) -> None:
     assert len(joined["bits"]) == EPOCHS - 1
     check_epochs(seen, lost=0)
     assert f"learner {victim} has joined again (restart 1)" in err
+
+
+def test_an_item_that_a_dead_learner_had_begun_is_repeated(tmp_path: Path) -> None:
+    status, err, seen = train(tmp_path, "2:1:6", "--repeat")
+    assert status == 0, err
+    begun = seen["2.0"]["items"][1][-1]
+    check_epochs(seen, lost=0, twice=((1, begun),))
+    assert f"had taken of the work queue: {begun} (it had begun the first one)" in err
 
 
 def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> None:

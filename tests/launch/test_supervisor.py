@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.errors import STOPPED
 from tests.launch.launched import Launched, all_gone
 
 pytestmark = pytest.mark.processes
@@ -112,15 +113,16 @@ def test_what_refuses_its_input_is_not_started_again(tmp_path: Path) -> None:
     assert not (tmp_path / "1.1").exists()
 
 
-def test_none_is_started_again_when_one_has_ended_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [0, STOPPED])
+def test_none_is_started_again_when_one_has_ended(tmp_path: Path, status: int) -> None:
     run = Launched(tmp_path, "--nproc", "3", *CONTINUE, "--restarts", "5")
     run.began("0.0", "1.0", "2.0")
-    run.tell_end(rank=0)
+    run.tell_end(status, rank=0)
     run.reaped(0)
     run.kill(1)
     run.reaped(1)
-    run.tell_end()
-    assert run.ended()[0] == 0
+    run.tell_end(status)
+    assert run.ended()[0] == status
     assert not (tmp_path / "1.1").exists()
 
 

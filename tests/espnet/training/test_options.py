@@ -33,6 +33,10 @@ WRONG = {
         ["--distopt", "adpsgd", "--distopt_conf", "heartbeat_seconds=0.5"],
         "heartbeat_seconds must be at least 1, a number, not 0.5",
     ),
+    "repetition in words": (
+        ["--distopt", "adpsgd", "--distopt_conf", "repeat_begun=sometimes"],
+        "repeat_begun must be true or false, not 'sometimes'",
+    ),
     "heartbeats in words": (
         ["--distopt", "adpsgd", "--distopt_conf", "heartbeat_seconds=ten"],
         "heartbeat_seconds must be at least 1, a number, not 'ten'",

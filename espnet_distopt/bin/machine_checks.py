@@ -1,0 +1,245 @@
+"""The checks of `bin.doctor`: what a machine has, and what is missing for what.
+
+A check looks at one thing and returns a `Finding`. It needs nothing but the standard
+library to begin with, so that it can also say that torch is missing.
+"""
+
+import fcntl
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+
+TORCH_SECONDS = 120
+ESPNET_SECONDS = 300
+"""Limits of an import; the first one on a network file system takes long."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has found.
+
+    Attributes:
+        mark: `ok`; `missing`, if the section's purpose cannot be served; `note`, if it
+            can, with a drawback.
+        text: What is there or is missing, and what to do about it.
+    """
+
+    mark: str
+    text: str
+
+
+Check = Callable[[Path], Finding]
+
+
+def ok(text: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding("ok", text)
+
+
+def missing(text: str) -> Finding:
+    """Return a finding that something necessary is not there."""
+    return Finding("missing", text)
+
+
+def note(text: str) -> Finding:
+    """Return a finding of something that one could do without."""
+    return Finding("note", text)
+
+
+def check_python(folder: Path) -> Finding:
+    """Say which Python this is; an older one than is needed has no such package."""
+    return ok(f"Python {platform.python_version()}")
+
+
+def check_torch(folder: Path) -> Finding:
+    """Check that torch can be imported, its version, and its back ends."""
+    code = (
+        "import torch, torch.distributed as d; print(torch.__version__, "
+        "d.is_available() and d.is_gloo_available(), torch.cuda.device_count(), "
+        "d.is_available() and d.is_nccl_available())"
+    )
+    printed, error = _run_python(code, TORCH_SECONDS)
+    if error:
+        return missing(f"torch: {error}: pip install torch")
+    found, gloo, cards, nccl = printed.split()
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < (2, 4):
+        return missing(f"torch {found}: 2.4 or later is needed")
+    if gloo != "True":
+        return missing(f"torch {found} was built without gloo, which gossip needs")
+    gpus = f"{cards} GPUs" + (", NCCL" if nccl == "True" else ", no NCCL")
+    return ok(f"torch {found}: gloo, {gpus if cards != '0' else 'no GPU'}")
+
+
+def check_rendezvous(folder: Path) -> Finding:
+    """Check that processes of this machine can reach each other by TCP."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            with socket.create_connection(address, 5) as client:
+                server.settimeout(5)
+                client.sendall(b"?")
+                with server.accept()[0] as accepted:
+                    answered = accepted.recv(1) == b"?"
+    except OSError as error:
+        return missing(f"TCP on 127.0.0.1: {error}: learners meet there")
+    return ok("TCP on 127.0.0.1") if answered else missing("TCP on 127.0.0.1: silent")
+
+
+def check_host_name(folder: Path) -> Finding:
+    """Check that gloo, which resolves the machine's own name, finds an address."""
+    if interface := os.environ.get("GLOO_SOCKET_IFNAME", ""):
+        known = {name for _, name in socket.if_nameindex()}
+        unknown = [each for each in interface.split(",") if each not in known]
+        if unknown:
+            return missing(f"GLOO_SOCKET_IFNAME names {unknown[0]}: no such interface")
+        return ok(f"network interface {interface} (GLOO_SOCKET_IFNAME)")
+    name = socket.gethostname()
+    try:
+        host = str(socket.getaddrinfo(name, None)[0][4][0])
+    except OSError:
+        return note(
+            f"the machine's name {name} has no address: set GLOO_SOCKET_IFNAME to the "
+            "network's interface (or to lo, on one machine)"
+        )
+    if host == "::1" or host.startswith("127."):
+        return note(
+            f"the machine's name {name} means {host} here: where learners are on "
+            "several machines, set GLOO_SOCKET_IFNAME to the network's interface"
+        )
+    return ok(f"{name} is {host}")
+
+
+def check_threads(folder: Path) -> Finding:
+    """Check that several learners would not compete for the cores."""
+    cores = len(os.sched_getaffinity(0))
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads is None:
+        return note(
+            f"{cores} cores, and OMP_NUM_THREADS is not set: each learner would take "
+            "them all; set it to cores / learners (the recipes set 1)"
+        )
+    return ok(f"{cores} cores, OMP_NUM_THREADS={threads}")
+
+
+def check_folder(folder: Path) -> Finding:
+    """Check that files can be written, renamed and locked where experiments go."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor.", dir=folder) as name:
+            path = Path(name, "a")
+            with path.open("wb") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.fsync(file.fileno())
+            os.replace(path, Path(name, "b"))
+    except OSError as error:
+        return missing(
+            f"{folder}: files cannot be written and locked there ({error.strerror}): "
+            "training needs both where its experiments are"
+        )
+    free = shutil.disk_usage(folder).free / 1e9
+    return ok(f"{folder}: files can be written and locked, {free:.0f} GB are free")
+
+
+def check_espnet(folder: Path) -> Finding:
+    """Check that ESPnet's ASR task can be imported; this takes ten seconds."""
+    try:
+        name = f"espnet {version('espnet')}"
+    except PackageNotFoundError:
+        fitting = "espnet" if sys.version_info >= (3, 12) else "espnet==202511"
+        return missing(f"espnet: pip install {fitting}")
+    code = "import espnet2.tasks.asr, espnet_distopt.espnet.training"
+    _, error = _run_python(code, ESPNET_SECONDS)
+    return missing(f"{name} cannot be imported: {error}") if error else ok(name)
+
+
+def check_arks(folder: Path) -> Finding:
+    """Check that Kaldi arks can be read."""
+    found = [each for each in ("omniio", "kaldiio") if _has(each)]
+    return ok(found[0]) if found else missing("arks: pip install omniio, or kaldiio")
+
+
+def package(module: str, purpose: str, name: str = "") -> Check:
+    """Return a check for a package.
+
+    Args:
+        module: What is imported.
+        purpose: What needs it.
+        name: What pip calls it, if not by the module's name.
+    """
+
+    def check(folder: Path) -> Finding:
+        if _has(module):
+            return ok(name or module)
+        return missing(f"{name or module}, for {purpose}: pip install {name or module}")
+
+    return check
+
+
+def program(name: str, purpose: str) -> Check:
+    """Return a check for a program on PATH."""
+
+    def check(folder: Path) -> Finding:
+        found = shutil.which(name)
+        return ok(f"{name}: {found}") if found else missing(f"{name}, for {purpose}")
+
+    return check
+
+
+def check_sclite(folder: Path) -> Finding:
+    """Check for NIST's sclite, without which jiwer counts word errors."""
+    from espnet_distopt.scoring.sclite import find_sclite
+
+    try:
+        found = find_sclite()
+    except InputError as error:
+        return missing(str(error))
+    if found is None:
+        return note("no sclite (Debian: apt-get install sctk); jiwer counts instead")
+    return ok(found.label)
+
+
+def check_hubscr(folder: Path) -> Finding:
+    """Check for NIST's hubscr, without which Hub5 has no official figures."""
+    from espnet_distopt.scoring.hubscr import find_hubscr
+
+    try:
+        found = find_hubscr()
+    except InputError as error:
+        return missing(str(error))
+    if found is None:
+        return note("no hubscr (Debian: apt-get install sctk), for Hub5's official WER")
+    return ok("hubscr")
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _run_python(code: str, seconds: float) -> tuple[str, str]:
+    """Run Python code in a process of its own, as an import may crash.
+
+    Returns:
+        What it printed, and its last line of error ("" if it has ended well).
+    """
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"an import takes more than {seconds:.0f} s"
+    if done.returncode == 0:
+        return done.stdout, ""
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return "", lines[-1]

@@ -1,0 +1,137 @@
+"""Pictures of one or several trainings, as SVG that stands within a page of HTML."""
+
+import io
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.monitoring.lines import Line
+from espnet_distopt.monitoring.plots import NAMED, curve, rate
+
+NO_METADATA = ("Creator", "Date", "Format", "Type")
+"""What matplotlib would write about itself into each picture."""
+
+
+def losses(experiments: Sequence[Experiment]) -> str:
+    """Draw training and validation losses over time, and validation over samples."""
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for number, experiment in enumerate(experiments):
+        colour, name = f"C{number % 10}", experiment.directory.resolve().name
+        first = begin(experiment)
+        for learner in experiment.learners.values():
+            hours, values = curve(learner, lambda line: line.loss, first)
+            left.plot(hours, values, color=colour, linewidth=0.8, alpha=0.7)
+        points = list(validations(experiment))
+        for axis, x in ((middle, 0), (right, 1)):
+            axis.plot(
+                [point[x] for point in points],
+                [point[2] for point in points],
+                marker="o",
+                color=colour,
+                label=name,
+            )
+    left.set(title="training loss of each learner", xlabel="hours")
+    middle.set(title="validation loss", xlabel="hours")
+    right.set(title="validation loss", xlabel="utterances, of all learners")
+    if any(axis.lines for axis in (middle, right)):
+        middle.legend(fontsize="small")
+    return _svg(figure, [left, middle, right], "losses")
+
+
+def learners(experiment: Experiment) -> str:
+    """Draw speed and staleness over time, and how each learner's time was spent.
+
+    A dotted line is a learner's death, a dashed one its return.
+    """
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    speed, staleness, spent = figure.subplots(1, 3)
+    first = begin(experiment)
+    rows: list[tuple[Axes, str, Callable[[Line], float | None]]] = [
+        (speed, "utterances a second", rate),
+        (staleness, "staleness in steps", lambda line: line.staleness),
+    ]
+    for axis, title, of in rows:
+        empty = True
+        for rank, learner in experiment.learners.items():
+            hours, values = curve(learner, of, first)
+            empty = empty and all(map(math.isnan, values))
+            axis.plot(
+                hours, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
+            )
+        if empty:
+            axis.text(0.5, 0.5, "none", ha="center", transform=axis.transAxes)
+        for change in experiment.changes:
+            axis.axvline(
+                (change.time - first) / 3600,
+                color=f"C{change.rank % 10}",
+                linestyle="--" if change.joins else ":",
+            )
+        axis.set(title=title, xlabel="hours")
+    if len(experiment.learners) <= NAMED:
+        speed.legend(title="learner", fontsize="small")
+    ranks = list(experiment.learners)
+    below = [0.0] * len(ranks)
+    for name, parts in shares(experiment).items():
+        spent.bar(ranks, parts, bottom=below, label=name)
+        below = [a + b for a, b in zip(below, parts, strict=True)]
+    spent.set(title="share of training time", xlabel="learner", xticks=ranks)
+    spent.legend(fontsize="small", loc="lower right")
+    return _svg(figure, [speed, staleness, spent], experiment.directory.name)
+
+
+def begin(experiment: Experiment) -> float:
+    """Return the Unix time of an experiment's first line."""
+    return min(each.lines[0].time for each in experiment.learners.values())
+
+
+def validations(experiment: Experiment) -> Iterator[tuple[float, int, float]]:
+    """Yield hours, utterances of all learners until then, and the validation loss."""
+    first = begin(experiment)
+    everything = [line for e in experiment.learners.values() for line in e.lines]
+    # All learners know the loss of an epoch; the first that told of it is taken.
+    told: dict[int, Line] = {}
+    for line in sorted(everything, key=lambda line: line.time):
+        if line.valid_loss is not None:
+            told.setdefault(line.epoch, line)
+    for line in told.values():
+        samples = sum(each.samples for each in everything if each.time <= line.time)
+        assert line.valid_loss is not None
+        yield (line.time - first) / 3600, samples, line.valid_loss
+
+
+def shares(experiment: Experiment) -> dict[str, list[float]]:
+    """Return the shares of the training time: computing, communicating, waiting.
+
+    Returns:
+        For each of the three, a number from 0 to 1 for each learner in `learners`.
+    """
+    found: dict[str, list[float]] = {"computes": [], "communicates": [], "waits": []}
+    for learner in experiment.learners.values():
+        seconds = sum(line.seconds for line in learner.lines)
+        spent = [
+            sum(line.comm_time for line in learner.lines),
+            sum(line.wait_time for line in learner.lines),
+        ]
+        parts = [each / seconds if seconds else 0.0 for each in spent]
+        found["computes"].append(1 - sum(parts) if seconds else 0.0)
+        found["communicates"].append(parts[0])
+        found["waits"].append(parts[1])
+    return found
+
+
+def _svg(figure: Figure, axes: Sequence[Axes], salt: str) -> str:
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    # Text stays text, and the ids of one page's pictures differ by their salts.
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}),
+        io.StringIO() as file,
+    ):
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(NO_METADATA))
+        text = file.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,153 @@
+"""The doctor finds what is missing, and says what to do about it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin import doctor, machine_checks
+from espnet_distopt.bin.machine_checks import Finding, missing, note, ok
+
+TORCH = """\
+class cuda:
+    device_count = staticmethod(lambda: {cards})
+__version__ = "{version}"
+"""
+DISTRIBUTED = """\
+is_available = is_nccl_available = lambda: True
+is_gloo_available = lambda: {gloo}
+"""
+
+
+def fake_torch(folder: Path, version: str, gloo: bool = True, cards: int = 0) -> None:
+    package = folder / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(TORCH.format(version=version, cards=cards))
+    (package / "distributed.py").write_text(DISTRIBUTED.format(gloo=gloo))
+
+
+@pytest.mark.parametrize(
+    ("torch", "mark", "text"),
+    [
+        ({"version": "2.4.0"}, "ok", "torch 2.4.0: gloo, no GPU"),
+        ({"version": "2.13.0", "cards": 2}, "ok", "gloo, 2 GPUs, NCCL"),
+        ({"version": "2.3.1+cpu"}, "missing", "2.4 or later is needed"),
+        ({"version": "2.9.0", "gloo": False}, "missing", "built without gloo"),
+    ],
+)
+def test_torch(
+    torch: dict[str, object],
+    mark: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_torch(tmp_path, **torch)  # type: ignore[arg-type]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = machine_checks.check_torch(tmp_path)
+    assert found.mark == mark
+    assert text in found.text
+
+
+def test_torch_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = machine_checks.check_torch(tmp_path)
+    assert found == missing(
+        "torch: OSError: libcudart.so: no such file: pip install torch"
+    )
+
+
+def test_an_import_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(machine_checks, "TORCH_SECONDS", 1)
+    assert "more than 1 s" in machine_checks.check_torch(tmp_path).text
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    assert machine_checks.check_folder(tmp_path).mark == "ok"
+    assert not list(tmp_path.iterdir())
+    found = machine_checks.check_folder(tmp_path / "nowhere")
+    assert found.mark == "missing"
+    assert "No such file" in found.text
+
+
+def test_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert machine_checks.check_threads(tmp_path).mark == "ok"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    found = machine_checks.check_threads(tmp_path)
+    assert found.mark == "note"
+    assert f"{len(os.sched_getaffinity(0))} cores" in found.text
+
+
+def test_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine_checks.check_rendezvous(tmp_path).mark == "ok"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert machine_checks.check_host_name(tmp_path).mark == "ok"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,eth77")
+    found = machine_checks.check_host_name(tmp_path)
+    assert found == missing("GLOO_SOCKET_IFNAME names eth77: no such interface")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    name = "no-such-machine.invalid"
+    monkeypatch.setattr(machine_checks.socket, "gethostname", lambda: name)
+    found = machine_checks.check_host_name(tmp_path)
+    assert found.mark == "note"
+    assert f"{name} has no address" in found.text
+    monkeypatch.setattr(machine_checks.socket, "gethostname", lambda: "127.0.0.1")
+    assert "several machines" in machine_checks.check_host_name(tmp_path).text
+
+
+def test_programs_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = machine_checks.program("sbatch", "jobs of Slurm")(tmp_path)
+    assert found == missing("sbatch, for jobs of Slurm")
+    assert machine_checks.check_sclite(tmp_path).mark == "note"
+    assert machine_checks.check_hubscr(tmp_path).mark == "note"
+    found = machine_checks.package("no_module", "nothing", "no-package")(tmp_path)
+    assert found == missing("no-package, for nothing: pip install no-package")
+    assert machine_checks.package("json", "all")(tmp_path) == ok("json")
+
+
+def said(*found: Finding) -> list[machine_checks.Check]:
+    return [lambda folder, each=each: each for each in found]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("loop", "cluster", "status", "last"),
+    [
+        (ok("a"), note("b"), 0, "Nothing is missing."),
+        (ok("a"), missing("b"), 0, "Something is missing for: a cluster."),
+        (
+            missing("a"),
+            missing("b"),
+            1,
+            "Something is missing for: a training loop of your own; a cluster.",
+        ),
+    ],
+)
+def test_the_end_says_for_what_something_is_missing(
+    loop: Finding,
+    cluster: Finding,
+    status: int,
+    last: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sections = {"a training loop of your own": said(loop), "a cluster": said(cluster)}
+    monkeypatch.setattr(doctor, "SECTIONS", sections)
+    if status:
+        with pytest.raises(SystemExit) as ended:
+            doctor.main([])
+        assert ended.value.code == status
+    else:
+        doctor.main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == last
+    assert f"  {loop.mark:8} a" in lines
+    assert f"  {cluster.mark:8} b" in lines

@@ -1,0 +1,53 @@
+"""The examples run with two learners, as their first lines say."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+
+pytestmark = pytest.mark.processes
+
+
+def launch(*words: str | Path) -> list[tuple[int, int, int, float]]:
+    """Run an example with two learners; return epoch, learner, batches, loss."""
+    command = [sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2"]
+    done = subprocess.run(
+        [*command, *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = r"epoch (\d+) learner (\d): (\d+) batches, loss ([\d.]+)"
+    found = re.findall(line, done.stdout)
+    return sorted((int(e), int(n), int(b), float(loss)) for e, n, b, loss in found)
+
+
+def test_a_run_goes_on_where_it_has_ended(tmp_path: Path) -> None:
+    words = [EXAMPLES / "train.py", "--out", tmp_path, "--epochs"]
+    first = launch(*words, "2")
+    assert [(epoch, learner) for epoch, learner, _, _ in first] == [
+        *((0, 0), (0, 1)),
+        *((1, 0), (1, 1)),
+    ]
+    # A save is missing, as if a kill had come before it.
+    (tmp_path / "learner1.2.pt").unlink()
+    second = launch(*words, "3")
+    assert [epoch for epoch, _, _, _ in second] == [1, 1, 2, 2]
+    for epoch in range(3):
+        taken = [b for e, _, b, _ in first + second if e == epoch]
+        assert sum(taken) == (128 if epoch == 1 else 64)
+    # Both validate one model, and it gets better from run to run.
+    assert second[-1][3] == second[-2][3]
+    assert second[-1][3] < first[0][3]
+    model = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert model["0.weight"].shape == (32, 20)
