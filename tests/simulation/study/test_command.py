@@ -30,7 +30,7 @@ def simulate(out: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def simulate_plainly(out: Path, arguments: list[str]) -> list[dict[str, Any]]:
-    main([*arguments, "--out", str(out)])
+    main(["--out", str(out), *arguments])
     results = json.loads((out / "results.json").read_text())
     trials: list[dict[str, Any]] = results["trials"]
     return trials
