@@ -143,10 +143,11 @@ def difference(rows: list[dict[str, Any]]) -> str:
         return ""
     rates = [row["wer"]["all"] for row in others.values()]
     return (
-        f"With a death, {in_words(wer, '.2f')} % more words of all strings are wrong "
-        f"and the loss is {in_words(loss, '.3f')} higher, as the mean of the paired "
-        "differences with its 95 % interval. The undisturbed trainings spread from "
-        f"{min(rates):.1f} to {max(rates):.1f} %."
+        "A death changes the word error rate of all strings by "
+        f"{in_words(wer, '.2f')} percentage points, and the loss by "
+        f"{in_words(loss, '.3f')}: the mean of the paired differences and its 95 % "
+        f"interval. The undisturbed trainings have {min(rates):.1f} to "
+        f"{max(rates):.1f} %."
     )
 
 

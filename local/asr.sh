@@ -11,6 +11,7 @@ stop_stage=13               # last stage:  10 statistics, 11 training, 12 decodi
 distopt=adpsgd              # algorithms to compare: none allreduce adpsgd bmuf_adam ...
 nlearners=2                 # learners that train together (none: always one)
 restarts=3                  # how often a learner that dies is started again, if others survive
+slow=                       # slow learners on this machine, e.g. 1:2 (twice as slow)
 ngpu=0                      # GPUs of each learner: 0 or 1
 nj=2                        # processes that format and decode
 feats_type=raw              # raw: speech; lines: images of text lines
@@ -38,6 +39,8 @@ submit_all=false            # queue all stages as jobs that wait for each other,
 dry_run=false               # only show the batch scripts of the jobs
 title=Results               # heading of RESULTS.md
 note=                       # sentence above its figures
+picture=                    # a plot of the losses over time to write, e.g. RESULTS.png
+next=                       # what to say at the end
 command=./run.sh            # the command it names
 # end of options
 
@@ -101,6 +104,7 @@ for config in "${configs[@]}"; do
 done
 use_feats
 check_backend
+[ -z "$slow" ] || [ "$cmd_backend" = local ] || die "--slow needs cmd_backend=local"
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
     die "--submit_all needs cmd_backend=slurm"
 
@@ -281,4 +285,10 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     mv "$expdir/RESULTS.md.tmp" RESULTS.md
     log "results in RESULTS.md:"
     sed '/^## /,$d' RESULTS.md
+    if [ -n "$picture" ]; then
+        tool status "$expdir/$task"_*/ --compare "$picture" \
+            --title "$title${slow:+ (slow learners: $slow)}" >/dev/null
+        log "losses over time in $picture"
+    fi
+    [ -z "$next" ] || echo "$next"
 fi

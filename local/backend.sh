@@ -79,6 +79,7 @@ learners() {
             --restarts "${restarts:?}")
     elif [ "$number" -gt 0 ]; then
         launch=(-m espnet_distopt.bin.launch --nproc "$number" --restarts "${restarts:?}")
+        [ -z "${slow:-}" ] || launch+=(--slow "$slow")
     fi
     job train "${@:3:3}" "${options[@]}" -- "$python" "${launch[@]}" "${@:6}"
 }

@@ -19,6 +19,9 @@ use_feats() {
         [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
             die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
     done
+    ! grep -q '^search: *best_path' "$decode_config" ||
+        [ "$use_lm$ngram_file" = false ] ||
+        die "$decode_config: the best path uses no language model, and no n-gram"
     [ -z "$ngram_file" ] || "$python" -c "import kenlm" 2>/dev/null ||
         die "--ngram_file needs the Python package kenlm: pip install kenlm"
 }
@@ -56,17 +59,22 @@ score() {
 
 # The functions below are those of decode.sh.
 
-# decode_part NUMBER: decode every nj-th utterance. This process becomes asr_inference,
-# so that signals reach asr_inference itself.
+# decode_part NUMBER: decode every nj-th utterance. This process becomes asr_inference, or
+# ctc_inference if the configuration says so, so that signals reach that itself.
 decode_part() {
     local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
     rm -rf "$output" "$out"/{text,token,ctm}
     mkdir -p "$out/log"
+    if grep -q '^search: *best_path' "$config"; then
+        exec "$python" -m espnet_distopt.bin.ctc_inference \
+            --exp "$exp" --model "$model" --data "$data" \
+            --out "$output/1best_recog" --job "$1" --nj "$nj"
+    fi
     awk -v job="$1" -v nj="$nj" 'NR % nj == job % nj' "$data/wav.scp" >"$keys"
     [ -z "$lm" ] ||
         more+=(--lm_train_config "$lm/config.yaml" --lm_file "$lm/valid.loss.ave.pth")
     [ -z "$ngram_file" ] || more+=(--ngram_file "$ngram_file")
-    exec "$python" -m espnet2.bin.asr_inference \
+    exec "$python" -m espnet_distopt.bin.asr_inference \
         --ngpu 0 --batch_size 1 --config "$config" \
         --data_path_and_name_and_type "$data/wav.scp,speech,kaldi_ark" \
         --key_file "$keys" \
@@ -74,7 +82,7 @@ decode_part() {
         --output_dir "$output"
 }
 
-# decoded_so_far: print the number of decoded utterances; asr_inference logs a line with
+# decoded_so_far: print the number of decoded utterances; both programs log a line with
 # 'speech length' for each of them.
 decoded_so_far() { cat "$out"/log/decode.*.log | grep -c 'speech length: ' || true; }
 

@@ -68,7 +68,7 @@ exec 3>/dev/null
 [ "$cmd_backend" = local ] || exec 3>&1
 # The commands of both stages have these options in common.
 lm_train=(
-    "$python" -m espnet2.bin.lm_train --config "$config"
+    "$python" -m espnet_distopt.bin.lm_train --config "$config"
     --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
     --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
     --train_data_path_and_name_and_type "$stats/train.txt,text,text"

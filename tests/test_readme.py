@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_the_option_table_is_the_truth() -> None:
             assert (field.name, name) in known
             known.remove((field.name, name))
     assert not {(o, name) for o, name in known if name in ALGORITHMS}
+
+
+def test_the_option_table_names_every_choice() -> None:
+    text = (ROOT / "docs" / "espnet.md").read_text()
+    for name, entry in ALGORITHMS.items():
+        for option, kind in get_type_hints(entry.config).items():
+            rows = re.findall(rf"^\| `{option}` \|.*$", text, re.MULTILINE)
+            row = "".join(each for each in rows if name in each or "| all |" in each)
+            choices = [c for part in (kind, *get_args(kind)) for c in get_args(part)]
+            for choice in filter(lambda each: isinstance(each, str), choices):
+                assert re.search(rf"\b{choice}\b", row), f"{name}: {option}: {choice}"
 
 
 def test_the_table_of_algorithms_is_whole() -> None:

@@ -51,7 +51,7 @@ RECIPES = {
         task="asr",
         test_set="eval2000",
         halves={"swbd": "^sw_", "callhome": "^en_"},
-        train_args="--max_epoch 3 --keep_nbest_models 1 --optim_conf lr=0.003",
+        train_args="--max_epoch 3 --scheduler_conf warmup_steps_list=[0,150,1160]",
         about="Synthetic telephone conversations (egs/mini_swbd/asr1), scored without "
         "the GLM, so that the error rates compare with nothing but each other.",
     ),

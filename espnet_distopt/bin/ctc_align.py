@@ -7,6 +7,7 @@ from pathlib import Path
 
 from espnet_distopt.bin.options import model_files
 from espnet_distopt.bin.progress import ProgressLine
+from espnet_distopt.corpora.hub5.stm import read_stm
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
@@ -27,7 +28,8 @@ def get_parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         required=True,
-        help="data directory: segments, reco2file_and_channel",
+        help="data directory: segments, reco2file_and_channel; stm, if it has one, "
+        "says between which times an utterance's words are",
     )
     parser.add_argument(
         "--dump", type=Path, required=True, help="the same set after format_data"
@@ -57,6 +59,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     _check_known(source, decoded, args.data / "text", places)
     _check_known(source, decoded, args.dump / "utt2num_samples", samples)
     _check_known(source, decoded, args.dump / "wav.scp", wavs)
+    stm = args.data / "stm"
+    references = read_stm(stm) if stm.is_file() else []
+    spans = {r.span.utterance: (r.span.start, r.span.end) for r in references}
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because ESPnet is slow to import.
@@ -71,7 +76,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     else:
         tokens = {name: model.tokenize(line) for name, line in decoded.items()}
     progress = ProgressLine("aligned {done} of {total} utterances", every=500)
-    aligned = align(model, wavs, tokens, places, samples, progress)
+    aligned = align(model, wavs, tokens, places, samples, spans, progress)
     with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out, aligned.words)

@@ -24,9 +24,10 @@ from collections.abc import Sequence
 
 from espnet_distopt.distributed.slurm_step import this_node
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.launch.plan import make_plan
+from espnet_distopt.launch.plan import make_plan, network_variables
 from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.program import resolve, split
+from espnet_distopt.launch.slowdown import parse_slow, slowed
 from espnet_distopt.launch.supervisor import Supervisor
 
 FLAGS = {"-h", "--help", "--label"}
@@ -73,6 +74,13 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--label", action="store_true", help="write RANK: before each learner's lines"
     )
+    parser.add_argument(
+        "--slow",
+        default="",
+        metavar="RANK:FACTOR,...",
+        help="stop these learners for a part of the time, so that they are so many "
+        "times as slow: shows what a slow machine does to a training",
+    )
     parser.add_argument("--nnodes", type=int, help="machines (default: 1)")
     parser.add_argument(
         "--node_rank", "--node-rank", type=int, help="this machine's number, from 0"
@@ -93,8 +101,12 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.nproc, args.nnodes, args.node_rank, args.master, step, os.environ
     )
     policy = _policy(args.restarts, args.on_death, args.join_seconds)
+    slow = parse_slow(args.slow, sum(plan.counts))
     command = resolve(words)
-    status = Supervisor(plan, command, policy, args.label, os.environ).run()
+    environment = os.environ | network_variables(plan, os.environ)
+    supervisor = Supervisor(plan, command, policy, args.label, environment)
+    with slowed(supervisor.learners, slow):
+        status = supervisor.run()
     if status:
         raise SystemExit(status)
 

@@ -14,6 +14,8 @@ _SIZES = {
     "turns": (66, "utterances in a conversation"),
     "speakers": (200, "people in training and in the Switchboard half"),
     "test_speakers": (10, "people in the CallHome half"),
+    "topics": (11, "topics of the conversations; fewer are easier to recognize"),
+    "alternatives": (11, "of each phrase; fewer are easier to recognize"),
 }
 
 

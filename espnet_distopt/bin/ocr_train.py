@@ -10,15 +10,14 @@ then the learners:
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
+from espnet_distopt.espnet.models.quick_import import importing_espnet
 
 # ESPnet prints while it is imported, and stdout is for the training's progress.
-with redirect_stdout(sys.stderr):
+with importing_espnet():
     from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 
 

@@ -4,7 +4,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
@@ -12,6 +13,9 @@ from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.report import report
 from espnet_distopt.monitoring.table import table
+
+Draw = Callable[[Sequence[Experiment], Path], None]
+"""Writes a plot of experiments into a file."""
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -34,6 +38,13 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="JSON, a list")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="write a plot")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE.png",
+        help="write one plot of the losses of all trainings over time",
+    )
+    parser.add_argument("--title", default="Losses", help="heading of --compare")
     return parser
 
 
@@ -43,21 +54,28 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     if args.watch is not None and not args.watch > 0:
         raise InputError(f"--watch: expected seconds > 0, not {args.watch:g}")
+    pictures: dict[Path, Draw] = {}
+    if args.plot is not None:
+        pictures[args.plot] = _plot
+    if args.compare is not None:
+        pictures[args.compare] = partial(_compare, title=args.title)
     if args.watch is None:
-        if not show(args.exp, args.json, args.plot):
+        if not show(args.exp, args.json, pictures):
             raise SystemExit(2)
         return
     try:
         while True:
             if sys.stdout.isatty():
                 print("\x1b[H\x1b[J", end="")
-            show(args.exp, args.json, args.plot)
+            show(args.exp, args.json, pictures)
             time.sleep(args.watch)
     except KeyboardInterrupt:
         return
 
 
-def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bool:
+def show(
+    directories: Sequence[Path], as_json: bool, pictures: Mapping[Path, Draw]
+) -> bool:
     """Print the state of the experiments once.
 
     A directory that is no experiment, or cannot be read, is skipped with a line on
@@ -66,7 +84,7 @@ def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bo
     Args:
         directories: The directories of the experiments.
         as_json: Whether JSON is printed instead of tables.
-        picture: The file of the plot; None for no plot.
+        pictures: The file of each plot, and what draws it.
 
     Returns:
         Whether there was an experiment, and all could be read.
@@ -77,7 +95,7 @@ def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bo
     experiments, whole = [], True
     for directory in directories:
         try:
-            found = Experiment.read(directory, whole=picture is not None)
+            found = Experiment.read(directory, whole=bool(pictures))
         except InputError as error:
             print(f"error: {error}", file=sys.stderr)
             whole = False
@@ -92,18 +110,26 @@ def show(directories: Sequence[Path], as_json: bool, picture: Path | None) -> bo
         print(json.dumps([report(each, now) for each in experiments], indent=1))
     else:
         print("\n".join(table(each, now) for each in experiments), end="", flush=True)
-    if picture is not None and experiments:
-        _plot(experiments, picture)
+    for path, draw in pictures.items() if experiments else ():
+        try:
+            with explain_failed_write(path):
+                draw(experiments, path)
+        except ModuleNotFoundError as error:
+            name = error.name
+            raise InputError(f"plots need {name}: pip install matplotlib") from None
     return whole and bool(experiments)
 
 
-def _plot(experiments: Sequence[Experiment], picture: Path) -> None:
-    try:
-        from espnet_distopt.monitoring.plots import plot
-    except ModuleNotFoundError as error:
-        raise InputError(f"--plot needs {error.name}: pip install matplotlib") from None
-    with explain_failed_write(picture):
-        plot(experiments, picture)
+def _plot(experiments: Sequence[Experiment], path: Path) -> None:
+    from espnet_distopt.monitoring.plots import plot
+
+    plot(experiments, path)
+
+
+def _compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
+    from espnet_distopt.monitoring.comparison import compare
+
+    compare(experiments, path, title)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,36 @@ def own_address(port: int, store: tuple[str, int] | None) -> str:
     return " ".join([socket.gethostname(), *hosts, str(port)])
 
 
+def interface_for_gloo(host: str, port: int) -> str | None:
+    """Return the interface that gloo must be told of, to be reached from elsewhere.
+
+    gloo listens at the address of the machine's own name. Where the name has none, or
+    that of the loopback, as Debian writes it into /etc/hosts, only this machine's own
+    processes reach it, and those of other machines fail after half a minute.
+
+    Args:
+        host: a host on the network of the others, or this one, such as the store's.
+        port: any port of it.
+
+    Returns:
+        The interface from which `host` is reached; None if gloo finds an address by
+        itself, or `host` is only known on the loopback.
+    """
+    try:
+        named = str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
+    except OSError:
+        named = "127.0.0.1"
+    if not _is_loopback(named):
+        return None
+    try:
+        own = _host_towards(host, port)
+    except OSError:
+        return None
+    if _is_loopback(own):
+        return None
+    return next((each for each in _interfaces() if _address(each) == own), None)
+
+
 def reachable(address: str) -> tuple[str, int]:
     """Return host and port at which this process reaches a learner.
 
@@ -86,14 +116,27 @@ def store_address(store: Any) -> tuple[str, int] | None:
 
 
 def _host_of_interface(name: str) -> str:
-    request = struct.pack("256s", name.encode()[:15])
+    address = _address(name)
+    if address is None:
+        raise RuntimeError(
+            f"GLOO_SOCKET_IFNAME names {name}, which has no IPv4 address: this machine "
+            f"has {', '.join(_interfaces())}"
+        )
+    return address
+
+
+def _interfaces() -> list[str]:
+    return [name for _, name in socket.if_nameindex()]
+
+
+def _address(interface: str) -> str | None:
+    """Return the IPv4 address of an interface; None if it has none or is not there."""
+    request = struct.pack("256s", interface.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-        except OSError as error:
-            raise RuntimeError(
-                f"GLOO_SOCKET_IFNAME names {name}, which has no IPv4 address: {error}"
-            ) from error
+        except OSError:
+            return None
     return socket.inet_ntoa(answer[20:24])
 
 

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from espnet_distopt.distributed.addresses import interface_for_gloo
 from espnet_distopt.distributed.launch_variables import (
     INCARNATION,
     LAZY_GROUP,
@@ -12,6 +13,8 @@ from espnet_distopt.distributed.launch_variables import (
 )
 from espnet_distopt.distributed.slurm_step import Node
 from espnet_distopt.errors import InputError
+
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,22 @@ def make_plan(
         raise InputError(f"--nnodes {nodes} needs --master HOST:PORT of node 0")
     address, port = _host_and_port(master or "127.0.0.1:0", own=master is None)
     return Plan(_counts(nproc, nodes), node, address, port, host)
+
+
+def network_variables(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable by which gloo reaches the learners of other nodes.
+
+    Args:
+        plan: the nodes of the run.
+        environment: the variables of this process.
+
+    Returns:
+        The variable; nothing if the user has set it, or gloo needs none.
+    """
+    if len(plan.counts) == 1 or GLOO_INTERFACE in environment:
+        return {}
+    found = interface_for_gloo(plan.address, plan.port)
+    return {GLOO_INTERFACE: found} if found else {}
 
 
 def _counts(nproc: str, nodes: int) -> tuple[int, ...]:

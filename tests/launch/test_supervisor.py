@@ -49,6 +49,23 @@ def test_labelled_output_and_no_child_of_a_learner_is_left(tmp_path: Path) -> No
     assert all_gone(*children)
 
 
+def test_a_slow_learner_is_stopped_and_continued(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--slow", "1:4", *CONTINUE)
+    run.began("0.0", "1.0")
+    seen: tuple[set[str], set[str]] = set(), set()
+
+    def both_states_were_seen() -> bool:
+        for rank in (0, 1):
+            status = Path(f"/proc/{run.pids(rank)[0]}/stat").read_text()
+            seen[rank].add(status.rpartition(")")[2].split()[0])
+        return "T" in seen[1] and len(seen[1]) > 1
+
+    run.until(both_states_were_seen)
+    assert "T" not in seen[0]
+    run.tell_end()
+    assert run.ended()[0] == 0
+
+
 def test_a_death_ends_the_others(tmp_path: Path) -> None:
     run = Launched(tmp_path, "--nproc", "3", *END, what="deaf")
     run.began("0.0", "1.0", "2.0")

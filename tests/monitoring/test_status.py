@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import status
+from espnet_distopt.monitoring.comparison import training_losses, validation_losses
+from espnet_distopt.monitoring.experiment import Experiment
 from tests.monitoring.written import START, line, pair, step, write
 
 
@@ -68,6 +70,19 @@ def test_the_plot_is_a_picture_of_all_lines(exp: Path) -> None:
     status.main([str(exp), str(exp), "--plot", "status.png"])
     assert Path("status.png").read_bytes().startswith(b"\x89PNG")
     assert not list(Path().glob(".*.part"))
+
+
+def test_losses_are_compared_in_one_picture(exp: Path) -> None:
+    ends = [line("epoch", 60 + rank, rank=rank, valid_loss=2.0) for rank in (0, 1)]
+    write(exp, ends[:1], ends[1:])
+    status.main([str(exp), str(exp), "--compare", "losses.png", "--title", "Two"])
+    assert Path("losses.png").read_bytes().startswith(b"\x89PNG")
+    experiment = Experiment.read(exp, whole=True)
+    assert experiment is not None
+    minutes, losses = validation_losses(experiment)
+    assert losses == [2.0] and minutes == [pytest.approx(1.0)]
+    minutes, losses = training_losses(experiment)
+    assert minutes == sorted(minutes) and all(loss > 0 for loss in losses)
 
 
 def test_watching_goes_on_until_it_is_stopped(

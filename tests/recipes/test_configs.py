@@ -41,8 +41,8 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 def kind(path: Path) -> str:
     if path.parent.name.startswith("distopt"):
         return "distopt"
-    if path.stem == "decode_ocr":
-        return "decode_ocr"
+    if path.stem in ("decode_ocr", "decode_best_path"):
+        return path.stem
     name = path.stem.split("_")[0]
     return {"blstm": "train", "cnn": "ocr"}.get(name, name)
 
@@ -74,6 +74,9 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
         return
     if kind(path) == "decode_ocr":
         configure(Decoding, content, path.name)
+        return
+    if kind(path) == "decode_best_path":
+        assert content == {"search": "best_path"}
         return
     if kind(path) == "slurm":
         read_settings(path, "train")

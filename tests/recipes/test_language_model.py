@@ -30,7 +30,8 @@ def test_trained_and_used(lm: Recipe) -> None:
     ).read_text() == "a-1 2,4\n"
     statistics, training = [call for call in lm.calls() if "lm_train" in call[1]]
     for call in (statistics, training):
-        assert call[:4] == ["-m", "espnet2.bin.lm_train", "--config", "conf/lm.yaml"]
+        assert call[:2] == ["-m", "espnet_distopt.bin.lm_train"]
+        assert call[2:4] == ["--config", "conf/lm.yaml"]
         assert f"{STATS}/train.txt,text,text" in call
     assert "--collect_stats" in statistics
     assert training[training.index("--output_dir") + 1] == MODEL

@@ -100,11 +100,12 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
 
 
 def test_recipes_share_their_configurations() -> None:
-    for recipe, train in ((SWBD, "blstm.yaml"), (MINI, "blstm_small.yaml")):
+    for recipe, decode in ((SWBD, "decode_ctc.yaml"), (MINI, "decode_best_path.yaml")):
         conf = recipe / "conf"
-        assert (conf / "train.yaml").resolve() == ROOT / "conf" / train
-        assert (conf / "decode.yaml").resolve() == ROOT / "conf" / "decode_ctc.yaml"
+        assert (conf / "decode.yaml").resolve() == ROOT / "conf" / decode
         assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt"
+    train = SWBD / "conf" / "train.yaml"
+    assert train.resolve() == ROOT / "conf" / "blstm.yaml"
 
 
 def test_every_disc_of_the_recipe_has_its_number_in_db_sh() -> None:

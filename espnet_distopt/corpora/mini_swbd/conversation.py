@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.corpora.ldc.ms98 import plain_words
-from espnet_distopt.corpora.mini_swbd.dialogue import Side, Turn, invent_dialogue
+from espnet_distopt.corpora.mini_swbd.dialogue import (
+    ALL,
+    Side,
+    Turn,
+    Variety,
+    invent_dialogue,
+)
 from espnet_distopt.corpora.mini_swbd.noises import bump, laughter
 from espnet_distopt.corpora.mini_swbd.phrases import ACRONYMS, PARTIALS
 from espnet_distopt.corpora.mini_swbd.speakers import Speaker
@@ -62,6 +68,7 @@ def record(
     turns: int,
     line: Callable[[np.random.Generator], TelephoneLine],
     seed: str,
+    variety: Variety = ALL,
 ) -> Conversation:
     """Let two speakers talk on the telephone.
 
@@ -70,10 +77,12 @@ def record(
         turns: The number of utterances.
         line: Draws the properties of a side's line.
         seed: Decides everything else; equal seeds give equal bits.
+        variety: How much of the grammar they use.
     """
     choices = random.Random(seed)
     noise = np.random.default_rng(choices.getrandbits(64))
-    dialogue = invent_dialogue((speakers[0].name, speakers[1].name), turns, choices)
+    names = speakers[0].name, speakers[1].name
+    dialogue = invent_dialogue(names, turns, choices, variety)
     voices = {"A": speakers[0].voice, "B": speakers[1].voice}
     with Synthesizer(choices.getrandbits(31)) as synthesizer:
         spoken = [

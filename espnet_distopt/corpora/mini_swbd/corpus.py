@@ -125,7 +125,8 @@ def _record_one(directory: Path, plan: Plan) -> Recorded:
     line: Callable[[np.random.Generator], TelephoneLine]
     line = bad_line if plan.part == CALLHOME else good_line
     first, second = plan.people
-    conversation = record((first.speaker, second.speaker), plan.turns, line, plan.seed)
+    speakers = first.speaker, second.speaker
+    conversation = record(speakers, plan.turns, line, plan.seed, plan.variety)
     _write_audio(directory / _place(plan), plan, conversation)
     if plan.part == TRAIN:
         for side in ("A", "B"):

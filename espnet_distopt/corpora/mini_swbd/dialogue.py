@@ -5,6 +5,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from espnet_distopt.corpora.mini_swbd.phrases import (
@@ -14,6 +15,7 @@ from espnet_distopt.corpora.mini_swbd.phrases import (
     PARTIALS,
     SHARED,
     TOPICS,
+    Grammar,
 )
 
 Side = Literal["A", "B"]
@@ -23,6 +25,26 @@ _OPENER, _HESITATION, _PARTIAL, _REPEAT = 0.25, 0.25, 0.06, 0.06
 _LAUGHED_WORD, _LAUGHTER, _NOISE = 0.02, 0.04, 0.04
 _BACKCHANNEL = 0.35
 _EXCHANGES_PER_TOPIC = 5
+
+
+@dataclass(frozen=True)
+class Variety:
+    """How much of the grammar the speakers use; less of it is easier to learn.
+
+    Attributes:
+        topics: The number of topics that they talk about.
+        alternatives: The number of alternatives of each symbol, the first ones.
+    """
+
+    topics: int
+    alternatives: int
+
+
+ALL = Variety(
+    len(TOPICS),
+    max(len(found) for each in (SHARED, *TOPICS.values()) for found in each.values()),
+)
+"""The whole grammar."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +64,10 @@ class Turn:
 
 
 def invent_dialogue(
-    names: tuple[str, str], turns: int, rng: random.Random
+    names: tuple[str, str],
+    turns: int,
+    rng: random.Random,
+    variety: Variety = ALL,
 ) -> list[Turn]:
     """Invent a conversation.
 
@@ -50,13 +75,17 @@ def invent_dialogue(
         names: The first names of the speakers on side A and side B.
         turns: The number of utterances, including greetings and good-byes.
         rng: Makes every choice.
+        variety: How much of the grammar is used.
 
     Returns:
         The utterances, in the order in which they start.
     """
-    talk = _talk(names, rng)
+    topics = dict(islice(TOPICS.items(), variety.topics))
+    topics = {name: _first(own, variety) for name, own in topics.items()}
+    shared = _first(SHARED, variety)
+    talk = _talk(names, shared, topics, rng)
     body = [next(talk) for _ in range(max(turns - 2, 0))]
-    ends = [_turn(side, expand("bye", SHARED, rng), rng) for side in _sides(rng)]
+    ends = [_turn(side, expand("bye", shared, rng), rng) for side in _sides(rng)]
     return [replace(turn, text=_disfluent(turn, rng)) for turn in (body + ends)[:turns]]
 
 
@@ -68,26 +97,35 @@ def expand(
     return re.sub(r"\{(\w+)\}", lambda found: expand(found[1], grammar, rng), text)
 
 
-def _talk(names: tuple[str, str], rng: random.Random) -> Iterator[Turn]:
+def _first(grammar: Grammar, variety: Variety) -> Grammar:
+    return {name: all_[: variety.alternatives] for name, all_ in grammar.items()}
+
+
+def _talk(
+    names: tuple[str, str],
+    shared: Grammar,
+    topics: Mapping[str, Grammar],
+    rng: random.Random,
+) -> Iterator[Turn]:
     """Yield greetings, and then one topic after another, without end."""
     first, second = _sides(rng)
     for side in (first, second):
-        grammar = {**SHARED, "name": [names[side == "B"]]}
+        grammar = {**shared, "name": [names[side == "B"]]}
         yield _turn(side, expand("hello", grammar, rng), rng)
     while True:
-        for topic in rng.sample(sorted(TOPICS), len(TOPICS)):
-            grammar = {**SHARED, "topic": [topic]}
+        for topic in rng.sample(sorted(topics), len(topics)):
+            grammar = {**shared, "topic": [topic]}
             yield _turn(first, expand("topic_line", grammar, rng), rng)
             for _ in range(_EXCHANGES_PER_TOPIC):
                 first, second = _sides(rng)
-                yield from _exchange(first, second, topic, rng)
+                own = ChainMap(topics[topic], shared)
+                yield from _exchange(first, second, own, rng)
 
 
 def _exchange(
-    asker: Side, teller: Side, topic: str, rng: random.Random
+    asker: Side, teller: Side, grammar: Mapping[str, list[str]], rng: random.Random
 ) -> Iterator[Turn]:
     """Yield a question, an answer, and a story with the listener's comments."""
-    grammar = ChainMap(TOPICS[topic], SHARED)
     if rng.random() < 0.7:
         yield _turn(asker, expand("ask", grammar, rng), rng)
         if rng.random() < 0.5:

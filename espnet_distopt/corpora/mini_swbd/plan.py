@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from espnet_distopt.corpora.mini_swbd.dialogue import ALL, Variety
 from espnet_distopt.corpora.mini_swbd.speakers import (
     Speaker,
     known_speakers,
@@ -26,6 +27,8 @@ class Sizes:
         turns: Utterances in a conversation.
         speakers: Known people, who talk in training and in the Switchboard half.
         test_speakers: Unseen people, who talk only in the CallHome half.
+        topics: Topics that they talk about; fewer are easier to recognize.
+        alternatives: Alternatives of each phrase; fewer are easier to recognize.
     """
 
     conversations: int = 200
@@ -33,6 +36,8 @@ class Sizes:
     turns: int = 66
     speakers: int = 200
     test_speakers: int = 10
+    topics: int = ALL.topics
+    alternatives: int = ALL.alternatives
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,7 @@ class Plan:
         disc: The number of its disc; the test halves have one disc.
         people: The people on side A and on side B.
         turns: The number of utterances.
+        variety: How much of the grammar is used.
         seed: Decides what is said, and how.
     """
 
@@ -64,6 +70,7 @@ class Plan:
     disc: int
     people: Pair
     turns: int
+    variety: Variety
     seed: str
 
     @property
@@ -92,6 +99,7 @@ def plan_corpus(sizes: Sizes, seed: int) -> list[Plan]:
             1 + _DISCS * (number - _FIRST[part]) // len(pairs) if part == TRAIN else 1,
             people,
             sizes.turns,
+            Variety(sizes.topics, sizes.alternatives),
             f"{part} {number} {seed}",
         )
         for part, pairs in {TRAIN: train, **halves}.items()
@@ -130,6 +138,8 @@ def check_sizes(sizes: Sizes) -> None:
         ("turns", 4),
         ("speakers", 2),
         ("test_speakers", 2),
+        ("topics", 1),
+        ("alternatives", 1),
     ):
         if getattr(sizes, name) < least:
             raise InputError(

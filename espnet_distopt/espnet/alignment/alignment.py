@@ -6,6 +6,7 @@ frames a word lies; the length of a frame turns frames into seconds.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from espnet_distopt.corpora.hub5.ctm import Word
 from espnet_distopt.corpora.kaldi.arks import read_wav
@@ -34,6 +35,7 @@ def align(
     decoded: Mapping[str, Sequence[str]],
     places: Mapping[str, ArkPlace],
     samples: Mapping[str, int],
+    spans: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Alignment:
     """Align decoded utterances with their audio.
@@ -50,6 +52,8 @@ def align(
         places: utterance -> its place in the recording: file, channel, and start in
             seconds.
         samples: utterance -> its length in samples.
+        spans: utterance -> the start and the end, in seconds of its recording, of what
+            the reference calls this utterance, where the audio has more than that.
         progress: a function that is called after each utterance with the number of
             aligned utterances and the number of all that have tokens.
     """
@@ -69,23 +73,37 @@ def align(
         timed, found = time_words(log_probs, tokens, columns, model.token_type)
         if not found:
             spread.append(utterance)
-        limit = samples[utterance] / rate
-        words += [_place(word, places[utterance], seconds, limit) for word in timed]
+        place, limit = places[utterance], samples[utterance] / rate
+        span = spans.get(utterance, (place.start, place.start + limit))
+        words += [_place(word, place, seconds, limit, span) for word in timed]
         progress(done, len(spoken))
     return Alignment(words, sorted(spread))
 
 
-def _place(timed: TimedWord, place: ArkPlace, seconds: float, limit: float) -> Word:
+def _place(
+    timed: TimedWord,
+    place: ArkPlace,
+    seconds: float,
+    limit: float,
+    span: tuple[float, float],
+) -> Word:
     """Return a word with its times in the recording.
 
-    The last frame may reach beyond the audio, so both times are cut at `limit`.
+    The last frame may reach beyond the audio, so both times are cut at `limit`. A
+    BLSTM may emit the last word of an utterance with the last frame, behind the span
+    where a scorer looks for it. A word with its middle outside of the span is therefore
+    moved to the span's edge; the segments of an evaluation are given to all systems.
 
     Args:
         timed: the word with its first frame and the frame behind its last one.
         place: the utterance's place in the recording.
         seconds: the length of a frame, in seconds.
         limit: the length of the utterance, in seconds.
+        span: the times of the utterance in the reference.
     """
-    start = min(timed.first * seconds, limit)
-    end = min(timed.end * seconds, limit)
-    return Word(place.file, place.channel, place.start + start, end - start, timed.word)
+    start = place.start + min(timed.first * seconds, limit)
+    duration = place.start + min(timed.end * seconds, limit) - start
+    if not span[0] <= start + duration / 2 <= span[1]:
+        duration = min(duration, span[1] - span[0])
+        start = min(max(start, span[0]), span[1] - duration)
+    return Word(place.file, place.channel, start, duration, timed.word)

@@ -3,10 +3,8 @@
 It also tells how many audio samples one frame of the posteriors covers.
 """
 
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.models.trained import encode, load_ctc_model
 
 # ESPnet prints while it is imported; standard output is kept for the program's result.
-with redirect_stdout(sys.stderr):
+with importing_espnet():
     from espnet2.tasks.asr import ASRTask
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.text.token_id_converter import TokenIDConverter
@@ -51,16 +50,20 @@ class CTCModel:
         self._model, self._args = load_ctc_model(ASRTask, config, model, "align with")
         self.tokens: list[str] = list(self._model.token_list)
         self.token_type: str = self._args.token_type
+        self._tokenizer: Any = build_tokenizer(
+            token_type=self.token_type, bpemodel=self._args.bpemodel
+        )
         self.samples_per_frame = self._hop(config) * self._subsampling(config)
 
     def tokenize(self, text: str) -> list[str]:
         """Return the tokens of a text, split as the model's training split texts."""
-        tokenizer: Any = build_tokenizer(
-            token_type=self.token_type, bpemodel=self._args.bpemodel
-        )
         converter = TokenIDConverter(token_list=self.tokens)
-        ids = converter.tokens2ids(tokenizer.text2tokens(text))
+        ids = converter.tokens2ids(self._tokenizer.text2tokens(text))
         return [self.tokens[index] for index in ids]
+
+    def spell(self, tokens: Sequence[str]) -> str:
+        """Return the text of tokens, its words separated by single spaces."""
+        return " ".join(self._tokenizer.tokens2text(tokens).split())
 
     @torch.no_grad()
     def posteriors(

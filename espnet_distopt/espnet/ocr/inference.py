@@ -3,9 +3,7 @@
 The model may come from `DistoptOCRTask` or from ESPnet's own ASR task.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,11 @@ import torch
 
 from espnet_distopt.corpora.lines.images import UnfitLine
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.models.trained import encode, load_ctc_model
 
 # ESPnet prints while it is imported; standard output is kept for the program's result.
-with redirect_stdout(sys.stderr):
+with importing_espnet():
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.train.dataset import ESPnetDataset
 

@@ -218,6 +218,7 @@ def test_switchboard_half_is_left_known_when_train_dev_is_taken():
         (["--conversations", "9999"], "at most 2389 conversations"),
         (["--turns", "3"], "--turns is 3, expected at least 4"),
         (["--speakers", "1"], "--speakers is 1, expected at least 2"),
+        (["--topics", "0"], "--topics is 0, expected at least 1"),
         (["--nj", "0"], "--nj is 0, expected at least 1"),
     ],
 )

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from espnet_distopt.corpora.ldc.ms98 import plain_words
-from espnet_distopt.corpora.mini_swbd.dialogue import expand, invent_dialogue
+from espnet_distopt.corpora.mini_swbd.dialogue import Variety, expand, invent_dialogue
 from espnet_distopt.corpora.mini_swbd.phrases import SHARED, TOPICS
 
 
@@ -23,6 +23,20 @@ def test_same_seed_same_dialogue():
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 66, 400])
 def test_length(turns):
     assert len(dialogues(1, turns)[0]) == turns
+
+
+def test_less_variety_has_fewer_words_and_topics():
+    small = [
+        turn.text
+        for seed in range(20)
+        for turn in invent_dialogue(
+            ("john", "mary"), 66, random.Random(seed), Variety(topics=2, alternatives=2)
+        )
+    ]
+    assert {t for t in TOPICS if any(t in text for text in small)} == {
+        *list(TOPICS)[:2]
+    }
+    assert len({word for text in small for word in plain_words(text)}) < 130
 
 
 def test_each_side_gives_its_own_name():

@@ -9,10 +9,12 @@ import torch
 from espnet2.tasks.asr import ASRTask
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
+from espnet_distopt.bin import ctc_inference
 from espnet_distopt.bin.ctc_align import main
 from espnet_distopt.corpora.hub5.ctm import Word, read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter, read_wav
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
+from espnet_distopt.corpora.kaldi.places import ArkPlace
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment.alignment import align
@@ -143,6 +145,25 @@ def test_empty_and_impossible_hypotheses(
     assert starts[0] == pytest.approx(2 * GAP)
     assert (np.diff(starts) < 0.05).all()  # 40 words over 0.6 or 0.9 s
     assert "words spread evenly" in capsys.readouterr().out
+
+
+def test_words_stay_within_the_span_of_the_reference(toy: Path) -> None:
+    """A scorer looks for an utterance's words there, and nowhere else."""
+    model = CTCModel(toy / "exp" / "config.yaml", toy / "exp" / "model.pth")
+    wavs = _wavs(toy / "valid")
+    texts = read_table(toy / "valid" / "text", str)
+    name = next(name for name in texts if len(texts[name].split()) == 3)
+    samples = {name: len(read_wav(wavs[name])[1])}
+    decoded = {name: texts[name].split()}
+    places = {name: ArkPlace("x", "B", 5.0)}
+    free = align(model, wavs, decoded, places, samples).words
+    span = (5.0 + TONE / 2, 5.0 + 1.9 * TONE)
+    held = align(model, wavs, decoded, places, samples, {name: span}).words
+    assert [word.word for word in held] == decoded[name]
+    assert held[1] == free[1]
+    assert held[0].start == span[0]
+    assert held[2].start + held[2].duration == pytest.approx(span[1])
+    assert all(free[n].duration == pytest.approx(held[n].duration) for n in (0, 2))
 
 
 def test_nothing_decoded(toy: Path, tmp_path: Path) -> None:
@@ -294,3 +315,35 @@ def test_missing_model(
     with pytest.raises(SystemExit):
         main([str(option) for option in options])
     assert capsys.readouterr().err == f"error: {tmp_path / missing}: no such file\n"
+
+
+def decode(toy: Path, out: Path, *more: str) -> None:
+    options = ["--exp", toy / "exp", "--model", "model.pth", "--data", toy / "valid"]
+    ctc_inference.main([*map(str, [*options, "--out", out]), *more])
+
+
+def test_best_path_finds_the_words_of_tones(toy: Path, tmp_path: Path) -> None:
+    spoken = read_table(toy / "valid" / "text", str)
+    decode(toy, tmp_path)
+    whole = read_table(tmp_path / "text", str)
+    assert whole == read_table(tmp_path / "token", str)  # The tokens are words.
+    # The normalization of an utterance takes away which tone it is, if it has but one.
+    mixed = {name for name, text in spoken.items() if len(set(text.split())) > 1}
+    assert len(mixed) > 4 and whole.keys() == spoken.keys()
+    assert all(whole[name] == spoken[name] for name in mixed)
+    parts = {}
+    for job in ("1", "2"):
+        decode(toy, tmp_path / job, "--job", job, "--nj", "2")
+        parts[job] = read_table(tmp_path / job / "text", str)
+    assert parts["1"].keys().isdisjoint(parts["2"])
+    assert parts["1"] | parts["2"] == whole
+
+
+def test_best_path_refuses_a_part_that_is_none(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").touch()
+    with pytest.raises(SystemExit):
+        decode(toy, tmp_path, "--job", "3", "--nj", "2")
+    assert "--job 3: expected a number from 1 to 2" in capsys.readouterr().err
+    assert not (tmp_path / "text").exists()

@@ -1,0 +1,69 @@
+"""Decode speech by the best path through a model's CTC output."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from espnet_distopt.bin.options import model_files
+from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write, whole_file
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Decode the utterances of a directory of format_data in batches: "
+        "the best token of each frame, without repetitions and blanks. Writes "
+        "OUT/token and OUT/text, as espnet2.bin.asr_inference does.",
+    )
+    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
+    parser.add_argument("--model", required=True, help="model file in --exp")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="has wav.scp and utt2num_samples"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
+    parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Decode the utterances, and print each of them."""
+    args = get_parser().parse_args(cmd)
+    for name in ("text", "token"):  # so that a failure leaves no earlier result
+        (args.out / name).unlink(missing_ok=True)
+    if not 1 <= args.job <= args.nj:
+        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    scp = args.data / "wav.scp"
+    wavs = read_table(scp, str)
+    samples = read_table(args.data / "utt2num_samples", counted("utterance", "samples"))
+    for number, name in enumerate(wavs, start=1):
+        if name not in samples:
+            raise InputError(f"{scp}:{number}: {name} is not in utt2num_samples")
+    config, parameters = model_files(args.exp, args.model)
+
+    # These come late, because ESPnet is slow to import.
+    from espnet_distopt.espnet.alignment.best_path import decode
+    from espnet_distopt.espnet.alignment.ctc_model import CTCModel
+
+    model = CTCModel(config, parameters)
+    mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
+    tokens, texts = {}, {}
+    for name, found in decode(model, mine, samples):
+        tokens[name], texts[name] = " ".join(found), model.spell(found)
+        print(f"{name} (speech length: {samples[name]}): {texts[name]}", flush=True)
+    _write(args.out, {"token": tokens, "text": texts})
+
+
+def _write(out: Path, tables: Mapping[str, Mapping[str, str]]) -> None:
+    with explain_failed_write(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            with whole_file(out / name) as new:
+                write_table(new, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A plot that compares trainings: their losses over the time that they took."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from espnet_distopt.files.writing import whole_file
+from espnet_distopt.monitoring.experiment import Experiment
+
+INTERVALS = 40
+"""The number of parts of a training's time over which training losses are means."""
+
+
+def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
+    """Write a PNG with the losses of all experiments over their minutes of training.
+
+    Args:
+        experiments: The experiments, read with all their lines.
+        path: The PNG file. It is written under a temporary name and then renamed.
+        title: The heading of the plot.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for number, experiment in enumerate(experiments):
+        colour, name = f"C{number}", experiment.last.algorithm
+        minutes, losses = training_losses(experiment)
+        axes.plot(minutes, losses, color=colour, alpha=0.4)
+        minutes, losses = validation_losses(experiment)
+        label = f"{name}: {minutes[-1]:.1f} minutes" if minutes else name
+        axes.plot(minutes, losses, color=colour, marker="o", label=label)
+    axes.set(
+        xlabel="minutes since the first batch",
+        ylabel="loss (thin: training; dots: validation)",
+        yscale="log",
+        title=title,
+    )
+    axes.legend()
+    axes.grid(alpha=0.3, which="both")
+    with whole_file(path) as new:
+        figure.savefig(new, format="png", dpi=150)
+
+
+def training_losses(experiment: Experiment) -> tuple[list[float], list[float]]:
+    """Return minutes, and the mean training loss of all learners around each."""
+    first = _first(experiment)
+    points = [
+        (line.time - first, line.loss, line.samples)
+        for learner in experiment.learners.values()
+        for line in learner.lines
+        if line.loss is not None and math.isfinite(line.loss) and line.samples
+    ]
+    width = max((time for time, _, _ in points), default=0.0) / INTERVALS or 1.0
+    sums: dict[int, tuple[float, int]] = {}
+    for time, loss, samples in points:
+        interval = min(int(time / width), INTERVALS - 1)
+        total, count = sums.get(interval, (0.0, 0))
+        sums[interval] = total + loss * samples, count + samples
+    minutes = [(interval + 0.5) * width / 60 for interval in sorted(sums)]
+    return minutes, [sums[key][0] / sums[key][1] for key in sorted(sums)]
+
+
+def validation_losses(experiment: Experiment) -> tuple[list[float], list[float]]:
+    """Return the minutes at which epochs ended, and the validation losses."""
+    found = dict(_validations(experiment))
+    first = _first(experiment)
+    times = [found[epoch][0] for epoch in sorted(found)]
+    losses = [found[epoch][1] for epoch in sorted(found)]
+    return [(time - first) / 60 for time in times], losses
+
+
+def _validations(experiment: Experiment) -> Iterator[tuple[int, tuple[float, float]]]:
+    """Yield each epoch with its time and loss; the first learner that tells counts."""
+    for learner in reversed(experiment.learners.values()):
+        for line in learner.lines:
+            if line.valid_loss is not None:
+                yield line.epoch, (line.time, line.valid_loss)
+
+
+def _first(experiment: Experiment) -> float:
+    """Return the time at which the first learner began its first batch."""
+    starts = [
+        line.time - line.seconds
+        for learner in experiment.learners.values()
+        for line in learner.lines
+        if line.batches
+    ]
+    return min(starts, default=0.0)
