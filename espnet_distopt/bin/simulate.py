@@ -25,6 +25,12 @@ def get_parser() -> argparse.ArgumentParser:
         epilog="Example: --algorithm allreduce adpsgd bmuf --learners 1 4 16 "
         "--straggler 0:10 --model_bytes 165e6 --out exp/simulated",
     )
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        help="rank algorithms by their time on --cluster (or the network options), and "
+        "print the YAML of the fastest; needs --model_bytes, and nothing is learnt",
+    )
     _add_training(parser.add_argument_group("training"))
     _add_problem(parser.add_argument_group("problem"))
     _add_compute(parser.add_argument_group("compute"))
@@ -163,6 +169,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.bin.simulate_arguments import methods_of, trial_of
     from espnet_distopt.simulation.study.report import report
 
+    if args.advise:
+        _advise(args)
+        return
     methods, trial = methods_of(args), trial_of(args)
     sizes = dict.fromkeys(args.learners)
     runs = [(method, size) for method in methods for size in sizes]
@@ -174,6 +183,23 @@ def main(cmd: Sequence[str] | None = None) -> None:
         print(f"\n{text}", end="")
         if folder is not None:
             _write(folder, text, args.seed, trial, outcomes)
+
+
+def _advise(args: argparse.Namespace) -> None:
+    from espnet_distopt.bin.simulate_arguments import trial_of
+    from espnet_distopt.simulation.study.advice import advice_table, advise
+
+    if args.algorithm or args.distopt_config or args.option or args.out:
+        raise InputError(
+            "--advise tries all algorithms, and prints a table: leave out --algorithm, "
+            "--option, --distopt_config and --out"
+        )
+    if len(args.learners) > 1:
+        raise InputError("--advise needs one number of --learners")
+    args.time_only = True
+    trial, (learners,) = trial_of(args), args.learners
+    ranked = advise(trial, learners)
+    print(advice_table(ranked, trial.samples, trial.batch_size, learners), end="")
 
 
 def _log(

@@ -156,7 +156,9 @@ def _time_only(args: argparse.Namespace) -> Problem:
     if args.config is not None:
         raise InputError("--time_only learns nothing: leave out --config")
     if args.model_bytes is None:
-        raise InputError("--time_only needs --model_bytes, the size of the model")
+        raise InputError(
+            "--time_only and --advise need --model_bytes, the size of the model"
+        )
     return TimeOnly()
 
 

@@ -25,7 +25,7 @@ from espnet_distopt.simulation.compute import Compute
 
 Gradient = Callable[[int], float] | None
 """Runs the forward and backward pass of a step, by its number; returns the loss. None
-computes and updates nothing, for a simulation of time alone."""
+computes nothing, for a simulation of time alone; the optimizer then steps in place."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,7 @@ class VirtualLearner:
             if self._watches:
                 yield from lifecycle.after_backward()
                 yield Work(0)
-            if self.gradient is not None:
-                self.optimizer.step()
+            self.optimizer.step()
             yield from lifecycle.step()
             yield Stepped(loss)
 

@@ -1,11 +1,20 @@
 """These tests compare the times of all-to-all and all-gather with sums by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
-from espnet_distopt.core.effects import AllGather, AllToAll, Effect, Program
+from espnet_distopt.core.effects import (
+    AllGather,
+    AllToAll,
+    Begin,
+    Effect,
+    NeighbourAllGather,
+    Program,
+    Wait,
+)
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
 from tests.virtual import Toy, points, towards_rank
@@ -54,3 +63,23 @@ def test_all_pairs_send_each_other_a_message(
     simulation.epoch(1)
     assert simulation.seconds == 8 + seconds
     assert learners[ranks[0]].metrics()["bytes"] == 160 * (len(ranks) - 1)
+
+
+@pytest.mark.parametrize(("card", "seconds"), [(None, 10), (16, 20), (32, 10)])
+def test_learners_of_a_node_share_its_card(card: int | None, seconds: float) -> None:
+    """Two learners of each node send a message to the other node at the same time."""
+
+    def after_step(learner: Learner) -> Program:
+        yield Wait((yield Begin(neighbours(learner.rank ^ 2))))
+
+    learners = points("bmuf", 4, towards_rank)
+    for virtual in learners:
+        virtual.algorithm = Toy(after_step)
+    network = NETWORK if card is None else replace(NETWORK, card=card)
+    simulation = Simulation(learners, Compute(seconds=8), network)
+    simulation.epoch(1)
+    assert simulation.seconds == pytest.approx(8 + seconds + 2)
+
+
+def neighbours(peer: int) -> NeighbourAllGather:
+    return NeighbourAllGather(torch.ones(40), (peer,))

@@ -49,6 +49,8 @@ class Outcome:
         parameters: the number of the model's parameters.
         alone: the virtual seconds in which a single learner that is not slowed would
             make all the steps that were made.
+        stepped: the virtual second at which a learner has made its last step, averaged
+            over the learners; what comes after the steps of an epoch is not in it.
         history: one point at the start and one at the end of each epoch.
         bytes_sent: the bytes that a learner has sent, averaged over the learners, those
             that have died included.
@@ -64,6 +66,7 @@ class Outcome:
     batch_size: int
     parameters: int
     alone: float = 0.0
+    stepped: float = 0.0
     history: list[Point] = field(default_factory=list)
     bytes_sent: float = 0.0
     exchanges: float = 0.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.network import SHARED, Link
 from espnet_distopt.simulation.study.outcome import Outcome
+from espnet_distopt.simulation.study.time_only import TimeOnly
 from espnet_distopt.simulation.study.trial import Trial
 
 HEADINGS = (
@@ -90,7 +91,7 @@ def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
     """
     steps = trial.samples // trial.batch_size
     lines = [
-        "Simulated: virtual learners in one process, with real gradients; times are "
+        f"Simulated: virtual learners in one process, {_gradients(trial)}; times are "
         "those of a virtual clock. Speed-up is against one learner that makes all "
         "these steps, and is not slowed.",
         f"Problem: {trial.problem.describe()}; batches of {trial.batch_size} samples "
@@ -107,6 +108,11 @@ def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
     if options:
         lines.append(f"Options: {'; '.join(dict.fromkeys(options))}.")
     return "\n".join(lines) + "\n"
+
+
+def _gradients(trial: Trial) -> str:
+    learns = not isinstance(trial.problem, TimeOnly)
+    return "with real gradients" if learns else "without gradients, so no loss counts"
 
 
 def _of_compute(trial: Trial) -> str:

@@ -1,8 +1,8 @@
 """The module has the problem of a simulation that asks for time alone.
 
-There is no gradient, so nothing is learnt. Messages have the bytes
-of a model of any size (`Trial.model_bytes`), while its few parameters are what they
-carry. What is simulated is when which learner waits for whom.
+There is no gradient, so nothing is learnt. Messages have the bytes of a model of any
+size (`Trial.model_bytes`), while its few parameters are what they carry. What is
+simulated is when which learner waits for whom.
 """
 
 from dataclasses import dataclass

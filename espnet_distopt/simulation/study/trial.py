@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from statistics import fmean
 from typing import Any
 
 from torch import nn
@@ -193,6 +194,8 @@ class Trial:
             samples = made * self.batch_size // len(replicas)
             point = Point(samples, simulation.seconds, loss, distance)
             outcome.history.append(point)
+            last = {line.rank: line.seconds for line in simulation.record}
+            outcome.stepped = fmean(last.values())
             outcome.alone = _alone(simulation.compute, made)
             living = simulation.engine.members.now.ranks
             outcome.dead = [r for r in range(len(replicas)) if r not in living]

@@ -461,3 +461,24 @@ def test_any_number_of_learners_will_do(topology: Topology, size: int) -> None:
 def test_unknown_topologies_are_refused() -> None:
     with pytest.raises(InputError, match="topology must be one of ring, randomized"):
         check("dpsgd", {"topology": "torus"}, 4)
+
+
+@pytest.mark.parametrize("size", [2, 8, 64])
+def test_learners_on_a_hypercube_have_the_exact_mean_after_log2_steps(
+    size: int,
+) -> None:
+    learners = points("dpsgd", size, towards_rank, topology="hypercube")
+    simulation = Simulation(learners)
+    simulation.start()
+    place(learners, [float(rank) for rank in range(size)])
+    for virtual in learners:
+        virtual.optimizer.param_groups[0]["lr"] = 0.0
+    for step in range(size.bit_length() - 1):
+        assert len({x(virtual)[0] for virtual in learners}) == size >> step
+        simulation.epoch(1)
+    assert {x(virtual)[0] for virtual in learners} == {(size - 1) / 2}
+
+
+def test_six_learners_make_no_hypercube() -> None:
+    with pytest.raises(InputError, match="6 learners make no hypercube"):
+        check("dpsgd", {"topology": "hypercube"}, 6)

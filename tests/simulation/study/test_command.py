@@ -30,7 +30,7 @@ def simulate(out: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def simulate_plainly(out: Path, arguments: list[str]) -> list[dict[str, Any]]:
-    main([*arguments, "--out", str(out)])
+    main(["--out", str(out), *arguments])
     results = json.loads((out / "results.json").read_text())
     trials: list[dict[str, Any]] = results["trials"]
     return trials
@@ -275,3 +275,5 @@ def test_time_only_on_a_cluster_with_a_shared_card(tmp_path: Path) -> None:
     arguments += ["--samples", "80", "--epochs", "1", "--algorithm", "allreduce"]
     (trial,) = simulate_plainly(tmp_path / "out", arguments)
     assert trial["virtual_seconds"] == pytest.approx(1 + 10 * (1 + 1.5) + 1.5, rel=0.01)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "without gradients" in table and "card of 1 GB/s, shared" in table

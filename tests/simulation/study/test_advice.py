@@ -1,0 +1,60 @@
+"""These tests check the ranking of methods against times by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin.simulate import main
+
+CLUSTER = """\
+per_node: 2
+between: {bandwidth: 1 GB/s}
+card: 1 GB/s
+step: {fixed: 2}
+"""
+
+
+def advised(capsys: pytest.CaptureFixture[str], cluster: Path, *more: str) -> list[str]:
+    model = ["--model_bytes", "1e9", "--batch_size", "12", "--samples", "120"]
+    main(["--advise", "--cluster", str(cluster), *model, *more])
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def rows(lines: list[str]) -> dict[str, list[str]]:
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return {name: rest for name, *rest in cells[2:]}
+
+
+def test_four_learners_on_two_nodes(
+    capsys: pytest.CaptureFixture[str], cluster: Path
+) -> None:
+    lines = advised(capsys, cluster, "--learners", "4")
+    found = rows(lines)
+    step = {name: float(cells[0].split()[0]) for name, cells in found.items()}
+    # A ring passes a card with 1.5 models, of which each takes a second.
+    assert step["allreduce"] == pytest.approx(3500, rel=0.01)
+    # The exchanges of two learners of a node share its card, and hide behind a step.
+    assert step["adpsgd"] == pytest.approx(2000, rel=0.01)
+    assert step["dpsgd on a hypercube"] == pytest.approx(2000, rel=0.01)
+    # Every eighth step ends with a ring.
+    assert step["bmuf, blocks of 8"] == pytest.approx(2000 + 1500 / 8, rel=0.01)
+    assert 2000 < step["hadpsgd"] < 2300  # It waits for rings inside the node alone.
+    assert list(step.values()) == sorted(step.values())
+    assert found["allreduce"][1] == "35.0 s"
+    assert float(found["bmuf, blocks of 8"][2].split()[0]) == pytest.approx(190, abs=5)
+    assert any(line.startswith("distopt: ") for line in lines)
+
+
+def test_what_cannot_run_is_left_out(
+    capsys: pytest.CaptureFixture[str], cluster: Path
+) -> None:
+    found = rows(advised(capsys, cluster, "--learners", "3"))
+    assert "dpsgd on a hypercube" not in found and "hadpsgd" not in found
+    assert "allreduce" in found
