@@ -15,9 +15,11 @@ from espnet_distopt.errors import InputError, one_line_errors
 
 GROUPS = {
     "begin": ("doctor", "recipe", "simulate"),
-    "train": ("launch", "slurm", "asr_train", "ocr_train", "check"),
+    "train": ("launch", "slurm", "asr_train", "ocr_train", "lm_train", "check"),
     "watch": ("status", "report"),
     "decode and score": (
+        "asr_inference",
+        "ctc_inference",
         "ocr_inference",
         "ctc_align",
         "score",

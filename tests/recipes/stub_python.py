@@ -67,6 +67,15 @@ def asr_inference() -> None:
         (directory / name).write_text("\n".join(lines) + "\n")
 
 
+def ctc_inference() -> None:
+    lines = Path(option("--data"), "text").read_text().splitlines()
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True)
+    for name in ("text", "token"):
+        mine = lines[int(option("--job")) - 1 :: int(option("--nj"))]
+        (directory / name).write_text("\n".join(mine) + "\n")
+
+
 def lm_train() -> None:
     asr_train()
 

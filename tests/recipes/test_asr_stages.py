@@ -67,6 +67,34 @@ def test_launch(recipe: Recipe) -> None:
     ]
 
 
+def test_a_slow_learner_a_picture_and_what_to_try_next(recipe: Recipe) -> None:
+    done = recipe.asr(
+        *("--distopt", "none allreduce", "--slow", "1:2", "--title", "Toy"),
+        *("--picture", "losses.png", "--next", "Try more learners."),
+    )
+    assert done.returncode == 0, done.stderr
+    alone, together = [call for call in recipe.calls() if "--resume" in call]
+    assert "--slow" not in alone
+    assert together[1].endswith("launch") and together[6:8] == ["--slow", "1:2"]
+    *_, shown = recipe.calls()
+    assert shown[1].endswith("status")
+    assert shown[-4:-1] == ["--compare", "losses.png", "--title"]
+    assert shown[-1] == "Toy (slow learners: 1:2)"
+    assert done.stdout.endswith("Try more learners.\n")
+
+
+def test_decoding_by_the_best_path(recipe: Recipe) -> None:
+    (recipe.directory / "conf" / "decode.yaml").write_text("search: best_path\n")
+    refused = recipe.asr("--use_lm", "true", "--lm_config", "conf/train.yaml")
+    assert refused.returncode == 2
+    assert "conf/decode.yaml: the best path uses no language model" in refused.stderr
+    done = recipe.asr()
+    assert done.returncode == 0, done.stderr
+    modules = recipe.modules()
+    assert "asr_inference" not in modules and modules.count("ctc_inference") == 2
+    assert "| 0.0 |" in (recipe.directory / "RESULTS.md").read_text()
+
+
 def test_each_stage_alone(recipe: Recipe) -> None:
     assert recipe.asr("--stop_stage", "5").returncode == 0
     assert recipe.modules() == ["check", *BEFORE_TRAINING[:-1]]

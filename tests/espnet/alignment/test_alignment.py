@@ -214,11 +214,11 @@ def test_a_model_without_ctc(toy: Path) -> None:
 
 
 def test_words_end_with_the_audio() -> None:
-    from espnet_distopt.corpora.kaldi.places import ArkPlace
     from espnet_distopt.corpora.word_times import TimedWord
     from espnet_distopt.espnet.alignment.alignment import _place
 
-    word = _place(TimedWord("a", 1, 4), ArkPlace("x", "A", 5.0), 0.5, 1.75)
+    place = ArkPlace("x", "A", 5.0)
+    word = _place(TimedWord("a", 1, 4), place, 0.5, 1.75, (5.0, 6.75))
     assert word == Word("x", "A", 5.5, 1.25, "a")
 
 
