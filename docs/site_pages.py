@@ -33,7 +33,7 @@ ROOT_PAGES = {
     "CODE_OF_CONDUCT.md": "code_of_conduct.md",
 }
 RESULTS = "benchmarks/results"
-OPTIONS_OF_ESPNET = {"asr_train", "ocr_train"}
+OPTIONS_OF_ESPNET = {"asr_inference", "asr_train", "lm_train", "ocr_train"}
 """Commands whose options are ESPnet's: thousands of lines, and seconds of imports."""
 
 

@@ -1,6 +1,7 @@
 """Settings of the whole test suite: one thread, the same examples every time."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -8,6 +9,10 @@ from hypothesis import settings
 
 from tests.fork_server import context
 from tests.kinds import KINDS, kind_of
+
+# The shell of a runner in the background ignores it, and so would all that is started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The store looks up the name of whoever connects; a slow name server is not our matter.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")

@@ -18,8 +18,13 @@ from pathlib import Path
 from types import FrameType
 
 
+def say(line: str) -> None:
+    """Write a line at once, so that it does not mix with another worker's."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
 def save(number: int, _: FrameType | None) -> None:
-    print(f"saved on {signal.Signals(number).name}", flush=True)
+    say(f"saved on {signal.Signals(number).name}")
     sys.exit(75)
 
 
@@ -31,7 +36,7 @@ for number in (signal.SIGUSR1, signal.SIGTERM):
     elif what == ["deaf"]:
         signal.signal(number, signal.SIG_IGN)
 child = subprocess.Popen(["sleep", "600"])
-print(f"worker {rank} listens", flush=True)
+say(f"worker {rank} listens")
 for name, text in (
     (f"{rank}.pids", f"{os.getpid()} {child.pid}"),
     (f"{rank}.{os.environ['DISTOPT_INCARNATION']}", json.dumps(dict(os.environ))),

@@ -28,6 +28,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 SLURM_CONF = """\
 ClusterName=mini
 SlurmctldHost=localhost(127.0.0.1)
+FirstJobId={first_job}
 SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
@@ -192,7 +193,13 @@ class MiniSlurm:
         key.write_bytes(os.urandom(128))
         ports = _free_ports(NODES + 1)
         nodes = [NODE.format(number=i, port=ports[i]) for i in range(1, NODES + 1)]
-        conf = SLURM_CONF.format(root=self.root, user=getuser(), ports=ports)
+        # Learners meet at a port that follows from the job's number, and each worker of
+        # pytest-xdist has a cluster of its own.
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+        first_job = 1 + 200 * int(worker)
+        conf = SLURM_CONF.format(
+            root=self.root, user=getuser(), ports=ports, first_job=first_job
+        )
         etc = self.root / "etc"
         (etc / "slurm.conf").write_text(conf + "".join(nodes) + PARTITIONS)
         (etc / "cgroup.conf").write_text(CGROUP_CONF)

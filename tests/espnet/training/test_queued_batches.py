@@ -109,6 +109,9 @@ class Driver:
         self.store = HashStore()
         self.members = Members.everybody(4)
 
+    def incarnation(self, rank: int) -> int:
+        return 0
+
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -120,7 +123,7 @@ class Group:
         self.learner = SimpleNamespace(rank=rank, size=4)
         first = rank - rank % 2
         self.algorithm = SimpleNamespace(lockstep=lambda _: (first, first + 1))
-        self.driver = Driver()
+        self.driver, self.repeat_begun = Driver(), False
         self.barrier = lambda: Members.everybody(4)
 
 
