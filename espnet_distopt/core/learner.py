@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from espnet_distopt.core.buckets import Bucket, cut
 from espnet_distopt.core.gradients import BackwardWatch, give
 from espnet_distopt.core.layout import Slot, lay_out
 from espnet_distopt.core.membership import Members
@@ -41,9 +42,11 @@ class Learner:
         params: the flat buffer (P,) of all trainable parameters, P elements.
         grads: the gradients (P,) of the last backward pass; None unless
             `watch_backward` was called.
-        gradient_buffer: tensor (P + R,) that begins with `grads`. The R elements behind
-            belong to the algorithm, which asks for them by `reserve` and sends them
-            with the gradients in one message. It is empty until `watch_backward`.
+        gradient_buffer: tensor (R + P,) that ends with `grads`. The R elements before
+            them belong to the algorithm, which asks for them by `reserve` and sends
+            them with the gradients. It is empty until `watch_backward`.
+        buckets: the parts of `gradient_buffer`, in the order in which a backward pass
+            completes them.
         used: for each parameter, whether the last backward pass has reached it.
         samples: number of samples in the current batch, by which gradients are
             weighted; the training loop sets it.
@@ -88,7 +91,8 @@ class Learner:
         self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
         self.gradient_buffer = self.params.new_empty(0)
-        self._reserved = 0
+        self.buckets: list[Bucket] = []
+        self._reserved: tuple[int, int | None] = 0, None
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -161,15 +165,24 @@ class Learner:
                     "session and begin a new one after it"
                 )
 
-    def reserve(self, elements: int) -> None:
-        """Ask for `elements` elements behind `grads`, before `watch_backward`.
+    def reserve(self, elements: int, bucket: int | None = None) -> None:
+        """Ask for `elements` elements before `grads`, before `watch_backward`.
 
-        An algorithm that is built once more asks for the same number again.
+        An algorithm that is built once more asks for the same again.
+
+        Args:
+            elements: number of elements.
+            bucket: the bytes at which a bucket is full; None makes one bucket.
         """
-        assert self.grads is None or elements == self._reserved
-        self._reserved = elements
+        assert self.grads is None or (elements, bucket) == self._reserved
+        self._reserved = elements, bucket
 
-    def watch_backward(self, done: Callable[[], None]) -> None:
+    def watch_backward(
+        self,
+        done: Callable[[], None],
+        bucket_done: Callable[[int], None] | None = None,
+        factor: float = 1.0,
+    ) -> None:
         """Have each backward pass gather its gradients into `grads` and call `done`.
 
         A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
@@ -177,11 +190,21 @@ class Learner:
 
         Args:
             done: the function to call at the end of each backward pass.
+            bucket_done: the function to call with the number of a bucket whose
+                gradients are gathered. It is called within the backward pass as soon as
+                this and all earlier buckets are complete, in their order, and for each
+                bucket but the last one, of which `done` tells.
+            factor: by how much the gradients count as larger than they are; a
+                simulation may stand for a larger model.
         """
         size = self.params.numel()
-        self.gradient_buffer = self.params.new_zeros(size + self._reserved)
-        self.grads = self.gradient_buffer[:size]
-        self._watch = BackwardWatch(self, done)
+        room, bucket = self._reserved
+        size_each = factor * self.params.element_size()
+        longest = None if bucket is None else bucket / size_each
+        self.buckets = cut(self.slots, room, longest)
+        self.gradient_buffer = self.params.new_zeros(room + size)
+        self.grads = self.gradient_buffer[room:]
+        self._watch = BackwardWatch(self, done, bucket_done)
 
     def use_gradients(self, used: list[bool]) -> None:
         """Write `grads` into the parameters' `.grad`.
