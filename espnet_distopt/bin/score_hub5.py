@@ -6,16 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
-from espnet_distopt.corpora.hub5.ctm import read_ctm
+from espnet_distopt.corpora.hub5.ctm import format_ctm, read_ctm, words_by_side
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.text import read_text
 from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
-from espnet_distopt.scoring.result import Result, add_up
+from espnet_distopt.scoring.result import AS_IS, FILTERED, Result, add_up
 from espnet_distopt.scoring.self_test import CASES, check_counts, write_task
-from espnet_distopt.scoring.sides import ConversationSide, add_words, read_sides
+from espnet_distopt.scoring.sides import (
+    ConversationSide,
+    add_words,
+    all_words,
+    check_known,
+    read_sides,
+)
 from espnet_distopt.scoring.subsets import parse_halves
 
 _FILES = ("stm", "glm", "ctm", "out")
@@ -26,12 +33,18 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Count word errors as the Hub5 evaluations do. Writes result.txt, "
         "result.json and hubscr's reports into --out. Hesitations, cut-off words and "
-        "tags are dropped from the CTM first, as Kaldi's and ESPnet's recipes do.",
+        "tags are dropped from the CTM first, as Kaldi's and ESPnet's recipes do; with "
+        "--ctm_as_is they count, as in NIST's evaluations.",
     )
     parser.add_argument("--stm", type=Path, help="reference")
     parser.add_argument("--glm", type=Path, help="mapping rules")
     parser.add_argument("--ctm", type=Path, help="recognized words with times")
     parser.add_argument("--out", type=Path, help="directory to write")
+    parser.add_argument(
+        "--ctm_as_is",
+        action="store_true",
+        help="give all words of the CTM to hubscr; the result is then hubscr's own",
+    )
     add_halves(parser, "sides (as sw_4390-A) whose name")
     parser.add_argument(
         "--scorer",
@@ -57,6 +70,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = parser.parse_args(cmd)
     if args.self_test:
         return _self_test(args.scorer, args.sctk)
+    if args.ctm_as_is and args.scorer == "jiwer":
+        parser.error("--ctm_as_is is for hubscr: jiwer drops what is not normalised")
     missing = [f"--{name}" for name in _FILES if getattr(args, name) is None]
     if missing:
         parser.error(f"these arguments are required: {', '.join(missing)}")
@@ -64,29 +79,44 @@ def main(cmd: Sequence[str] | None = None) -> None:
     halves = parse_halves(args.half)
     sides = read_sides(args.stm)
     check_glm(args.glm)
-    add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
-    hubscr = _find(args.scorer, args.sctk)
+    score = _score_as_is if args.ctm_as_is else _score
     with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
-        result = _score(sides, halves, hubscr, args)
+        result = score(sides, halves, args)
         result.write(args.out)
     print(result.summary(), end="")
 
 
 def _score(
-    sides: Mapping[str, ConversationSide],
+    sides: dict[str, ConversationSide],
     halves: Mapping[str, str],
-    hubscr: Hubscr | None,
     args: argparse.Namespace,
 ) -> Result:
+    add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
+    hubscr = _find(args.scorer, args.sctk)
+    args.out.mkdir(parents=True, exist_ok=True)
     normalized = None
     if hubscr is None or is_installed():
-        normalized = add_up(label(), count_normalized(sides), halves)
+        normalized = add_up(label(), count_normalized(sides), halves, ctm=FILTERED)
     if hubscr is None:
         assert normalized is not None
         return normalized
-    counts = hubscr.count(sides, args.stm, args.glm, args.out)
-    return add_up(hubscr.label, counts, halves, cross_check=normalized)
+    ctm = format_ctm(all_words(sides.values()))
+    counts = hubscr.count(sides, args.stm, args.glm, ctm, args.out)
+    return add_up(hubscr.label, counts, halves, normalized, FILTERED)
+
+
+def _score_as_is(
+    sides: dict[str, ConversationSide],
+    halves: Mapping[str, str],
+    args: argparse.Namespace,
+) -> Result:
+    check_known(sides, words_by_side(args.ctm), args.stm, args.ctm)
+    hubscr = _find("hubscr", args.sctk)
+    assert hubscr is not None
+    args.out.mkdir(parents=True, exist_ok=True)
+    ctm = read_text(args.ctm)
+    counts = hubscr.count(sides, args.stm, args.glm, ctm, args.out)
+    return add_up(hubscr.label, counts, halves, ctm=AS_IS)
 
 
 def _self_test(scorer: str, sctk: str | None) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_distopt.corpora.hub5.ctm import write_ctm
+from espnet_distopt.corpora.hub5.channels import with_capital_channels
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
+from espnet_distopt.files.writing import write_text
 from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.sclite import parse_raw_summary
-from espnet_distopt.scoring.sides import ConversationSide, all_words, is_judged
+from espnet_distopt.scoring.sides import ConversationSide, is_judged
 
 CTM = "hyp.ctm"
 _REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
@@ -39,15 +41,22 @@ class Hubscr:
         return f"hubscr (sclite {self.version})"
 
     def count(
-        self, sides: Mapping[str, ConversationSide], stm: Path, glm: Path, keep: Path
+        self,
+        sides: Mapping[str, ConversationSide],
+        stm: Path,
+        glm: Path,
+        ctm: str,
+        keep: Path,
     ) -> dict[str, Counts]:
-        """Score the words of conversation sides.
+        """Score the words of a CTM.
 
         Args:
-            sides: The segments of `stm`, and the recognized words in them.
+            sides: The segments of `stm`.
             stm: The file of the reference.
             glm: The file of mapping rules.
-            keep: An existing directory, into which hubscr's reports are copied.
+            ctm: The text of the CTM.
+            keep: An existing directory, into which the CTM and hubscr's reports are
+                copied.
 
         Returns:
             The counts of each side that has a segment to score.
@@ -59,9 +68,9 @@ class Hubscr:
         # So it works on copies.
         with tempfile.TemporaryDirectory(prefix="hubscr.") as name:
             work = Path(name)
-            shutil.copyfile(stm, work / "ref.stm")
+            write_text(work / "ref.stm", with_capital_channels(read_text(stm)))
             shutil.copyfile(glm, work / "map.glm")
-            write_ctm(work / CTM, all_words(sides.values()))
+            write_text(work / CTM, with_capital_channels(ctm))
             self._run(work)
             raw, pra = (_read(work / f"{CTM}.filt.{end}") for end in ("raw", "pra"))
             counts = parse_alignments(pra, sides)

@@ -10,7 +10,7 @@ from platform import python_version
 
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.scoring.experiment import DecodedExperiment
-from espnet_distopt.scoring.result import CER, Result
+from espnet_distopt.scoring.result import AS_IS, CER, Result
 from espnet_distopt.scoring.table import columns, format_interval
 
 NONE = "-"
@@ -138,7 +138,7 @@ def overview(experiments: Sequence[DecodedExperiment]) -> Table:
 
 
 def _column(half: str, result: Result) -> str:
-    return f"{result.measure} {half} ({result.scorer.split()[0]})"
+    return f"{result.measure} {half} ({result.kind})"
 
 
 def _rate(result: Result, half: str) -> str:
@@ -158,7 +158,8 @@ def _details(
     """
     tables: dict[tuple[str, str], list[list[str]]] = {}
     for experiment, name, result in results:
-        tables.setdefault((result.scorer, result.unit), []).extend(
+        scorer = result.scorer + (f", CTM {AS_IS}" if result.ctm == AS_IS else "")
+        tables.setdefault((scorer, result.unit), []).extend(
             [experiment, name, half, str(counts.sentences), str(counts.words)]
             + [f"{rate:.1f}" for rate in counts.rates]
             for half, counts in result.halves.items()

@@ -18,6 +18,11 @@ WER, CER = "WER", "CER"
 UNITS = {WER: "words", CER: "characters"}
 """What each measure counts; `Counts.words` are of this unit."""
 
+AS_IS = "as it is"
+FILTERED = "without hesitations, cut-off words and tags"
+"""What was scored of a CTM: all of it, as in NIST's evaluations, or what Kaldi's and
+ESPnet's recipes leave of it."""
+
 
 class Scorer(Protocol):
     """A class that counts errors: `Sclite` or `Jiwer`."""
@@ -42,6 +47,8 @@ class Result:
         cross_check: The result of another scorer for the same words, whose figures do
             not compare with these.
         measure: WER or CER.
+        ctm: What was scored of a CTM, AS_IS or FILTERED; None if there was no CTM, or
+            if the result is older than this attribute.
     """
 
     scorer: str
@@ -50,6 +57,16 @@ class Result:
     speakers: dict[str, Counts] = field(default_factory=dict)
     cross_check: "Result | None" = None
     measure: str = WER
+    ctm: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what a column of figures must name: the scorer, without its version.
+
+        Figures of a CTM as it is are of another kind than those of a filtered one.
+        """
+        name = self.scorer.split()[0]
+        return f"{name}, CTM {AS_IS}" if self.ctm == AS_IS else name
 
     @property
     def unit(self) -> str:
@@ -77,6 +94,8 @@ class Result:
     def summary(self) -> str:
         """Return a table of percentages by half, with the scorer above it."""
         text = f"scorer: {self.scorer} (percent of the reference {self.unit})\n"
+        if self.ctm:
+            text += f"the CTM was scored {self.ctm}\n"
         text += counts_table(self.halves, self.intervals, self.unit)
         if self.cross_check:
             other = self.cross_check
@@ -97,6 +116,8 @@ class Result:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
+        if self.ctm:
+            content["ctm"] = self.ctm
         content["halves"] = {}
         for name, counts in self.halves.items():
             content["halves"][name] = asdict(counts) | {
@@ -135,6 +156,7 @@ class Result:
             _counts(content.get("speakers", {})),
             cls._parse(other) if other else None,
             measure,
+            content.get("ctm"),
         )
 
 
@@ -168,6 +190,7 @@ def add_up(
     speakers: Mapping[str, Counts],
     halves: Mapping[str, str],
     cross_check: Result | None = None,
+    ctm: str | None = None,
 ) -> Result:
     """Add up the counts of speakers, for each half and for all.
 
@@ -177,6 +200,7 @@ def add_up(
         halves: The regular expression of each half, by name; a speaker belongs to a
             half if the expression is found in its name.
         cross_check: The result of another scorer for the same words.
+        ctm: What was scored of a CTM, AS_IS or FILTERED.
 
     Raises:
         InputError: A half's pattern is no regular expression, or finds no speaker
@@ -192,7 +216,9 @@ def add_up(
         interval = bootstrap_interval(chosen)
         if interval:
             intervals[name] = interval
-    return Result(scorer, counts, intervals, dict(speakers), cross_check)
+    return Result(
+        scorer, counts, intervals, dict(speakers), cross_check=cross_check, ctm=ctm
+    )
 
 
 def _counts(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:

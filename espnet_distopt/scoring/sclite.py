@@ -95,7 +95,9 @@ def parse_raw_summary(summary: str) -> Counts:
     """
     for line in summary.splitlines():
         if re.match(r"\s*\|\s*Sum\s*\|", line):
-            numbers = [int(number) for number in re.findall(r"\d+", line)]
+            # A third cell has the cross entropy of the confidences, if there are any.
+            cells = " ".join(line.split("|")[2:4])
+            numbers = [int(number) for number in cells.split()]
             sentences, words, correct, sub, deleted, inserted, _, wrong = numbers
             return Counts(
                 sentences=sentences,

@@ -78,16 +78,12 @@ def add_words(
         ctm: The file of the words, for messages.
 
     Raises:
-        InputError: A word lies on a side that the STM lacks, which sclite ignores
-            without an error, or is markup to sclite.
+        InputError: A word lies on a side that the STM lacks, or is markup to sclite.
     """
+    check_known(sides, (f"{word.file}-{word.channel}" for word in words), stm, ctm)
+    names = {name.lower(): side for name, side in sides.items()}
     for word in sorted(words, key=lambda each: each.start):
         side = f"{word.file}-{word.channel}"
-        if side not in sides:
-            raise InputError(
-                f"{ctm}: has words on {side}, which {stm} lacks: score against the "
-                "reference of the set that was decoded"
-            )
         if not is_scored(word.word):
             continue
         if set(word.word) & _MARKUP:
@@ -95,11 +91,34 @@ def add_words(
                 f"{ctm}: {word.word!r} at {word.start:.2f} s on {side} is markup to "
                 "sclite: expected a word"
             )
-        sides[side].words.append(word)
+        names[side.lower()].words.append(word)
     references = (each for side in sides.values() for each in side.references)
     if any(map(_has_spelled_letter, references)):
         for place in sides.values():
             place.words = _spelled(place.words)
+
+
+def check_known(
+    sides: Iterable[str], recognized: Iterable[str], stm: Path, ctm: Path
+) -> None:
+    """Check that all words are on sides that the reference has; sclite fails if not.
+
+    Args:
+        sides: The sides of the reference, as `en_4156-A`.
+        recognized: The sides of the recognized words; case does not matter.
+        stm: The reference, for messages.
+        ctm: The file of the words, for messages.
+
+    Raises:
+        InputError: A word is on another side.
+    """
+    known = {side.lower() for side in sides}
+    for side in sorted(set(recognized)):
+        if side.lower() not in known:
+            raise InputError(
+                f"{ctm}: has words on {side}, which {stm} lacks: score against the "
+                "reference of the set that was decoded"
+            )
 
 
 def all_words(sides: Iterable[ConversationSide]) -> list[Word]:

@@ -1,47 +1,24 @@
 """Hub5 scoring by the command: equal to hubscr's own figures, and bad input."""
 
 import json
-import os
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.bin.score_hub5 import main
-from espnet_distopt.scoring.hubscr import REPORTS, find_hubscr
+from espnet_distopt.scoring.hubscr import REPORTS
 from espnet_distopt.scoring.result import Result
 from espnet_distopt.scoring.sclite import parse_raw_summary
+from tests.scoring.hub5_files import GLM, HALVES, HEADER, needs_sctk, run_hubscr
 
-needs_sctk = pytest.mark.skipif(
-    find_hubscr() is None and "CI" not in os.environ, reason="sctk is not installed"
-)
-
-HEADER = """\
-;; CATEGORY "0" "" ""
-;; LABEL "O" "Overall" "Overall"
-;; CATEGORY "1" "Hub5" ""
-;; LABEL "SWB" "Switchboard" "a"
-;; LABEL "CHE" "CallHome" "b"
-"""
 STM = """\
 en_4156 A en_4156_A 1.00 2.00 <O,CHE> we're here (%HESITATION) okay
 en_4156 A en_4156_A 2.00 3.00 <O,CHE> IGNORE_TIME_SEGMENT_IN_SCORING
 en_4156 B en_4156_B 2.00 3.00 <O,CHE> yeah
 sw_4390 A sw_4390_A 1.00 2.00 <O,SWB> the (do-) dog
 sw_4390 B sw_4390_B 3.00 4.00 <O,SWB> hello { there / @ }
-"""
-GLM = """\
-;; rules
-* name "t.glm"
-* desc "t"
-* format = 'NIST1'
-* max_nrules = '100'
-* copy_no_hit = 'T'
-* case_sensitive = 'F'
-uh => %HESITATION / [ ] __ [ ]
-we're => { we are / we're } / [ ] __ [ ]
 """
 CTM = """\
 en_4156 A 1.10 0.20 we
@@ -53,7 +30,6 @@ sw_4390 A 1.10 0.10 a
 sw_4390 A 1.20 0.10 dog
 sw_4390 B 3.20 0.10 hello
 """
-HALVES = ("--half", "swbd=^sw_", "--half", "callhome=^en_")
 
 
 def score(directory: Path, *options: str, **files: str | bytes | None) -> Path:
@@ -126,21 +102,6 @@ def make_task(directory: Path, speakers: int = 8) -> dict[str, Path]:
     paths["glm"].write_text(GLM)
     paths["ctm"].write_text("".join(ctm))
     return paths
-
-
-def run_hubscr(directory: Path, paths: dict[str, Path], drop: str) -> str:
-    """Run hubscr itself without the lines that start so; return its raw counts."""
-    directory.mkdir()
-    for name, path in paths.items():
-        lines = path.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if not (drop and line.startswith(drop))]
-        (directory / name).write_text("".join(kept))
-    found = find_hubscr()
-    assert found is not None
-    program = [str(found.directory / "hubscr.pl"), "-p", str(found.directory)]
-    options = ["-l", "english", "-h", "hub5", "-g", "glm", "-r", "stm", "ctm"]
-    subprocess.run([*program, *options], cwd=directory, check=True, capture_output=True)
-    return (directory / "ctm.filt.raw").read_text()
 
 
 @pytest.mark.thorough
@@ -230,10 +191,10 @@ BAD = [
         {"stm": HEADER + STM.replace("4.00", "3.00")}, (), "stm:10: ", id="no duration"
     ),
     pytest.param(
-        {"glm": GLM.replace("* case_sensitive = 'F'\n", "")},
+        {"glm": GLM.replace("=> %HESI", "%HESI")},
         (),
-        "glm:7: needs the header * case_sensitive = 'F'",
-        id="glm that would never apply",
+        "glm:8: expected 'a => b",
+        id="glm that csrfilt ends at",
     ),
     pytest.param(
         {"ctm": CTM + "sw_4390 A 1\n"}, (), "ctm:9: expected", id="ctm fields"

@@ -49,7 +49,7 @@ def test_hubscr_that_goes_wrong(tmp_path: Path, body: str, message: str) -> None
     scorer = Hubscr(fake_sctk(tmp_path, body), "9.9")
     sides = read_sides(tmp_path / "stm")
     with pytest.raises(InputError, match=message):
-        scorer.count(sides, tmp_path / "stm", tmp_path / "glm", tmp_path)
+        scorer.count(sides, tmp_path / "stm", tmp_path / "glm", "", tmp_path)
     assert not list(tmp_path.glob("hyp.ctm*"))
 
 

@@ -138,6 +138,9 @@ def test_parse_raw_summary() -> None:
     assert counts.errors == 887
     assert counts.sentence_errors == 63
     assert round(counts.error_rate, 1) == 52.7
+    # Words with confidences have a third cell.
+    row = "| Sum  |  108   1682 | 958  506  218  163  887   63 | -0.089 |"
+    assert parse_raw_summary(row) == counts
 
 
 def test_damaged_result(tmp_path: Path) -> None:

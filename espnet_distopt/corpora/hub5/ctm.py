@@ -1,20 +1,24 @@
 """CTM files: recognised words with their times, as NIST's scorers read them.
 
 Each line is a word, `file channel start duration word`; confidence, type and speaker
-may follow. Times are in seconds. Lines that start with `;;` are comments.
+may follow. Times are in seconds. Lines that start with `;;` are comments. Alternative
+words stand between lines whose times are asterisks and whose words are `<ALT_BEGIN>`,
+`<ALT>` and `<ALT_END>`; only the scorer itself reads these.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from espnet_distopt.corpora.kaldi.directory import CHANNELS
+from espnet_distopt.corpora.hub5.channels import read_channel
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 from espnet_distopt.files.writing import write_text
 
 _FIELDS = "'file channel start duration word'"
+_ALTERNATIVES = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
 
 
 class Word(NamedTuple):
@@ -22,7 +26,7 @@ class Word(NamedTuple):
 
     Attributes:
         file: The name of the recording.
-        channel: A or B.
+        channel: A or B; a capital letter or a number in general.
         start: Seconds from the recording's start.
         duration: Seconds.
         word: The word, without blanks.
@@ -51,6 +55,31 @@ def read_ctm(path: Path) -> list[Word]:
     return sorted(words, key=_place)
 
 
+def words_by_side(path: Path) -> Counter[str]:
+    """Count the words of each conversation side, such as `en_4156-A`.
+
+    This reads every CTM that NIST's scorer takes, with alternatives, too; each word of
+    them is counted.
+
+    Raises:
+        InputError: The file can't be read or is not UTF-8, or a line is malformed; the
+            message names file and line.
+    """
+    sides: Counter[str] = Counter()
+    for where, line in data_lines(read_text(path), path):
+        fields = line.split()
+        if len(fields) > 4 and fields[2:4] == ["*", "*"]:
+            if fields[4] not in _ALTERNATIVES:
+                raise InputError(
+                    f"{where}: expected {' or '.join(_ALTERNATIVES)} after * *, got "
+                    f"{fields[4]!r}"
+                )
+        else:
+            word = _word(line, where)
+            sides[f"{word.file}-{word.channel}"] += 1
+    return sides
+
+
 def write_ctm(path: Path, words: Iterable[Word]) -> None:
     """Write a CTM, whole or not at all, in the order that `sclite` wants.
 
@@ -59,11 +88,15 @@ def write_ctm(path: Path, words: Iterable[Word]) -> None:
         words: The words, in any order.
 
     Raises:
-        InputError: A word or file name has blanks or is empty, a channel is not A or
-            B, or a time is impossible.
+        InputError: A word or file name has blanks or is empty, a channel is neither a
+            letter nor a number, or a time is impossible.
     """
-    lines = [_format(word) for word in sorted(words, key=_place)]
-    write_text(path, "".join(lines))
+    write_text(path, format_ctm(words))
+
+
+def format_ctm(words: Iterable[Word]) -> str:
+    """Return the text of a CTM; parameters and errors as `write_ctm`."""
+    return "".join(_format(word) for word in sorted(words, key=_place))
 
 
 def _place(word: Word) -> tuple[str, str, float]:
@@ -75,6 +108,7 @@ def _word(line: str, where: str) -> Word:
     if not 5 <= len(fields) <= 8:
         raise InputError(f"{where}: expected {_FIELDS}, got {line[:60]!r}")
     file, channel, start, duration, text = fields[:5]
+    channel = read_channel(channel, where)
     try:
         word = Word(file, channel, float(start), float(duration), text)
         confidence = float(fields[5]) if len(fields) > 5 else 1.0
@@ -99,8 +133,7 @@ def _format(word: Word) -> str:
 
 
 def _check(word: Word, where: str) -> None:
-    if word.channel not in CHANNELS:
-        raise InputError(f"{where}: expected channel A or B, got {word.channel}")
+    read_channel(word.channel, where)
     if not (0 <= word.start < math.inf and 0 <= word.duration < math.inf):
         raise InputError(
             f"{where}: expected start and duration of at least 0 s, got {word.start} "

@@ -5,7 +5,7 @@ labels may be missing. Lines that start with `;;` are comments.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,22 +24,29 @@ class Reference:
     text: str
 
 
-def read_stm(path: Path) -> list[Reference]:
+def read_stm(path: Path, log: Callable[[str], None] = print) -> list[Reference]:
     """Read an STM.
+
+    Args:
+        path: The file.
+        log: Called with a warning if segments of a side overlap.
 
     Raises:
         InputError: The file is bad in one of the ways that `read_pem` names, or the
             marks of a text are not what SCTK understands.
     """
-    return parse_stm(read_text(path), path)
+    return parse_stm(read_text(path), path, log)
 
 
-def parse_stm(text: str, path: Path) -> list[Reference]:
+def parse_stm(
+    text: str, path: Path, log: Callable[[str], None] = print
+) -> list[Reference]:
     """Read the text of an STM, whose lines must be those of the file.
 
     Args:
         text: The text of the whole file.
         path: The file that messages name.
+        log: Called with a warning if segments of a side overlap.
 
     Raises:
         InputError: The text is bad in one of the ways that `read_stm` names.
@@ -47,7 +54,7 @@ def parse_stm(text: str, path: Path) -> list[Reference]:
     references = [
         _reference(line.split(), where) for where, line in data_lines(text, path)
     ]
-    check_spans(path, [reference.span for reference in references])
+    check_spans(path, [reference.span for reference in references], log)
     return references
 
 

@@ -5,7 +5,12 @@ import subprocess
 
 import pytest
 
-from espnet_distopt.corpora.hub5.ctm import Word, read_ctm, write_ctm
+from espnet_distopt.corpora.hub5.ctm import (
+    Word,
+    read_ctm,
+    words_by_side,
+    write_ctm,
+)
 from espnet_distopt.errors import InputError
 from tests.refusal import refuses
 
@@ -38,7 +43,7 @@ def test_words_that_start_together_keep_their_order(tmp_path):
 
 
 def test_what_others_write_is_read(tmp_path):
-    text = ";; system x\n\nb B 1 .5 Yes 0.9 lex spk\r\na A 3 1 no\na A 2 1 oh 1.0\n"
+    text = ";; system x\n\nb B 1 .5 Yes 0.9 lex spk\r\na a 3 1 no\na A 2 1 oh 1.0\n"
     (tmp_path / "ctm").write_text(text)
     assert read_ctm(tmp_path / "ctm") == [
         Word("a", "A", 2.0, 1.0, "oh"),
@@ -50,7 +55,7 @@ def test_what_others_write_is_read(tmp_path):
 BAD_LINES = {
     "too_few_fields": ("a A 1.0 0.5", "expected 'file channel start duration word'"),
     "too_many_fields": ("a A 1 1 oh 1 lex spk more", "expected 'file channel start"),
-    "channel": ("a 3 1.0 0.5 oh", "expected channel A or B, got 3"),
+    "channel": ("a AB 1.0 0.5 oh", "expected a channel such as A or B, got AB"),
     "start": ("a A one 0.5 oh", "expected numbers for start, duration"),
     "alternatives": ("a A * * <ALT_BEGIN>", "expected numbers for start, duration"),
     "negative_start": ("a A -1.0 0.5 oh", "expected start and duration of at least 0"),
@@ -92,7 +97,7 @@ def test_bad_files(tmp_path, kind):
         Word("a b", "A", 1.0, 1.0, "oh"),
         Word("a", "A", 1.0, 1.0, "oh my"),
         Word("a", "A", 1.0, 1.0, ""),
-        Word("a", "1", 1.0, 1.0, "oh"),
+        Word("a", "-1", 1.0, 1.0, "oh"),
         Word("a", "A", float("nan"), 1.0, "oh"),
         Word("a", "A", 1.0, -1.0, "oh"),
     ],
@@ -125,3 +130,14 @@ def test_sclite_takes_the_order(tmp_path):
     )
     [total] = [line for line in done.stdout.splitlines() if "Sum" in line]
     assert total.replace("|", " ").split()[1:7] == ["8", "8", "8", "0", "0", "0"]
+
+
+def test_words_are_counted_by_side_with_alternatives(tmp_path):
+    path = tmp_path / "ctm"
+    path.write_text(
+        "b 1 0 1 so 0.9\na A * * <ALT_BEGIN>\na A 1 1 oh\na a * * <ALT>\n"
+        "a A 1 1 no\na A * * <ALT_END>\n"
+    )
+    assert words_by_side(path) == {"a-A": 2, "b-1": 1}
+    refuses(words_by_side, path, "a A * * oh\n", "ctm:1: expected <ALT_BEGIN> or")
+    refuses(words_by_side, path, "a A 1 1\n", "ctm:1: expected 'file channel start")

@@ -99,79 +99,108 @@ def test_nists_alternatives_without_blanks_are_told(tmp_path):
     assert "rules.glm:10: expected blanks around braces" in warning
 
 
-BAD_HEADERS = {
-    "no_comment": ("* name 'x'\n", r":1: expected a comment"),
-    "blank_first": ("\n;; x\n", r":1: expected a comment"),
-    "joined_sign": (";;x\n", r":1: expected a comment"),
-    "byte_order_mark": ("\ufeff;; x\n", r":1: expected a comment"),
+# Here csrfilt ends, or loses the text: the reference would be empty.
+FATAL = {
+    "no_comment": ("* name 'x'\n;; y\n", r":2: expected 'a => b"),
+    "blank_first": ("\n;; x\n", r":2: expected 'a => b"),
+    "joined_sign": (";;x\n;; y\n", r":2: expected 'a => b"),
+    "byte_order_mark": ("\ufeff;; x\n;; y\n", r":2: expected 'a => b"),
     "no_quotes": (";; x\n* case_sensitive = F\n", r":2: expected a value in quotes"),
-    "open_quote": (";; x\n* case_sensitive = 'F\n", r":2: expected a value in quotes"),
-    "unknown_key": (";; x\n* max_rules = '9'\n", r":2: expected one of NAME, DESC"),
-    "late": (";; x\nA => B\n* max_nrules = '9'\n", r":3: the header must come before"),
     "indented": (";; x\n  * case_sensitive = 'F'\n", r":2: expected 'a => b"),
     "indented_comment": (";; x\n  ;; y\n", r":2: expected ;; at the line's start"),
-    "format": (";; x\n* format = 'NIST2'\n", r": expected \* format = 'NIST1'"),
-    "small_format": (";; x\n* format = 'nist1'\n", r": expected \* format = 'NIST1'"),
+    "format": (";; x\n* format = 'NIST2'\n", r":2: expected \* format = 'NIST1'"),
+    "small_format": (";; x\n* format = 'nist1'\n", r":2: expected \* format = 'NIST1'"),
     "description": (
         ";; x\n* desc 'rules in this format'\n",
-        r": expected \* format = 'NIST1', got 'rules in",
+        r":2: expected \* format = 'NIST1', got 'rules in",
     ),
-    "few_rules": (";; x\n* max_nrules = '1'\n", r": expected \* max_nrules = '2' or"),
-    "no_number": (";; x\n* max_nrules = 'many'\n", r": expected \* max_nrules = '2'"),
+    "few_rules": (";; x\n* max_nrules = '1'\n", r":3: more rules than \* max_nrules"),
+    "no_number": (
+        ";; x\n* max_nrules = 'many'\n",
+        r":3: more rules than \* max_nrules",
+    ),
+    "too_late": (
+        ";; x\n* max_nrules = '2'\nA => B\n* max_nrules = '9'\n",
+        r":5: more rules than \* max_nrules",
+    ),
+    "many_rules": (";; x\n" + "A => B\n" * 400, r":401: more rules than"),
     "lost_words": (";; x\n* copy_no_hit = 'F'\n", r": expected \* copy_no_hit = 'T'"),
-    "case": (";; x\num => %HESITATION\n", r":2: needs the header \* case_sensitive"),
     "long_comment": (";; x\n;; " + "y" * 130 + "\n", r":2: expected at most 131"),
-    "section": (
-        ";; x\n;; INPUT_DEPENDENT_APPLICATION = ctm\n",
-        r":2: expected ;; INPUT_DEPENDENT_APPLICATION = \"ctm\"",
+    "no_arrow": (";; x\num %HESITATION / [ ] __ [ ]\n", r":2: expected 'a => b"),
+    "no_arrow_of_words": (
+        ';; x\nC => D\n;; INPUT_DEPENDENT_APPLICATION = "ctm"\n[IT\'S] [IT IS]\n',
+        r":4: expected 'a => b",
     ),
-    "pattern": (
-        ';; x\n;; INPUT_DEPENDENT_APPLICATION = "("\n',
-        r":2: expected a regular expression",
+    "no_rule_of_references": (
+        ';; x\n;; INPUT_DEPENDENT_APPLICATION = "ctm"\n',
+        r": no rules for stm files",
     ),
 }
 
 
-@pytest.mark.parametrize("kind", BAD_HEADERS)
-def test_bad_headers(tmp_path, kind):
-    text, message = BAD_HEADERS[kind]
+@pytest.mark.parametrize("kind", FATAL)
+def test_an_error_is_what_ends_csrfilt_or_loses_the_text(tmp_path, kind):
+    text, message = FATAL[kind]
+    path = write(tmp_path, f"{text}A => B\n")
     with pytest.raises(InputError, match="rules.glm" + message):
-        check_glm(write(tmp_path, text + "A => B\n"))
+        check_glm(path)
+    filtered = [csrfilt(path, side, "X A") for side in ("stm", "ctm")]
+    assert filtered != ["X B", "X B"]
 
 
-BAD_RULES = {
-    "no_arrow": ("um %HESITATION / [ ] __ [ ]", "expected 'a => b"),
-    "no_left_side": (" => x / [ ] __ [ ]", "nothing before =>"),
-    "no_blank_after_arrow": ("a =>b / [ ] __ [ ]", "expected a blank after =>"),
-    "no_blank_after_slash": ("a => b /[ ] __ [ ]", "expected blanks around /"),
-    "no_blank_after_slot": ("a => b / [ ] __[ ]", "expected blanks around /"),
-    "no_slot": ("a => b / [ ] [ ]", "expected blanks around / and __"),
-    "alternatives_without_context": ("a => { a / b }", "expected blanks around / and"),
-    "open_left_bracket": ("[a => b / [ ] __ [ ]", "brackets"),
-    "open_right_bracket": ("a => [b / [ ] __ [ ]", "brackets"),
-    "open_context": ("a => b / [ __ [ ]", "brackets"),
-    "open_brace": ("a => { b / c / [ ] __ [ ]", "braces"),
-    "closing_brace": ("a => b / c } / [ ] __ [ ]", "braces"),
-    "empty_alternative": ("a => { b / } / [ ] __ [ ]", "an empty alternative"),
-    "no_blanks": (
-        "we're => {we are / we're} / [ ] __ [ ]",
-        "expected blanks around br",
+# These it takes, though some never apply, or do something else than was meant.
+ODD = {
+    "unknown_key": ("* max_rules = '9'", "expected one of NAME, DESC"),
+    "open_quote": ("* case_sensitive = 'F", ""),
+    "late": ("Q => R\n* case_sensitive = 'F'", ""),
+    "case": ("um => %HESITATION", "needs the header * case_sensitive = 'F'"),
+    "long_rule": (f"Q => {'R' * 126} T => S", "expected at most 131 bytes, got 138"),
+    "section": (
+        ";; INPUT_DEPENDENT_APPLICATION = stm",
+        'expected ;; INPUT_DEPENDENT_APPLICATION = "ctm"',
     ),
-    "no_blank_at_end": ("a => { b / c} / [ ] __ [ ]", "expected blanks around br"),
+    "no_left_side": (" => x / [ ] __ [ ]", "nothing before =>"),
+    "no_blank_after_arrow": ("Q =>b / [ ] __ [ ]", "expected a blank after =>"),
+    "no_blank_after_slash": ("Q => b /[ ] __ [ ]", "expected blanks around /"),
+    "no_blank_after_slot": ("Q => b / [ ] __[ ]", "expected blanks around /"),
+    "ends_in_a_slot_and_letter": ("Q => b / [ ] __A", "expected blanks around /"),
+    "no_slot": ("Q => b / [ ] [ ]", "expected blanks around / and __"),
+    "alternatives_without_context": ("Q => { a / b }", "expected blanks around / and"),
+    "open_left_bracket": ("[Q => b / [ ] __ [ ]", "brackets"),
+    "open_right_bracket": ("Q => [b / [ ] __ [ ]", "brackets"),
+    "open_context": ("Q => b / [ __ [ ]", "brackets"),
+    "open_brace": ("Q => { b / c / [ ] __ [ ]", "braces"),
+    "closing_brace": ("Q => b / c } / [ ] __ [ ]", "braces"),
+    "empty_alternative": ("Q => { b / } / [ ] __ [ ]", "an empty alternative"),
+    "no_blanks": ("Q => {W A / W'R} / [ ] __ [ ]", "expected blanks around br"),
+    "no_blank_at_end": ("Q => { B / C} / [ ] __ [ ]", "expected blanks around br"),
 }
 
 
-@pytest.mark.parametrize("kind", BAD_RULES)
-def test_bad_rules(tmp_path, kind):
-    rule, message = BAD_RULES[kind]
-    with pytest.raises(InputError, match=f"rules.glm:10: {message}"):
-        check_glm(write(tmp_path, HEADER + rule + "\n"))
+@pytest.mark.parametrize("kind", ODD)
+def test_an_oddity_that_csrfilt_takes_is_told(tmp_path, kind):
+    odd, message = ODD[kind]
+    path = write(tmp_path, f";; x\n* copy_no_hit = 'T'\n{odd}\nA => B\n")
+    told = warnings(path)
+    assert len(told) == bool(message)
+    assert all("rules.glm:3: " in line and message in line for line in told)
+    # All other rules still apply, and no other word is lost.
+    assert csrfilt(path, "txt", "X A UM") in ("X B UM", "X B %HESITATION")
 
 
-def test_a_rule_without_arrow_ends_csrfilt_even_for_recognised_words(tmp_path):
-    rule = "[IT'S] [IT IS] / [ ] __ [ ]\n"
-    with pytest.raises(InputError, match="expected 'a => b"):
-        check_glm(write(tmp_path, HEADER + RULES + rule))
+def test_oddities_of_one_kind_are_one_warning(tmp_path):
+    rules = "".join(f"W{n} => V{n} / [ ] __A\n" for n in range(30))
+    [warning] = warnings(write(tmp_path, HEADER + rules))
+    assert "rules.glm:10: " in warning and "(30 such lines)" in warning
+
+
+def test_words_of_other_alphabets_are_words(tmp_path):
+    """In Latin-1, bytes of Arabic and Chinese text are blanks to Python."""
+    arabic = "%\u0623\u0645 => %\u062a\u0631\u062f\u0651\u062f / [ ] __ [ ]\n"
+    assert warnings(write(tmp_path, f";; x\n{arabic}\u0645 => \u0645\n")) == []
+    path = tmp_path / "rules.glm"
+    path.write_bytes(b";;\n;;  Big5\n\xa7\x85\xa0 => %HESITATION / [ ] __ [ ]\n")
+    assert warnings(path) == []
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "empty"), (HEADER, "no rules")])
@@ -182,15 +211,21 @@ def test_files_without_rules(tmp_path, text, message):
         check_glm(tmp_path / "missing.glm")
 
 
+SIDES = {"stm": "ref", "txt": "ref", "ctm": "hyp"}
+
+
 def csrfilt(rules: Path, kind: str, text: str) -> str:
-    """What SCTK makes of a text that is already upper case, blanks squeezed."""
+    """What SCTK makes of a text, blanks squeezed."""
     if shutil.which("sctk") is None:
         if os.environ.get("CI") == "true":
             pytest.fail("sctk is not installed")
         pytest.skip("sctk is not installed")
-    command = ["sctk", "csrfilt", "-i", kind, "-dh", str(rules)]
+    command = ["sctk", "csrfilt", "-i", kind, "-t", SIDES[kind], "-dh", str(rules)]
+    lead = {"txt": "", "stm": "f A s 0 1 <O> ", "ctm": "f A 0 1 "}[kind]
+    text = "".join(f"{lead}{word}\n" for word in text.split()) if lead else text
     done = subprocess.run(command, input=text, capture_output=True, text=True)
-    return " ".join(done.stdout.split())
+    words = [line[len(lead) :] for line in done.stdout.splitlines()]
+    return " ".join(" ".join(words).split())
 
 
 def test_csrfilt_applies_the_rules_that_are_right(tmp_path):
@@ -198,26 +233,3 @@ def test_csrfilt_applies_the_rules_that_are_right(tmp_path):
     said = "UM-X WE'RE OK IN THE BACKYARD UH-HUH"
     filtered = csrfilt(rules, "txt", said)
     assert filtered == "UM X { we are / we're / @ } O. K. IN THE back yard %BCACK"
-
-
-@pytest.mark.parametrize(
-    ("header", "rule"),
-    [
-        *((HEADER, rule) for rule, _ in list(BAD_RULES.values())[:7]),
-        (BAD_HEADERS["case"][0], ""),
-        (BAD_HEADERS["no_quotes"][0], "a => b / [ ] __ [ ]"),
-        (BAD_HEADERS["long_comment"][0], "A => B / [ ] __ [ ]"),
-        (BAD_HEADERS["indented_comment"][0], "A => B / [ ] __ [ ]"),
-        (BAD_HEADERS["few_rules"][0] + "Z => Y\n", "A => B / [ ] __ [ ]"),
-        (BAD_HEADERS["format"][0], "A => B / [ ] __ [ ]"),
-        (BAD_HEADERS["lost_words"][0], "A => B / [ ] __ [ ]"),
-    ],
-)
-def test_csrfilt_does_not_do_what_refused_files_say(tmp_path, header, rule):
-    """It does not tell: it applies no rule, or another, or loses the text."""
-    rules = write(tmp_path, f"{header}{rule}\n")
-    assert csrfilt(rules, "txt", "X A UM XA").lower() not in (
-        "x b um xa",
-        "x a %hesitation xa",
-        "x { a / b } um xa",
-    )
