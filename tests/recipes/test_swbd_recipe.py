@@ -44,6 +44,8 @@ def test_required_discs(swbd: Recipe) -> None:
         "eval2000_speech": ["LDC2002S09"],
         "eval2000_text": ["LDC2002T43"],
         "out": ["data"],
+        "dev_speakers": ["keep"],
+        "max_lost": ["1"],
     }
 
 
@@ -95,6 +97,7 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
         *("espnet_distopt.bin.prepare_swbd", "--swb1", "corpus/swb1"),
         *("--eval2000_speech", "corpus/hub5e_00"),
         *("--eval2000_text", "corpus/2000_hub5_eng_eval_tr", "--out", "data"),
+        *("--dev_speakers", "exclude", "--max_lost", "1"),
         *("--conv_tab", "corpus/swb1/tables/conv.tab"),
     ]
 

@@ -4,7 +4,7 @@
 #     SWBD=/corpora/LDC97S62 ./run.sh
 SWBD=${SWBD:-}                        # LDC97S62   Switchboard-1 Release 2
 SWBD_TEXT=${SWBD_TEXT:-}              # its MS98 transcripts, where they lie elsewhere
-CONV_TAB=${CONV_TAB:-}                # its conv.tab: who speaks; optional, advised
+CONV_TAB=${CONV_TAB:-}                # its conv.tab, for --dev_speakers exclude
 EVAL2000_SPEECH=${EVAL2000_SPEECH:-}  # LDC2002S09 2000 HUB5 English Evaluation Speech
 EVAL2000_TEXT=${EVAL2000_TEXT:-}      # LDC2002T43 its transcripts
 # The discs below are optional.

@@ -8,6 +8,7 @@ acronyms, `NASA` and `it` are not, and `IT` is one where the dictionary spells i
 
 from pathlib import Path
 
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.corpora.ldc.ms98 import plain_word, read_dictionary
 
 LETTER_PHONES = {
@@ -22,7 +23,7 @@ LETTER_PHONES = {
 """The name of each letter, in the phones of the dictionary."""
 
 
-def read_acronyms(dictionary: Path) -> dict[str, str]:
+def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, str]:
     """Find the acronyms of the MS98 dictionary and how they are spelled out.
 
     Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
@@ -30,15 +31,17 @@ def read_acronyms(dictionary: Path) -> dict[str, str]:
 
     Args:
         dictionary: The path of `sw-ms98-dict.text`.
+        losses: Gets its bad lines; None makes them an error.
 
     Returns:
         The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
         `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
 
     Raises:
-        InputError: The dictionary is missing or has a bad line.
+        InputError: The dictionary is missing, or has a bad line and none may be left
+            out.
     """
-    entries = read_dictionary(dictionary)
+    entries = read_dictionary(dictionary, losses)
     words = [(plain_word(entry.word), entry.phones) for entry in entries]
     acronyms = {
         word: spelled for word, phones in words if (spelled := _spell(word, phones))

@@ -9,20 +9,27 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
 
-def read_conv_tab(path: Path) -> dict[str, str]:
+def read_conv_tab(path: Path, losses: Losses | None = None) -> dict[str, str]:
     """Read who speaks on which side.
+
+    Args:
+        path: The table.
+        losses: Gets the lines that have no conversation and two PINs, and second lines
+            of a conversation; None makes them an error.
 
     Returns:
         The PIN of each conversation side: `sw02001-A` (the caller) -> `1020`.
 
     Raises:
-        InputError: A line has no conversation and two PINs, or a conversation has a
-            second line; the message names file and line.
+        InputError: The file can't be read or has no conversations, or a line is bad and
+            none may be left out; the message names file and line.
     """
+    losses = losses or Losses("lines")
     speakers: dict[str, str] = {}
     for where, line in data_lines(read_text(path), path, comment="#"):
         row = next(csv.reader([line], skipinitialspace=True))
@@ -32,14 +39,17 @@ def read_conv_tab(path: Path) -> dict[str, str]:
         if len(rest) < 3 or not all(
             field.isdecimal() for field in (conversation, rest[1], rest[2])
         ):
-            raise InputError(
+            losses.add(
                 f"{where}: expected 'conversation, active, PIN of side A, PIN of side "
                 f"B, ...' as in '2001, Y, 1020, 1044', got {line[:60]!r}"
             )
+            continue
         name = f"sw{int(conversation):05d}"
         if f"{name}-A" in speakers:
-            raise InputError(f"{where}: a second line of conversation {conversation}")
+            losses.add(f"{where}: a second line of conversation {conversation}")
+            continue
         speakers |= {f"{name}-A": rest[1], f"{name}-B": rest[2]}
+        losses.kept += 1
     if not speakers:
         raise InputError(f"{path}: no conversations in it")
     return speakers

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from espnet_distopt.corpora.audio.sphere import read_header
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.errors import InputError
 
 OVERSHOOT = 0.5
@@ -52,18 +53,27 @@ def find_file(root: Path, pattern: str, what: str) -> Path:
     return found[0]
 
 
-def name_recordings(paths: Iterable[Path]) -> dict[str, Path]:
+def name_recordings(
+    paths: Iterable[Path], losses: Losses | None = None
+) -> dict[str, Path]:
     """Return recordings by their names: file names in lower case, without the suffix.
 
+    Args:
+        paths: The files; of several with one name, the first is taken.
+        losses: Gets the others; None makes them an error.
+
     Raises:
-        InputError: Two files have the same name.
+        InputError: Two files have the same name, and none may be left out.
     """
+    losses = losses or Losses("files")
     recordings: dict[str, Path] = {}
     for path in paths:
         name = path.stem.lower()
         if name in recordings:
-            raise InputError(f"{path}: a copy of it is at {recordings[name]}; keep one")
-        recordings[name] = path
+            losses.add(f"{path}: a copy of it is at {recordings[name]}; keep one")
+        else:
+            recordings[name] = path
+            losses.kept += 1
     return recordings
 
 

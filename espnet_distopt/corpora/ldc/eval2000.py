@@ -3,12 +3,12 @@
 It has 40 telephone conversations, 20 of Switchboard and 20 of CallHome.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.corpora.hub5.marks import mend_stm
-from espnet_distopt.corpora.hub5.pem import Span, read_pem
+from espnet_distopt.corpora.hub5.pem import read_pem
 from espnet_distopt.corpora.hub5.stm import Reference, check_labels, parse_stm
 from espnet_distopt.corpora.ldc.discs import find_file, find_files, name_recordings
 from espnet_distopt.corpora.ldc.evaluation import Evaluation, evaluation_set
@@ -30,11 +30,12 @@ def read_eval2000(
         log: Called with a line for each difference from the published discs.
 
     Returns:
-        The utterances, whose ids have the times of the PEM, with the STM and the GLM.
+        The utterances, whose ids have the times of the STM, with the STM and the GLM.
+        The PEM, which should have the same times, is only compared with it.
 
     Raises:
-        InputError: A file is missing or a line is bad, PEM and STM differ in their
-            utterances, or an utterance lies outside its recording.
+        InputError: A file is missing, or a line of the reference or of the rules is bad
+            in a way that the scorer does not take.
     """
     pem = find_file(speech, r"hub5e_00\.pem", "segmentation")
     stm = find_file(text, r"hub5e00.*\.stm", "reference")
@@ -46,22 +47,30 @@ def read_eval2000(
             f"{CONVERSATIONS}"
         )
     mended = mend_stm(read_text(stm))
-    references = parse_stm(mended, stm)
+    references = parse_stm(mended, stm, log)
     check_labels(mended, references)
-    _check_same(read_pem(pem), pem, references, stm)
+    for difference in _differences(pem, references, stm):
+        log(f"warning: {difference}; the segments of {stm.name} are recognised")
     check_glm(glm, log)
-    return Evaluation(evaluation_set("eval2000", audio, references), mended, glm)
+    speech_set = evaluation_set("eval2000", audio, references, log)
+    return Evaluation(speech_set, mended, glm)
 
 
-def _check_same(
-    spans: Sequence[Span], pem: Path, references: Sequence[Reference], stm: Path
-) -> None:
+def _differences(
+    pem: Path, references: Sequence[Reference], stm: Path
+) -> Iterator[str]:
+    try:
+        spans = read_pem(pem, lambda line: None)
+    except InputError as error:
+        yield str(error)
+        return
     referred = [reference.span for reference in references]
     for ones, others, lacking in ((spans, referred, stm), (referred, spans, pem)):
         known = {span.utterance for span in others}
-        for span in ones:
-            if span.utterance not in known:
-                raise InputError(
-                    f"{span.where}: utterance {span.utterance} is not in {lacking}; "
-                    "the two must list the same"
-                )
+        missing = [span for span in ones if span.utterance not in known]
+        if missing:
+            first = missing[0]
+            yield (
+                f"{first.where}: utterance {first.utterance} is not in {lacking}"
+                + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
+            )

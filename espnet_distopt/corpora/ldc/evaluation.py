@@ -1,7 +1,7 @@
 """A set of speech for testing, with the files that hub5 scoring needs."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -10,6 +10,7 @@ from pathlib import Path
 from espnet_distopt.corpora.hub5.marks import reference_words
 from espnet_distopt.corpora.hub5.pem import Span
 from espnet_distopt.corpora.hub5.stm import Reference
+from espnet_distopt.corpora.kaldi.directory import CHANNELS
 from espnet_distopt.corpora.kaldi.speech_set import SpeechSet, Utterance
 from espnet_distopt.corpora.ldc.discs import OVERSHOOT, call_seconds
 from espnet_distopt.errors import InputError
@@ -35,29 +36,38 @@ class Evaluation:
 
 
 def evaluation_set(
-    name: str, audio: dict[str, Path], references: Sequence[Reference]
+    name: str,
+    audio: dict[str, Path],
+    references: Sequence[Reference],
+    log: Callable[[str], None],
 ) -> SpeechSet:
     """Make the utterances to recognise from a reference.
 
     The ids have the times of the reference. The audio has up to 0.1 s more on each
-    side, but at most half of the gap to the next utterance.
+    side, but at most half of the gap to the next utterance. An utterance that reaches
+    past the end of its recording is cut there; one that starts past it is left out.
+    The reference keeps both, so a scorer counts the missing words as deletions.
 
     Args:
         name: The name of the set.
         audio: The path of each recording.
         references: The lines of the reference, in any order.
+        log: Called with lines that count what is cut or left out.
 
     Raises:
-        InputError: The recording of a line is missing, or the line lies outside of it;
-            the message names file and line.
+        InputError: The recording of a line is missing or bad, or its channel is neither
+            A nor B; the message names file and line.
     """
     seconds = _lengths(audio, (reference.span for reference in references))
     texts = {reference.span: reference.text for reference in references}
+    _tell_outside(name, texts, seconds, log)
     utterances = [
         Utterance(span.utterance, span.file, span.channel, start, end, " ".join(words))
         for span, start, end in _padded(texts, seconds)
-        if (words := reference_words(texts[span]))
+        if end > start and (words := reference_words(texts[span]))
     ]
+    if not utterances:
+        raise InputError(f"{name}: no utterance lies within its recording")
     utterances.sort(key=attrgetter("id"))
     return SpeechSet(name, audio, tuple(utterances))
 
@@ -66,16 +76,35 @@ def _lengths(audio: dict[str, Path], spans: Iterable[Span]) -> dict[str, float]:
     """Return the length in seconds of each recording that has a span."""
     seconds: dict[str, float] = {}
     for span in spans:
+        if span.channel not in CHANNELS:
+            raise InputError(
+                f"{span.where}: expected channel A or B, got {span.channel}"
+            )
         if span.file not in audio:
             raise InputError(f"{span.where}: no recording {span.file}.sph")
         if span.file not in seconds:
             seconds[span.file] = call_seconds(audio[span.file])
-        if span.end > seconds[span.file] + OVERSHOOT:
-            raise InputError(
-                f"{span.where}: ends at {span.end} s, but {span.file} has only "
-                f"{seconds[span.file]:.2f} s"
-            )
     return seconds
+
+
+def _tell_outside(
+    name: str,
+    spans: Collection[Span],
+    seconds: dict[str, float],
+    log: Callable[[str], None],
+) -> None:
+    """Tell how many spans reach past the end of their recording by more than a bit."""
+    past = [span for span in spans if span.end > seconds[span.file] + OVERSHOOT]
+    if not past:
+        return
+    out = sum(span.start >= seconds[span.file] for span in past)
+    first = past[0]
+    log(
+        f"warning: {name}: {len(past)} of {len(spans)} segments reach past the end of "
+        f"their recording; {len(past) - out} are cut, and {out} are left out, whose "
+        f"words count as deletions; the first: {first.where}: ends at {first.end} s, "
+        f"but {first.file} has only {seconds[first.file]:.2f} s"
+    )
 
 
 def _padded(

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 
 DICTIONARY = "sw-ms98-dict.text"
 
-_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-(?:trans|word)\.text")
+_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-(?:trans|word)\.text", re.IGNORECASE)
 _TIME = r"(\d+\.?\d*)"
-_LINE = re.compile(rf"(sw\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)")
+_LINE = re.compile(
+    rf"sw(\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)", re.IGNORECASE
+)
 
 # Kaldi's swbd1_map_words.pl has the same rules; it applies each once, in this order.
 _WORD_RULES = [
@@ -123,22 +126,27 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def read_transcript(path: Path) -> list[Ms98Segment]:
+def read_transcript(path: Path, losses: Losses | None = None) -> list[Ms98Segment]:
     """Read one side's transcript.
 
+    Args:
+        path: The file.
+        losses: Gets the lines that are not `id start end text`, belong to another side,
+            have the number of a line above them, or whose times go backwards; None
+            makes them an error.
+
     Raises:
-        InputError: A line is not `id start end text`, belongs to another side, or has
-            the number of a line above it, or its times go backwards; the message names
-            file and line.
+        InputError: The file can't be read, or a line is bad and none may be left out;
+            the message names file and line.
     """
-    segments: list[Ms98Segment] = []
-    numbers: set[int] = set()
-    for number, segment in _read_lines(path):
-        if number in numbers:
-            raise InputError(f"{segment.where}: a second segment {number:04d}")
-        numbers.add(number)
-        segments.append(segment)
-    return segments
+    losses = losses or Losses("lines")
+    segments: dict[int, Ms98Segment] = {}
+    for number, segment in _read_lines(path, losses):
+        if number in segments:
+            losses.add(f"{segment.where}: a second segment {number:04d}")
+        else:
+            segments[number] = segment
+    return list(segments.values())
 
 
 def read_words(path: Path) -> list[Ms98Word]:
@@ -149,7 +157,7 @@ def read_words(path: Path) -> list[Ms98Word]:
             time or its segment goes backwards; the message names file and line.
     """
     words: list[Ms98Word] = []
-    for number, line in _read_lines(path):
+    for number, line in _read_lines(path, Losses("lines")):
         if len(line.text.split()) > 1:
             raise InputError(f"{line.where}: expected one word, got {line.text[:60]!r}")
         if words and number < words[-1].segment:
@@ -161,7 +169,7 @@ def read_words(path: Path) -> list[Ms98Word]:
     return words
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, Ms98Segment]]:
+def _read_lines(path: Path, losses: Losses) -> Iterator[tuple[int, Ms98Segment]]:
     """Yield the number and the content of each line of one side, ordered by start."""
     named = _FILE.fullmatch(path.name)
     if named is None:
@@ -170,9 +178,14 @@ def _read_lines(path: Path) -> Iterator[tuple[int, Ms98Segment]]:
         )
     start = 0.0
     for where, line in data_lines(read_text(path), path, comment="#"):
-        number, segment = _parse_line(line.strip(), where, f"sw{named[1]}{named[2]}")
+        try:
+            number, segment = _parse_line(line.strip(), where, named[1] + named[2])
+        except InputError as error:
+            losses.add(error)
+            continue
         if segment.start < start:
-            raise InputError(f"{where}: starts before the line above it")
+            losses.add(f"{where}: starts before the line above it")
+            continue
         start = segment.start
         yield number, segment
 
@@ -183,9 +196,9 @@ def _parse_line(line: str, where: str, side: str) -> tuple[int, Ms98Segment]:
         raise InputError(
             f"{where}: expected 'sw2001A-ms98-a-0001 start end text', got {line[:60]!r}"
         )
-    if found[1] != side:
+    if found[1].upper() != side.upper():
         raise InputError(
-            f"{where}: expected a segment of {side}, got one of {found[1]}"
+            f"{where}: expected a segment of sw{side}, got one of sw{found[1]}"
         )
     start, end = float(found[3]), float(found[4])
     if end < start:
@@ -193,22 +206,30 @@ def _parse_line(line: str, where: str, side: str) -> tuple[int, Ms98Segment]:
     return int(found[2]), Ms98Segment(start, end, found[5], where)
 
 
-def read_dictionary(path: Path) -> list[Entry]:
+def read_dictionary(path: Path, losses: Losses | None = None) -> list[Entry]:
     """Read the dictionary; comments (`#`) and blank lines are skipped.
 
+    Args:
+        path: The file.
+        losses: Gets the lines that are not a word and its phones; None makes them an
+            error.
+
     Raises:
-        InputError: A line is not a word and its phones; the message names file and
-            line.
+        InputError: The file can't be read or has no entries, or a line is bad and none
+            may be left out; the message names file and line.
     """
+    losses = losses or Losses("lines")
     entries: list[Entry] = []
     for where, line in data_lines(read_text(path), path, comment="#"):
         word, *phones = line.split()
         if not phones or not all(phone.isalpha() for phone in phones):
-            raise InputError(
+            losses.add(
                 f"{where}: expected a word and its phones, as in 'IBM ay b iy eh m', "
                 f"got {line[:60]!r}"
             )
+            continue
         entries.append(Entry(word, tuple(phones)))
+        losses.kept += 1
     if not entries:
         raise InputError(
             f"{path}: only comments, expected a word and its phones a line"

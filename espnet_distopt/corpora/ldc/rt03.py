@@ -15,7 +15,7 @@ from espnet_distopt.files.text import read_text
 _AUDIO = Path("data", "audio", "eval03", "english", "cts")
 _REFERENCES = Path("data", "references", "eval03", "english", "cts")
 _RULES = Path("data", "trans_rules", "en20030506.glm")
-_LETTERS = {"1": "A", "2": "B"}
+_LETTERS = {"1": "A", "2": "B", "A": "A", "B": "B"}
 _GAP = "inter_segment_gap"
 """The speaker of stretches between utterances, which are not scored."""
 
@@ -31,8 +31,8 @@ def read_rt03(root: Path, log: Callable[[str], None] = print) -> Evaluation:
         log: Called with a line for everything that is odd but no error.
 
     Raises:
-        InputError: A directory or file is missing, a line is bad, or an utterance lies
-            outside its recording.
+        InputError: A directory or file is missing, or a line is bad in a way that the
+            scorer does not take.
     """
     root = _disc(root)
     audio = name_recordings(find_files(root / _AUDIO, r".*\.sph"))
@@ -44,14 +44,15 @@ def read_rt03(root: Path, log: Callable[[str], None] = print) -> Evaluation:
     lines: list[str] = []
     for path in paths:
         text = _as_in_2000(mend_stm(read_text(path)), path)
-        references += parse_stm(text, path)
+        references += parse_stm(text, path, log)
         lines += filter(None, text.split("\n"))
-    check_overlaps(reference.span for reference in references)
+    check_overlaps((reference.span for reference in references), log)
     # Every file declares the same labels, so of equal comments one is enough.
     lines.sort(key=lambda line: not line.startswith(";;"))
     stm = "".join(f"{line}\n" for line in dict.fromkeys(lines))
     check_labels(stm, references)
-    return Evaluation(evaluation_set("rt03", audio, references), stm, root / _RULES)
+    speech_set = evaluation_set("rt03", audio, references, log)
+    return Evaluation(speech_set, stm, root / _RULES)
 
 
 def _disc(root: Path) -> Path:
@@ -68,10 +69,10 @@ def _as_in_2000(text: str, path: Path) -> str:
         fields = line.split(maxsplit=2)
         if line.startswith(";;") or len(fields) < 3:
             lines.append(line)  # a comment, or a fault that the parser reports
-        elif fields[1] not in _LETTERS:
+        elif fields[1].upper() not in _LETTERS:
             raise InputError(f"{path}:{number}: expected channel 1 or 2: {line[:60]!r}")
         elif fields[2].split()[0] == _GAP:
             lines.append("")
         else:
-            lines.append(f"{fields[0]} {_LETTERS[fields[1]]} {fields[2]}")
+            lines.append(f"{fields[0]} {_LETTERS[fields[1].upper()]} {fields[2]}")
     return "\n".join(lines)

@@ -5,7 +5,14 @@ discs, about 300 hours.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -24,50 +31,76 @@ from espnet_distopt.corpora.ldc.discs import (
     find_files,
     name_recordings,
 )
-from espnet_distopt.corpora.ldc.ms98 import plain_words, read_transcript
+from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
+from espnet_distopt.corpora.ldc.ms98 import Ms98Segment, plain_words, read_transcript
 from espnet_distopt.errors import InputError
 
 _PRESSINGS = (2435, 2438)  # recordings of the whole corpus, by pressing
 
 
 def read_swb1(
-    root: Path, transcripts: Path | None = None, log: Callable[[str], None] = print
+    root: Path,
+    transcripts: Path | None = None,
+    log: Callable[[str], None] = print,
+    max_lost: float = MAX_LOST,
 ) -> SpeechSet:
     """Read all utterances that have words.
 
     As in Kaldi's recipe, recordings without transcripts and transcripts without
-    recording are left out; the log tells how many. Unlike there, a conversation of
-    which only one side has a transcript is an error.
+    recording are left out; the log tells how many. Bad recordings, transcripts, lines,
+    and segments that lie outside their recording are left out and counted, too, unless
+    they are many. A segment that ends a little after its recording is cut.
 
     Args:
         root: The directory that has the recordings `sw0NNNN.sph` below it.
         transcripts: The directory that has `swNNNN{A,B}-ms98-a-trans.text` and
             `sw-ms98-dict.text` below it; None for `root`.
         log: Called with lines that tell what was found and what is missing.
+        max_lost: How much of each kind may be left out because it is bad, in percent.
 
     Returns:
         The whole corpus, sorted by utterance id.
 
     Raises:
-        InputError: Nothing is found, a file is there twice, the dictionary is missing,
-            a line is bad, or words come after the end of their recording; the message
-            names file and line.
+        InputError: Nothing is found, the dictionary is missing, or more than `max_lost`
+            percent is bad; the message names file and line of the first.
     """
-    audio = name_recordings(find_files(root, r"sw0\d{4}\.sph"))
+    copies = Losses("files", max_lost)
+    audio = name_recordings(find_files(root, r"sw0\d{4}\.sph"), copies)
     if not audio:
         raise InputError(f"{root}: no recordings (sw0NNNN.sph) below it")
-    conversations = _find_transcripts(transcripts or root)
+    sides = Losses("conversation sides", max_lost)
+    conversations = _find_transcripts(transcripts or root, copies, sides)
+    copies.check(log)
     dictionary = find_file(
         transcripts or root, r"sw-ms98-dict\.text", "dictionary of the MS98 transcripts"
     )
-    acronyms = read_acronyms(dictionary)
+    entries = Losses("entries of the dictionary", max_lost)
+    acronyms = read_acronyms(dictionary, entries)
+    entries.check(log)
     _log_counts(audio, conversations, log)
+    segments = Losses("segments with words", max_lost)
     utterances: list[Utterance] = []
     for recording, path in audio.items():
-        sides = conversations.get(recording, {})
-        seconds = call_seconds(path) if sides else 0.0
-        for channel, transcript in sides.items():
-            utterances += _read_side(transcript, recording, channel, seconds, acronyms)
+        found = conversations.get(recording, {})
+        try:
+            seconds = call_seconds(path) if found else 0.0
+        except InputError as error:
+            for _ in found:
+                sides.add(error)
+            continue
+        for channel, transcript in found.items():
+            try:
+                read = read_transcript(transcript, segments)
+            except InputError as error:
+                sides.add(error)
+                continue
+            sides.kept += 1
+            utterances += _utterances(
+                read, recording, channel, seconds, acronyms, segments
+            )
+    sides.check(log)
+    segments.check(log)
     if not utterances:
         raise InputError(
             f"{transcripts or root}: no words of any of the recordings below {root}"
@@ -76,15 +109,19 @@ def read_swb1(
     return SpeechSet("swb1", audio, tuple(sorted(utterances, key=lambda u: u.id)))
 
 
-def _find_transcripts(root: Path) -> dict[str, dict[str, Path]]:
+def _find_transcripts(
+    root: Path, copies: Losses, losses: Losses
+) -> dict[str, dict[str, Path]]:
     """Return the transcripts of each conversation (`sw02001`) by side (A and B)."""
     conversations: dict[str, dict[str, Path]] = {}
     for path in find_files(root, r"sw\d{4}[AB]-ms98-a-trans\.text"):
         sides = conversations.setdefault(f"sw0{path.name[2:6]}", {})
-        side = path.name[6]
+        side = path.name[6].upper()
         if side in sides:
-            raise InputError(f"{path}: a copy of it is at {sides[side]}; keep one")
-        sides[side] = path
+            copies.add(f"{path}: a copy of it is at {sides[side]}; keep one")
+        else:
+            sides[side] = path
+            copies.kept += 1
     if not conversations:
         raise InputError(
             f"{root}: no transcripts (swNNNNA-ms98-a-trans.text) below it; put "
@@ -93,8 +130,8 @@ def _find_transcripts(root: Path) -> dict[str, dict[str, Path]]:
     for sides in conversations.values():
         if len(sides) == 1:
             [(side, path)] = sides.items()
-            other = path.name.replace(f"{side}-ms98", f"{'AB'[side == 'A']}-ms98")
-            raise InputError(f"{path}: its other side, {other}, is missing")
+            other = f"{path.name[:6]}{'AB'[side == 'A']}{path.name[7:]}"
+            losses.add(f"{path}: its other side, {other}, is missing")
     return conversations
 
 
@@ -117,53 +154,62 @@ def _log_counts(
             log(f"warning: {len(names)} {what}, such as {min(names)}: left out")
 
 
-def _read_side(
-    transcript: Path,
+def _utterances(
+    segments: Sequence[Ms98Segment],
     recording: str,
     channel: str,
     seconds: float,
     acronyms: Mapping[str, str],
-) -> list[Utterance]:
-    utterances = []
-    for segment in read_transcript(transcript):
+    losses: Losses,
+) -> Iterator[Utterance]:
+    """Yield the utterances of a side whose recording has so many seconds."""
+    names: set[str] = set()
+    for segment in segments:
         words = plain_words(segment.text, acronyms)
         if not words:
             continue
-        if segment.end > seconds + OVERSHOOT:
-            raise InputError(
-                f"{segment.where}: ends at {segment.end} s, but "
-                f"{recording} has only {seconds:.2f} s"
-            )
         start = centiseconds(segment.start) / 100
         end = min(centiseconds(segment.end), int(seconds * 100)) / 100
-        if end > start:
-            name = utterance_id(f"{recording}-{channel}", segment.start, segment.end)
-            utterances.append(
-                Utterance(name, recording, channel, start, end, " ".join(words))
+        if segment.end > seconds + OVERSHOOT or end <= start:
+            losses.add(
+                f"{segment.where}: ends at {segment.end} s, but "
+                f"{recording} has only {seconds:.2f} s"
+                if segment.end > seconds
+                else f"{segment.where}: has no length"
             )
-    return utterances
+            continue
+        name = utterance_id(f"{recording}-{channel}", segment.start, segment.end)
+        if name in names:
+            losses.add(f"{segment.where}: a second utterance {name}")
+            continue
+        names.add(name)
+        losses.kept += 1
+        yield Utterance(name, recording, channel, start, end, " ".join(words))
 
 
 def split_dev(
     corpus: SpeechSet,
     segments: int | None = None,
     speakers: Mapping[str, str] | None = None,
+    exclude: bool = False,
     log: Callable[[str], None] = print,
 ) -> tuple[SpeechSet, SpeechSet]:
     """Take whole conversations from the front until they have `segments` utterances.
 
-    No conversation, and so no conversation side, is in both parts. With `speakers`, no
-    speaker is in both either, because every side of a speaker of `train_dev` is left
-    out of `train`. Kaldi and ESPnet take exactly the first 4000 segments, which may cut
-    a conversation, and let speakers be in both parts.
+    No conversation, and so no conversation side, is in both parts. Speakers may be,
+    unless they are excluded. Kaldi and ESPnet take exactly the first 4000 segments,
+    which may cut a conversation, and let speakers be in both parts.
 
     Args:
         corpus: All utterances.
         segments: The number to take; None for Kaldi's 4000, or for a tenth of a corpus
             of less than 40000.
         speakers: The PIN of each conversation side, as `read_conv_tab` returns them; a
-            side that it lacks counts as a speaker of its own.
-        log: Called with a line that tells how much is left out.
+            side that it lacks counts as a speaker of its own. None if nobody knows.
+        exclude: Whether every side of a speaker of `train_dev` is left out of `train`;
+            needs `speakers`.
+        log: Called with a line that tells how much is left out, or how much is of
+            speakers that are in both parts.
 
     Returns:
         The rest (`train`), and what was taken (`train_dev`).
@@ -183,7 +229,7 @@ def split_dev(
             "development and some for training: change --dev_segments"
         )
     if speakers is not None:
-        rest = _without_speakers_of(taken, rest, speakers, log)
+        rest = _without_speakers_of(taken, rest, speakers, exclude, log)
     return (
         replace(corpus, name="train", utterances=tuple(rest)),
         replace(corpus, name="train_dev", utterances=tuple(taken)),
@@ -194,9 +240,10 @@ def _without_speakers_of(
     taken: Sequence[Utterance],
     rest: Sequence[Utterance],
     speakers: Mapping[str, str],
+    exclude: bool,
     log: Callable[[str], None],
 ) -> list[Utterance]:
-    """Return the utterances of `rest` whose speaker is not in `taken`."""
+    """Return `rest`, without the speakers of `taken` if they are excluded."""
     unknown = {u.recording for u in (*taken, *rest) if u.side not in speakers}
     if unknown:
         log(
@@ -204,20 +251,29 @@ def _without_speakers_of(
             "in conv.tab: each of their sides counts as a speaker of its own"
         )
     heard = {speakers.get(u.side, u.side) for u in taken}
-    kept = [u for u in rest if speakers.get(u.side, u.side) not in heard]
-    if not kept:
+    others = [u for u in rest if speakers.get(u.side, u.side) not in heard]
+    theirs = [u for u in rest if speakers.get(u.side, u.side) in heard]
+    if exclude and not others:
         raise InputError(
             f"all speakers of the training set are among the {len(heard)} of the "
-            "development set: lower --dev_segments, or do without --conv_tab"
+            "development set: lower --dev_segments, or keep them (--dev_speakers keep)"
         )
-    dropped = [u for u in rest if speakers.get(u.side, u.side) in heard]
-    sides = len({u.side for u in dropped})
-    hours = sum(u.end - u.start for u in dropped) / 3600
+    sides = len({u.side for u in theirs})
+    less, all_of_it = _hours(theirs), _hours(rest)
     log(
         f"train_dev has {len(heard)} speakers; their other {sides} conversation sides, "
-        f"{hours:.2f} h, are left out of training"
+        f"{less:.2f} of {all_of_it:.2f} h, are "
+        + (
+            f"left out of training, which has {all_of_it - less:.2f} h"
+            if exclude
+            else "in training, too (--dev_speakers exclude leaves them out)"
+        )
     )
-    return kept
+    return others if exclude else list(rest)
+
+
+def _hours(utterances: Iterable[Utterance]) -> float:
+    return sum(u.end - u.start for u in utterances) / 3600
 
 
 def cap_duplicates(corpus: SpeechSet, most: int) -> SpeechSet:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,22 @@ def edit(discs: Path, pattern: str, old: str, new: str) -> None:
 
 
 EDITS = {
+    "stm_line": ("*.stm", "1.00 2.00 <O,S", "3.00 2.00 <O,S", r"stm:3: expected 0 <="),
+    "stm_mark": ("*.stm", "WE'RE }", "WE'RE", r"stm:7: '{' without '}'"),
+    "stm_label": ("*.stm", "<O>", "<O,CHE>", r"stm:7: label CHE is not declared"),
+    "glm_rule": ("*.glm", "i'm =>", "i'm", r"glm:\d+: expected 'a => b"),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_files_that_disagree_or_are_bad(discs, kind):
+    pattern, old, new, message = EDITS[kind]
+    edit(discs, pattern, old, new)
+    with pytest.raises(InputError, match=message):
+        read(discs)
+
+
+ODD = {
     "pem_time": (
         "*.pem",
         "4.00 4.50",
@@ -99,26 +116,42 @@ EDITS = {
         r"stm:3: utterance sw_4390-A_000100-000200 is not in .*pem",
     ),
     "pem_line": ("*.pem", "speaker 1.00 2.00", "speaker 1.00", r"pem:2: expected 'fi"),
-    "stm_line": ("*.stm", "1.00 2.00 <O,S", "3.00 2.00 <O,S", r"stm:3: expected 0 <="),
-    "stm_mark": ("*.stm", "WE'RE }", "WE'RE", r"stm:7: '{' without '}'"),
-    "stm_label": ("*.stm", "<O>", "<O,CHE>", r"stm:7: label CHE is not declared"),
-    "glm_rule": ("*.glm", "i'm =>", "i'm", r"glm:\d+: expected 'a => b"),
     "glm_header": ("*.glm", "'F'", "'T'", r"glm:\d+: needs the header \* case_sens"),
 }
 
 
-@pytest.mark.parametrize("kind", EDITS)
-def test_files_that_disagree_or_are_bad(discs, kind):
-    pattern, old, new, message = EDITS[kind]
+@pytest.mark.parametrize("kind", ODD)
+def test_what_the_scorer_takes_is_told(discs, kind):
+    pattern, old, new, message = ODD[kind]
     edit(discs, pattern, old, new)
-    with pytest.raises(InputError, match=message):
-        read(discs)
+    told: list[str] = []
+    evaluation = read_eval2000(discs / "speech", discs / "text", told.append)
+    assert len(evaluation.speech.utterances) == 3
+    assert re.search(message, "\n".join(told))
+
+
+def test_segments_past_the_end_are_cut_or_left_out_and_counted(discs):
+    for pattern in ("*.pem", "*.stm"):
+        edit(discs, pattern, "0.05 4.99", "0.05 6.00")
+        edit(discs, pattern, "2.10 3.00", "5.10 7.00")
+        edit(discs, pattern, "4.00 4.50", "7.00 7.50")
+    edit(discs, "*.stm", "((%HESITATION)", "YES")
+    told: list[str] = []
+    evaluation = read_eval2000(discs / "speech", discs / "text", told.append)
+    utterances = {u.id: u.end for u in evaluation.speech.utterances}
+    assert utterances["sw_4390-B_000005-000600"] == 5.0
+    assert "sw_4390-A_000510-000700" not in utterances
+    assert "5.10 7.00 <O,SWB> YES" in evaluation.stm
+    assert told[-1].endswith("stm:4: ends at 7.0 s, but sw_4390 has only 5.00 s")
+    assert (
+        "3 of 5 segments reach past the end of their recording; 1 are cut" in told[-1]
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("4.99", "6.00", r"stm:6: ends at 6.0 s, but sw_4390 has only 5.00 s"),
+        ("en_4156 A", "en_4156 1", r"stm:7: expected channel A or B, got 1"),
         ("en_4156", "en_4157", r"stm:7: no recording en_4157.sph"),
     ],
 )

@@ -32,9 +32,10 @@ def discs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(discs: Path, log: list[str] | None = None) -> SpeechSet:
+def read(discs: Path, log: list[str] | None = None, max_lost: float = 1.0) -> SpeechSet:
     lines: list[str] = [] if log is None else log
-    return read_fisher([discs / "LDC2004S13"], [discs / "LDC2004T19"], lines.append)
+    places = [discs / "LDC2004S13"], [discs / "LDC2004T19"]
+    return read_fisher(*places, lines.append, max_lost)
 
 
 def transcript(discs: Path) -> Path:
@@ -95,8 +96,8 @@ def test_few_segments_outside_are_dropped_and_counted(discs):
     transcript(discs).write_text("".join(["# fe_03_00004.sph\n", *odd, *turns]))
     lines: list[str] = []
     assert len(read(discs, lines).utterances) == 300
-    assert lines[-1].startswith("dropped: 2 of 302 segments have no length or lie ")
-    assert lines[-1].endswith("fe_03_00004.txt:2")
+    assert lines[-1].startswith("left out: 2 of 302 segments, the first: ")
+    assert "fe_03_00004.txt:2: no length, or outside" in lines[-1]
 
 
 BAD_LINES = {
@@ -117,6 +118,26 @@ def test_bad_lines(discs, kind):
     transcript(discs).write_text(f"{TEXT}{line}\n")
     with pytest.raises(InputError, match=f"fe_03_00004.txt:9: {message}"):
         read(discs)
+    assert len(read(discs, max_lost=30).utterances) == 3
+
+
+def test_bad_conversations_are_left_out_and_counted(discs):
+    speech, text = next(discs.rglob("*.sph")), transcript(discs)
+    for number in range(5, 8):
+        name = f"fe_03_{number:05d}"
+        speech.with_name(f"{name}.sph").write_bytes(speech.read_bytes())
+        said = TEXT.replace("fe_03_00004", name)
+        text.with_name(f"{name}.txt").write_text(said)
+    speech.with_name("fe_03_00005.sph").write_bytes(b"NIST_1A\n")
+    text.with_name("fe_03_00006.txt").write_text("nothing\n")
+    with pytest.raises(
+        InputError, match=r"fe_03_00005.sph.* \(2 of 4 conversations are"
+    ):
+        read(discs)
+    lines: list[str] = []
+    fisher = read(discs, lines, max_lost=50)
+    assert {u.recording for u in fisher.utterances} == {"fe_03_00004", "fe_03_00007"}
+    assert "left out: 2 of 4 conversations, the first: " in lines[-1]
 
 
 BAD_FILES = {
@@ -127,7 +148,7 @@ BAD_FILES = {
     "latin1": (b"# fe_03_00004.sph\n1 2 A: caf\xe9\n", ":2: expected UTF-8 text"),
     "outside": (
         b"# fe_03_00004.sph\n1 2 A: oh\n50 51 A: oh\n",
-        "1 of 2 segments .* the first is .*txt:3: do speech and transcripts belong",
+        r"txt:3: no length, .* \(1 of 2 segments are bad, more than 1 %: check the",
     ),
 }
 

@@ -66,19 +66,12 @@ def test_the_disc_may_be_in_a_directory(disc):
 
 
 EDITS = {
-    "letter": ("fsh*.stm", "fsh_60262 2", "fsh_60262 B", ":6: expected channel 1 or 2"),
+    "letter": ("fsh*.stm", "fsh_60262 2", "fsh_60262 C", ":6: expected channel 1 or 2"),
     "third": ("fsh*.stm", "fsh_60262 2", "fsh_60262 3", ":6: expected channel 1 or 2"),
     "backwards": ("sw*.stm", "0.500", "2.500", ":3: expected 0 <= start < end"),
-    "past_the_end": ("sw*.stm", "1.500", "4.500", ":3: ends at 4.5 s, but sw_31415 "),
     "fields": ("sw*.stm", "_B 0.500 1.500 <O> Yes", "", ":3: expected 'file chan"),
     "label": ("sw*.stm", "<O>", "<O,Q>", ":3: label Q is not declared"),
     "bracket": ("sw*.stm", "Yes", "Yes)", r":3: brackets \( \) that don't pair"),
-    "overlap": (
-        "sw*.stm",
-        "sw_31415 2 sw_31415_B 0.500 1.500",
-        "fsh_60262 2 fsh_60262_B 0.500 1.900",
-        "fsh_60262.stm:6: starts at 1.0 s, but the segment at .*sw_31415.stm:3 of",
-    ),
     "no_recording": ("sw*.stm", "sw_31415 2", "sw_2 2", ":3: no recording sw_2.sph"),
     "only_gaps": ("sw*.stm", "sw_31415_B", "inter_segment_gap", ": has comments only"),
     "rules": ("*.glm", "i'm =>", "i'm", r"glm:\d+: expected 'a => b"),
@@ -93,6 +86,30 @@ def test_bad_lines(disc, kind):
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(InputError, match=message):
         read(disc)
+
+
+TAKEN = {
+    "letters": ("fsh*.stm", "fsh_60262 2", "fsh_60262 b", None),
+    "past_the_end": ("sw*.stm", "1.500", "4.500", ":3: ends at 4.5 s, but sw_31415 "),
+    "overlap": (
+        "sw*.stm",
+        "sw_31415 2 sw_31415_B 0.500 1.500",
+        "fsh_60262 2 fsh_60262_B 0.500 1.900",
+        "fsh_60262.stm:6: starts at 1.0 s, but the segment at ",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_what_is_odd_is_told(disc, kind):
+    pattern, old, new, message = TAKEN[kind]
+    path = next(disc.rglob(pattern))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    told = []
+    assert len(read_rt03(disc, told.append).speech.utterances) == 2
+    assert len(told) == bool(message)
+    assert not message or message in told[0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Switchboard in miniature: real file names and formats, silent recordings."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -150,21 +151,31 @@ def test_speakers_of_dev_are_not_in_train():
     )
     speakers = {"sw02001-A": "1", "sw02001-B": "2", "sw02005-A": "3", "sw02005-B": "2"}
     lines = []
-    train, dev = split_dev(corpus, 1, speakers, lines.append)
+    train, dev = split_dev(corpus, 1, speakers, True, lines.append)
     assert [u.side for u in dev.utterances] == ["sw02001-A", "sw02001-B"]
     assert [u.side for u in train.utterances] == ["sw02005-A", "sw02006-A", "sw02006-B"]
     assert lines == [
         "warning: 1 conversations, such as sw02006, are not in conv.tab: each of their "
         "sides counts as a speaker of its own",
-        "train_dev has 2 speakers; their other 1 conversation sides, 0.00 h, are left "
-        "out of training",
+        "train_dev has 2 speakers; their other 1 conversation sides, 0.00 of 0.00 h, "
+        "are left out of training, which has 0.00 h",
     ]
+
+
+def test_speakers_of_dev_stay_in_train_by_default():
+    corpus = corpus_of(call("sw02001", "A"), call("sw02005", "A", "B"))
+    speakers = {"sw02001-A": "1", "sw02005-A": "1", "sw02005-B": "2"}
+    lines = []
+    train, _ = split_dev(corpus, 1, speakers, log=lines.append)
+    assert [u.side for u in train.utterances] == ["sw02005-A", "sw02005-B"]
+    [line] = lines
+    assert "are in training, too (--dev_speakers exclude leaves them out)" in line
 
 
 def test_nobody_is_left_for_training():
     corpus = corpus_of(call("sw02001", "A"), call("sw02005", "A"))
     with pytest.raises(InputError, match="all speakers of the training set"):
-        split_dev(corpus, 1, {"sw02001-A": "1", "sw02005-A": "1"})
+        split_dev(corpus, 1, {"sw02001-A": "1", "sw02005-A": "1"}, exclude=True)
 
 
 @given(
@@ -189,7 +200,8 @@ def test_split_loses_only_the_sides_of_dev_speakers(calls, pins, wanted, known):
     dev_part, rest = corpus.utterances[:front], corpus.utterances[front:]
     heard = {speaker(u) for u in dev_part} if known else set()
     kept = [u for u in rest if speaker(u) not in heard]
-    split = partial(split_dev, corpus, wanted, speakers if known else None, log=str)
+    pins_known = speakers if known else None
+    split = partial(split_dev, corpus, wanted, pins_known, exclude=known, log=str)
     if not dev_part or not kept:
         with pytest.raises(InputError):
             split()
@@ -316,7 +328,7 @@ DAMAGES = {
         r"trans\.text:3: ends at 11.0 s, but sw02001 has only 10.00 s",
     ),
     "dictionary without phones": (
-        rewrite(DICTIONARY, "# words\nIBM\n"),
+        rewrite(DICTIONARY, "# words\nIBM\nhi hh ay\n"),
         r"sw-ms98-dict\.text:2: expected a word and its phones",
     ),
 }
@@ -330,6 +342,57 @@ def test_damaged_discs(swb1, kind):
         read_swb1(swb1)
     assert str(raised.value).startswith(str(swb1))
     assert "\n" not in str(raised.value)
+
+
+LEFT_OUT = {
+    "one side missing": 5,
+    "recording twice": 6,
+    "transcript twice": 5,
+    "mono": 3,
+    "no SPHERE file": 3,
+    "empty recording": 3,
+    "no line of MS98": 4,
+    "empty transcript": 4,
+    "transcript in Latin-1": 4,
+    "segment twice": 5,
+    "backwards": 5,
+    "past the end": 5,
+    "dictionary without phones": 6,
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_OUT)
+def test_what_is_damaged_is_left_out_and_counted(swb1, kind):
+    DAMAGES[kind][0](swb1)
+    lines = []
+    corpus = read_swb1(swb1, log=lines.append, max_lost=60)
+    assert len(corpus.utterances) == LEFT_OUT[kind]
+    [line] = [each for each in lines if each.startswith("left out: 1 of ")] or [
+        each for each in lines if each.startswith("left out: 2 of ")
+    ]
+    assert str(swb1) in line
+
+
+def test_one_bad_segment_of_many_does_not_stop(swb1):
+    said = [Ms98Segment(n / 20, n / 20 + 0.1, "yeah") for n in range(190)]
+    said.append(Ms98Segment(9.9, 12.0, "bye"))
+    write_transcript(swb1 / TRANSCRIPTS, "2001", "B", said)
+    lines = []
+    assert len(read_swb1(swb1, log=lines.append).utterances) == 195
+    [line] = [each for each in lines if each.startswith("left out: 1 of 196 segments")]
+    assert line.endswith(":191: ends at 12.0 s, but sw02001 has only 10.00 s")
+
+
+def test_sides_may_be_in_small_letters(swb1):
+    expected = read_swb1(swb1).utterances
+    for path in find_files(swb1, r".*-trans\.text"):
+        path.write_text(
+            re.sub("(?m)^(sw....)([AB])", r"\1_\2", path.read_text())
+            .replace("_A", "a")
+            .replace("_B", "b")
+        )
+        path.rename(path.with_name(path.name.replace("A-", "a-").replace("B-", "b-")))
+    assert read_swb1(swb1).utterances == expected
 
 
 def test_missing_halves_are_left_out_and_counted(swb1):

@@ -6,4 +6,4 @@ set -euo pipefail
 . ./path.sh
 
 "${python:?}" -m espnet_distopt.bin.make_mini_swbd --out corpus "$@"
-../../swbd/asr1/local/data.sh
+../../swbd/asr1/local/data.sh --dev_speakers exclude

@@ -13,12 +13,14 @@ set -euo pipefail
 swbd=$SWBD                        # LDC97S62
 swbd_text=$SWBD_TEXT              # MS98 transcripts, if they are not below --swbd
 conv_tab=$CONV_TAB                # conv.tab of LDC97S62: who speaks (optional)
+dev_speakers=keep                 # exclude: nobody of train_dev is in training, 240-250 h
 eval2000_speech=$EVAL2000_SPEECH  # LDC2002S09
 eval2000_text=$EVAL2000_TEXT      # LDC2002T43
 fisher_speech=$FISHER_SPEECH      # LDC2004S13 and LDC2005S13 (optional)
 fisher_text=$FISHER_TEXT          # LDC2004T19 and LDC2005T19 (optional)
 rt03=$RT03                        # LDC2007S10 (optional)
 dev_segments=                     # utterances of train_dev (4000)
+max_lost=1                        # percent of the recordings and lines that may be bad
 # end of options
 # shellcheck source=../../../../local/parse_options.sh
 . "$MAIN_ROOT/local/parse_options.sh"
@@ -34,6 +36,7 @@ required eval2000_speech "LDC2002S09 (2000 HUB5 English Evaluation Speech)"
 required eval2000_text "LDC2002T43 (2000 HUB5 English Evaluation Transcripts)"
 options=(--swb1 "$swbd" --eval2000_speech "$eval2000_speech")
 options+=(--eval2000_text "$eval2000_text" --out data)
+options+=(--dev_speakers "$dev_speakers" --max_lost "$max_lost")
 [ -z "$swbd_text" ] || options+=(--swb1_text "$swbd_text")
 [ -z "$conv_tab" ] || options+=(--conv_tab "$conv_tab")
 [ -z "$rt03" ] || options+=(--rt03 "$rt03")
