@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.espnet.training.epoch_steps import in_steps
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.session import check_options
 
@@ -36,7 +37,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if name in (None, "none"):
         return
     # A training merges the two files in the same order.
-    conf = {**_options(shared), **_options(own)}
+    # Nobody knows yet how many steps an epoch has.
+    conf = in_steps({**_options(shared), **_options(own)}, lambda: 1)
     check_options(str(name), conf, args.nlearners)
 
 

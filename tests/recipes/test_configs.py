@@ -16,6 +16,7 @@ from espnet_distopt.bin import check
 from espnet_distopt.cluster.settings import read_settings
 from espnet_distopt.espnet.ocr.search import Decoding
 from espnet_distopt.espnet.ocr.task import DistoptOCRTask
+from espnet_distopt.espnet.training.epoch_steps import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,7 @@ def test_arithmetic(name: str) -> None:
     assert config["batch_bins"] == frames * AUDIO_OF_A_FRAME
     steps = HOURS * 3600 / (frames / 100)
     schedule = config["scheduler_conf"]
-    assert 1 <= schedule["steps_per_epoch"] / steps < 1.01
+    assert schedule["steps_per_epoch"] == "1 epoch"
     comment = (TUNING / f"{name}.yaml").read_text()
     for stated in (
         f"{frames:,} frames",
@@ -129,20 +130,23 @@ def test_arithmetic(name: str) -> None:
     else:
         assert frames == 8192 * FRAMES_OF_A_SAMPLE
         assert config["distopt_conf"]["per_node"] == 8
-        assert schedule["warmup_steps"] == 10 * schedule["steps_per_epoch"]
+        assert schedule["warmup_steps"] == "10 epochs"
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learning_rate(name: str) -> None:
     """Return the learning rates at the ends of epochs, from ESPnet's own scheduler."""
     args = parsed(TUNING / f"{name}.yaml")
+    args.num_iters_per_epoch = 1810
+    count_epochs(args, LEARNERS[name])
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = optim_classes[args.optim]([weight], **args.optim_conf)
     conf = args.scheduler_conf
     scheduler = scheduler_classes[args.scheduler](optimizer, **conf)
     rates = []
     for _ in range(args.max_epoch):
-        for _ in range(conf["steps_per_epoch"]):
+        assert conf["steps_per_epoch"] == 1810
+        for _ in range(1810):
             rate = optimizer.param_groups[0]["lr"]
             optimizer.step()
             scheduler.step()

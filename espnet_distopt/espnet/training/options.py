@@ -14,6 +14,7 @@ from espnet2.utils.types import str_or_none
 
 from espnet_distopt.algorithms import names
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.epoch_steps import count_epochs
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.session import check_options
 
@@ -73,8 +74,8 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
 def settle(args: argparse.Namespace) -> None:
     """Complete ESPnet's options and check them before anything runs.
 
-    `distopt` and `distopt_conf` are filled from the file `distopt_config`. Learners on
-    CPUs communicate by gloo.
+    `distopt` and `distopt_conf` are filled from the file `distopt_config`. Schedules in
+    epochs become steps. Learners on CPUs communicate by gloo.
 
     Raises:
         InputError: The algorithm or an option is unknown, a value has the wrong type,
@@ -87,6 +88,7 @@ def settle(args: argparse.Namespace) -> None:
         args.distopt_conf = {**content.get("distopt_conf", {}), **args.distopt_conf}
     if args.ngpu == 0 and args.dist_backend == "nccl":
         args.dist_backend = "gloo"
+    count_epochs(args, number_of_learners(args))
     if args.distopt is None or args.collect_stats:
         return
     size = number_of_learners(args)
