@@ -176,6 +176,18 @@ training() {
     )
 }
 
+# collecting: set `stats`, the arguments of python that collect statistics, and
+# `stats_processes`, the number of processes that do so. ESPnet reads all inputs.
+collecting() {
+    stats_processes=1
+    stats=(
+        -m "espnet_distopt.bin.${task}_train" --collect_stats true --ngpu 0
+        "${model_options[@]}" --output_dir "$statsdir"
+        --train_shape_file "dump/$train_set/$dump_scp"
+        --valid_shape_file "dump/$valid_set/$dump_scp"
+    )
+}
+
 # decoding SET: set `decode`, the arguments of decode.sh for the current experiment.
 decoding() {
     decode=(
@@ -235,11 +247,9 @@ if at_stage 10 "statistics"; then
     require "dump/$valid_set/$dump_scp" 3
     require "$token_list" 5
     locally rm -rf "$statsdir"
-    job stats stats "$statsdir/collect_stats.log" "collecting statistics" -- \
-        "$python" -m "espnet_distopt.bin.${task}_train" --collect_stats true --ngpu 0 \
-        "${model_options[@]}" --output_dir "$statsdir" \
-        --train_shape_file "dump/$train_set/$dump_scp" \
-        --valid_shape_file "dump/$valid_set/$dump_scp"
+    statistics
+    job stats stats "$statsdir/collect_stats.log" "collecting statistics" \
+        --cpus_per_task "$stats_processes" -- "$python" "${stats[@]}"
     [ "$dry_run" = true ] || with_vocabulary "$statsdir" "$token_type" "$token_list"
 fi
 

@@ -29,6 +29,8 @@ formatting() {
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
 }
 
+statistics() { collecting; }
+
 # The features of each line are normalized already, so the model does not normalize them.
 feats_options() {
     feats=(--normalize none --fold_length 800 --fold_length 150)

@@ -34,6 +34,21 @@ formatting() {
         format+=(--speed_factors "$speed_perturb_factors")
 }
 
+# statistics: set `stats` and `stats_processes`, as `collecting` does. Without statistics
+# of features, lengths are enough, and no audio is read.
+statistics() {
+    if [ "$feats_normalize" = global_mvn ]; then
+        collecting
+        return
+    fi
+    stats_processes=$nj
+    stats=(
+        -m espnet_distopt.bin.speech_shapes --nj "$nj" --out "$statsdir"
+        --train "dump/$train_set" --valid "dump/$valid_set"
+        --token_type "$token_type" --bpemodel "$bpemodel"
+    )
+}
+
 # feats_options: set `feats`, the options that only the training has.
 feats_options() {
     feats=(--normalize "$feats_normalize" --fold_length 80000 --fold_length 150)

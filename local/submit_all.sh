@@ -60,7 +60,8 @@ if [ "$use_lm" = true ]; then
     queue_stage 7 lm lm "$id" --gpus_per_task "$ngpu"
     with_lm=$id
 fi
-queue_stage 10 stats stats "$tokens"
+statistics
+queue_stage 10 stats stats "$tokens" --cpus_per_task "$stats_processes"
 statistics=$id decoded=
 for algorithm in $distopt; do
     experiment "$algorithm"

@@ -30,9 +30,13 @@ def option(name: str) -> str:
     return sys.argv[sys.argv.index(name) + 1]
 
 
-def collect_stats() -> None:
+def speech_shapes() -> None:
+    write_shapes(Path(option("--out")))
+
+
+def write_shapes(root: Path) -> None:
     for part in ("train", "valid"):
-        directory = Path(option("--output_dir"), part)
+        directory = root / part
         directory.mkdir(parents=True)
         (directory / "speech_shape").write_text("a-1 8000\n")
         (directory / "text_shape").write_text("a-1 2\n")
@@ -49,7 +53,7 @@ def train() -> None:
 
 def asr_train() -> None:
     if "--collect_stats" in sys.argv:
-        collect_stats()
+        write_shapes(Path(option("--output_dir")))
     else:
         train()
 

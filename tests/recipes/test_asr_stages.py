@@ -12,7 +12,7 @@ import pytest
 
 from tests.recipes.toy_recipe import Recipe
 
-BEFORE_TRAINING = ["format_data"] * 3 + ["make_tokens", "asr_train"]
+BEFORE_TRAINING = ["format_data"] * 3 + ["make_tokens", "speech_shapes"]
 
 
 def test_all_stages(recipe: Recipe) -> None:
@@ -280,3 +280,19 @@ def _runs(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/status")
     return not (status.exists() and "State:\tZ" in status.read_text())
+
+
+def test_statistics_of_features_read_the_audio(recipe: Recipe) -> None:
+    done = recipe.asr("--feats_normalize", "global_mvn", "--stop_stage", "10")
+    assert done.returncode == 0, done.stderr
+    statistics = recipe.calls()[-1]
+    assert statistics[:4] == [
+        *("-m", "espnet_distopt.bin.asr_train", "--collect_stats", "true")
+    ]
+    lengths = recipe.asr("--stage", "10", "--stop_stage", "10", "--nj", "5")
+    assert lengths.returncode == 0, lengths.stderr
+    assert recipe.calls()[-1] == [
+        *("-m", "espnet_distopt.bin.speech_shapes", "--nj", "5"),
+        *("--out", "exp/stats_word", "--train", "dump/train", "--valid", "dump/dev"),
+        *("--token_type", "word", "--bpemodel", "none"),
+    ]

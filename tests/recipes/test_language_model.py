@@ -21,7 +21,7 @@ def test_trained_and_used(lm: Recipe) -> None:
     (lm.directory / "more").write_text("c-3 four\nd-4\n")
     done = lm.asr("--use_lm", "true", "--lm_train_text", "more")
     assert done.returncode == 0, done.stderr
-    assert lm.modules()[4:8] == ["make_tokens", "lm_train", "lm_train", "asr_train"]
+    assert lm.modules()[4:8] == ["make_tokens", "lm_train", "lm_train", "speech_shapes"]
     assert (lm.directory / STATS / "train.txt").read_text() == (
         "a-1 one two\nb-2 three\nc-3 four\n"
     )
