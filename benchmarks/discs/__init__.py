@@ -1,0 +1,1 @@
+"""Synthetic discs of the size of the LDC's, for the benchmark of the data stages."""
