@@ -39,7 +39,7 @@ submit_all=false            # queue all stages as jobs that wait for each other,
 dry_run=false               # only show the batch scripts of the jobs
 title=Results               # heading of RESULTS.md
 note=                       # sentence above its figures
-picture=                    # a plot of the losses over time to write, e.g. RESULTS.png
+picture=                    # a plot of the losses over time to write, e.g. exp/RESULTS.png
 next=                       # what to say at the end
 command=./run.sh            # the command it names
 # end of options
@@ -292,9 +292,9 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
     tool wer_report "$expdir/$task"_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
-    mv "$expdir/RESULTS.md.tmp" RESULTS.md
-    log "results in RESULTS.md:"
-    sed '/^## /,$d' RESULTS.md
+    mv "$expdir/RESULTS.md.tmp" "$expdir/RESULTS.md"
+    log "results in $expdir/RESULTS.md:"
+    sed '/^## /,$d' "$expdir/RESULTS.md"
     if [ -n "$picture" ]; then
         tool status "$expdir/$task"_*/ --compare "$picture" \
             --title "$title${slow:+ (slow learners: $slow)}" >/dev/null

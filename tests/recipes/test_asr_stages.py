@@ -25,7 +25,7 @@ def test_all_stages(recipe: Recipe) -> None:
         *["asr_inference"] * 4,
         *["score", "score", "wer_report"],
     ]
-    report = (recipe.directory / "RESULTS.md").read_text()
+    report = (recipe.directory / "exp" / "RESULTS.md").read_text()
     assert "Toy speech." in report
     for name in ("asr_none_1", "asr_allreduce_2"):
         assert f"| {name} | - | - | - | - | 0.0 | 0.0 | 0.0 |" in report
@@ -92,7 +92,7 @@ def test_decoding_by_the_best_path(recipe: Recipe) -> None:
     assert done.returncode == 0, done.stderr
     modules = recipe.modules()
     assert "asr_inference" not in modules and modules.count("ctc_inference") == 2
-    assert "| 0.0 |" in (recipe.directory / "RESULTS.md").read_text()
+    assert "| 0.0 |" in (recipe.directory / "exp" / "RESULTS.md").read_text()
 
 
 def test_each_stage_alone(recipe: Recipe) -> None:
@@ -101,7 +101,7 @@ def test_each_stage_alone(recipe: Recipe) -> None:
     for stage in (10, 11, 12, 13, 12, 13):
         done = recipe.asr("--stage", str(stage), "--stop_stage", str(stage))
         assert done.returncode == 0, done.stderr
-    assert (recipe.directory / "RESULTS.md").exists()
+    assert (recipe.directory / "exp" / "RESULTS.md").exists()
     assert recipe.asr("--stage", "11", "--stop_stage", "11").returncode == 0
     kept = recipe.directory / "exp" / "asr_adpsgd_2" / "train.1.log"
     assert kept.exists()
@@ -236,7 +236,7 @@ def test_failed_training_shows_the_first_error(recipe: Recipe) -> None:
         "RuntimeError: rank 1 ran out of luck\n"
         "full log: exp/asr_adpsgd_2/train.log\n"
     )
-    assert not (recipe.directory / "RESULTS.md").exists()
+    assert not (recipe.directory / "exp" / "RESULTS.md").exists()
 
 
 def test_failed_decoding_leaves_no_text(recipe: Recipe) -> None:

@@ -44,7 +44,7 @@ def test_aligned_and_scored(hub5: Recipe) -> None:
         *["--half", "both=^x", "--half", "left=A$"],
     ]
     assert (hub5.directory / DECODED / "score_wer" / "result.json").exists()
-    assert "asr_adpsgd_2" in (hub5.directory / "RESULTS.md").read_text()
+    assert "asr_adpsgd_2" in (hub5.directory / "exp" / "RESULTS.md").read_text()
 
 
 def test_a_set_without_stm_is_scored_by_its_text(recipe: Recipe) -> None:

@@ -41,7 +41,7 @@ def test_trained_and_used(lm: Recipe) -> None:
         assert call[call.index("--lm_file") + 1] == f"{MODEL}/valid.loss.ave.pth"
     # Decoding without the language model writes another result.
     assert (lm.directory / "exp/asr_adpsgd_2/decode_lm/test/text").exists()
-    assert "asr_adpsgd_2" in (lm.directory / "RESULTS.md").read_text()
+    assert "asr_adpsgd_2" in (lm.directory / "exp" / "RESULTS.md").read_text()
 
 
 def test_each_stage_alone(lm: Recipe) -> None:

@@ -15,8 +15,8 @@ exec ../../../local/asr.sh \
     --title "mini_swbd: synthetic telephone conversations" \
     --note "**Synthetic speech**: these word error rates say nothing about Switchboard." \
     --command "./run.sh${*:+ $*}" \
-    --picture RESULTS.png --next "\
-RESULTS.png shows what this package is for: the loss over time of both trainings, in which
+    --picture exp/RESULTS.png --next "\
+exp/RESULTS.png shows what this package is for: the loss over time of both trainings, in which
 learner 1 ran at half speed. What to try next:
     cd egs/mini_swbd/asr1
     ./run.sh --stage 11 --distopt bmuf_adam        # another algorithm, in the same table
