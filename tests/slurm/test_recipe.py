@@ -71,7 +71,9 @@ def test_from_data_to_a_table(digits: Digits) -> None:
     expected = (digits.directory / "dump" / "test" / "text").read_text().splitlines()
     names = [[line.split()[0] for line in lines] for lines in (decoded, expected)]
     assert names[0] == names[1]
-    assert "| asr_allreduce_4 |" in (digits.directory / "exp" / "RESULTS.md").read_text()
+    assert (
+        "| asr_allreduce_4 |" in (digits.directory / "exp" / "RESULTS.md").read_text()
+    )
 
 
 def test_signalled_and_preempted_it_ends_as_if_never_stopped(
