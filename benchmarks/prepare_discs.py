@@ -77,7 +77,7 @@ def main() -> None:
         f"Data stages on synthetic discs of {conversations} conversations, first "
         "with all text and no audio, then with short audio. Memory is the most that "
         f"the largest process had, or {own_megabytes():.0f} MB, those of the "
-        "benchmark. Where other work shares the machine, processor time tells more than time."
+        "benchmark. On a busy machine processor time tells more than time."
     )
     write_report(
         "prepare_discs",
