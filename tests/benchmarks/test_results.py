@@ -16,7 +16,7 @@ UNTRACEABLE = {
     *("adasum.json", "adasum_exchange.json", "batch_size.json", "blstm.json"),
     *("growth.json", "healing_joins.json", "links_100.json", "links_1000.json"),
     *("memory.json", "moments.json", "overhead.json", "overlap_quality.json"),
-    *("padding.json", "prepare_discs.json", "second_moment_singles.json"),
+    *("padding.json", "second_moment_singles.json"),
     *("shorten.json", "straggler.json", "straggler_sweep.json"),
     *("trainings/trainings_fsdd.json", "work_queue.json"),
 }

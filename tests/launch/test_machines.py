@@ -16,24 +16,43 @@ from espnet_distopt.launch import plan
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ROOT / "examples" / "train.py"
 
+LAUNCHERS = {
+    "launch": (
+        *("espnet_distopt.bin.launch", "--nproc"),
+        ("--master", "{address}:29500"),
+    ),
+    "torchrun": (
+        *("torch.distributed.run", "--nproc_per_node"),
+        ("--master_addr", "{address}", "--master_port", "29500"),
+    ),
+}
+"""The module of each launcher, its option for processes, and those for the store."""
+
 able = os.geteuid() == 0 and all(map(shutil.which, ("ip", "tc", "unshare")))
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not able, reason="needs root, ip, tc and unshare")
-def test_a_training_on_two_machines_whose_names_have_no_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["launch", "torchrun"])
+def test_a_training_on_two_machines_whose_names_have_no_address(
+    launcher: str, tmp_path: Path
+) -> None:
     variables = {k: v for k, v in os.environ.items() if k != "GLOO_SOCKET_IFNAME"}
     variables |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    if launcher == "torchrun":
+        # The launcher finds the interface; for torchrun the user must name it.
+        variables["GLOO_SOCKET_IFNAME"] = "eth0"
     with namespaces.network(2, 1000) as places:
         subnet = places[0].store.rpartition(".")[0]
         started = []
         for number, place in enumerate(places):
             own = f'hostname no-address-{number}.invalid; exec "$@"'
             machine = ["ip", "netns", "exec", place.namespace, "unshare", "--uts"]
-            launch = [sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2"]
+            program, processes, master = LAUNCHERS[launcher]
+            launch = [sys.executable, "-m", program, processes, "2"]
             nodes = ["--nnodes", "2", "--node_rank", str(number)]
-            master = ["--master", f"{subnet}.1:29500"]
+            master = [word.format(address=f"{subnet}.1") for word in master]
             train = [TRAIN, "--out", tmp_path / f"disk{number}", "--epochs", "1"]
             words = [*machine, "sh", "-c", own, "sh", *launch, *nodes, *master, *train]
             started.append(
