@@ -27,7 +27,7 @@ class Bucket:
         return buffer[self.start : self.stop]
 
 
-def cut(slots: Sequence[Slot], room: int, longest: float | None) -> list[Bucket]:
+def cut(slots: Sequence[Slot], room: int, first: float, other: float) -> list[Bucket]:
     """Return the buckets of all parameters, from the last parameter to the first.
 
     The last bucket has the elements before the gradients, too. A parameter is never
@@ -36,16 +36,16 @@ def cut(slots: Sequence[Slot], room: int, longest: float | None) -> list[Bucket]
     Args:
         slots: the places of the parameters among the gradients.
         room: the number of elements before the gradients.
-        longest: the number of elements at which a bucket is full; None makes one
-            bucket.
+        first: the number of elements at which the first bucket is full.
+        other: the number of elements at which any other one is.
     """
     buckets: list[Bucket] = []
     end = len(slots)
-    for first in reversed(range(len(slots))):
-        length = slots[end - 1].stop - slots[first].start
-        if first > 0 and (longest is None or length < longest):
+    for begin in reversed(range(len(slots))):
+        length = slots[end - 1].stop - slots[begin].start
+        if begin > 0 and length < (other if buckets else first):
             continue
-        start = room + slots[first].start if first > 0 else 0
-        buckets.append(Bucket(range(first, end), start, room + slots[end - 1].stop))
-        end = first
+        start = room + slots[begin].start if begin > 0 else 0
+        buckets.append(Bucket(range(begin, end), start, room + slots[end - 1].stop))
+        end = begin
     return buckets

@@ -102,14 +102,17 @@ class BackwardWatch:
         number = self._gathered
         bucket = self._buckets[number]
         self._check(bucket)
+        weight = self._learner.samples if self._learner.weighted else 1.0
         full, found = [], []
         for index in bucket:
-            grad = self._learner.parameters[index].grad
+            grad, view = self._learner.parameters[index].grad, self._views[index]
             if grad is None:
-                self._views[index].zero_()
-            else:
-                full.append(self._views[index])
+                view.zero_()
+            elif weight == 1:
+                full.append(view)
                 found.append(grad)
+            else:
+                torch.mul(grad, weight, out=view)
         if full:
             torch._foreach_copy_(full, found)
         self._gathered += 1
@@ -142,21 +145,28 @@ class BackwardWatch:
 
 @torch.no_grad()
 def give(
-    views: Sequence[Tensor], parameters: Sequence[Tensor], used: Sequence[bool]
+    views: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    used: Sequence[bool],
+    divisor: float = 1.0,
 ) -> None:
-    """Write gradients into the parameters' `.grad`, in place.
+    """Write gradients, divided by `divisor`, into the parameters' `.grad`, in place.
 
     Args:
         views: the gradient of each parameter, in its shape.
         parameters: the parameters.
         used: for each parameter, whether to give it a `.grad` if it has none.
+        divisor: the number by which all gradients are divided.
     """
     full, found = [], []
     for view, parameter, use in zip(views, parameters, used, strict=True):
-        if parameter.grad is not None:
+        if parameter.grad is None:
+            if use:
+                parameter.grad = view / divisor
+        elif divisor == 1:
             full.append(view)
             found.append(parameter.grad.detach())
-        elif use:
-            parameter.grad = view.clone()
+        else:
+            torch.div(view, divisor, out=parameter.grad.detach())
     if full:
         torch._foreach_copy_(found, full)

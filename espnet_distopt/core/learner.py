@@ -6,6 +6,7 @@ one pass over memory. The learner counts the steps that were attempted, and besi
 the updates that its optimizer really made.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,8 +49,9 @@ class Learner:
         buckets: the parts of `gradient_buffer`, in the order in which a backward pass
             completes them.
         used: for each parameter, whether the last backward pass has reached it.
-        samples: number of samples in the current batch, by which gradients are
-            weighted; the training loop sets it.
+        samples: number of samples in the current batch, by which gradients may be
+            weighted; the training loop sets it before the backward pass.
+        weighted: whether `grads` are the gradients times `samples`.
         steps: number of attempted steps. A step that was skipped because of a
             non-finite gradient is still an attempted one, so that learners never
             disagree on when a block ends.
@@ -92,7 +94,8 @@ class Learner:
         self.grads: Tensor | None = None
         self.gradient_buffer = self.params.new_empty(0)
         self.buckets: list[Bucket] = []
-        self._reserved: tuple[int, int | None] = 0, None
+        self._reserved: tuple[int, int | None, int | None] = 0, None, None
+        self.weighted = False
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -165,17 +168,21 @@ class Learner:
                     "session and begin a new one after it"
                 )
 
-    def reserve(self, elements: int, bucket: int | None = None) -> None:
-        """Ask for `elements` elements before `grads`, before `watch_backward`.
+    def reserve(
+        self, elements: int, first: int | None = None, bucket: int | None = None
+    ) -> None:
+        """Ask for weighted gradients and room before them, before `watch_backward`.
 
         An algorithm that is built once more asks for the same again.
 
         Args:
-            elements: number of elements.
-            bucket: the bytes at which a bucket is full; None makes one bucket.
+            elements: number of elements before `grads`.
+            first: the bytes at which the first bucket is full; None makes one bucket.
+            bucket: the bytes at which any other one is.
         """
-        assert self.grads is None or (elements, bucket) == self._reserved
-        self._reserved = elements, bucket
+        assert self.grads is None or (elements, first, bucket) == self._reserved
+        self._reserved = elements, first, bucket
+        self.weighted = True
 
     def watch_backward(
         self,
@@ -198,23 +205,24 @@ class Learner:
                 simulation may stand for a larger model.
         """
         size = self.params.numel()
-        room, bucket = self._reserved
-        size_each = factor * self.params.element_size()
-        longest = None if bucket is None else bucket / size_each
-        self.buckets = cut(self.slots, room, longest)
+        room, *full = self._reserved
+        each = factor * self.params.element_size()
+        first, other = (math.inf if f is None else f / each for f in full)
+        self.buckets = cut(self.slots, room, first, other)
         self.gradient_buffer = self.params.new_zeros(room + size)
         self.grads = self.gradient_buffer[room:]
         self._watch = BackwardWatch(self, done, bucket_done)
 
-    def use_gradients(self, used: list[bool]) -> None:
-        """Write `grads` into the parameters' `.grad`.
+    def use_gradients(self, used: list[bool], divisor: float = 1.0) -> None:
+        """Write `grads`, divided by `divisor`, into the parameters' `.grad`.
 
         Args:
             used: for each parameter, whether to give it a `.grad` if it has none.
+            divisor: the number by which all gradients are divided.
         """
         assert self.grads is not None
         views = [slot.of(self.grads) for slot in self.slots]
-        give(views, self.parameters, used)
+        give(views, self.parameters, used, divisor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the parameters and the counts, as tensors and numbers only."""

@@ -35,7 +35,7 @@ class Watched:
     def __init__(self, bucket: int | None, room: int = 0) -> None:
         self.model = Layers()
         self.learner = Learner(self.model, SGD(self.model.parameters(), lr=0.1))
-        self.learner.reserve(room, bucket)
+        self.learner.reserve(room, bucket, bucket)
         self.told: list[str] = []
         self.gathered: list[Tensor] = []
         self.model.seen = lambda: self.told.append("layer")

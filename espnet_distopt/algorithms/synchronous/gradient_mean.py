@@ -34,22 +34,23 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.core.learner import Learner
 
 BUCKET = 25 << 20
-"""The bytes of a bucket, as DDP's. A smaller one would begin earlier, but each takes
-the time of a message."""
+"""The bytes at which a bucket is full, as DDP's. Many small ones would take the time of
+as many messages."""
+
+FIRST = 1 << 20
+"""The bytes at which the first bucket is full: few, so that it is ready soon."""
 
 
 def _numbers(learner: Learner) -> int:
     return 2 + len(learner.parameters)
 
 
-def reserve(learner: Learner, bucket: int | None = None) -> None:
-    """Ask for the room before `learner.grads`; an algorithm does so when it is built.
+def reserve(learner: Learner) -> None:
+    """Ask for the room before `learner.grads`, for an average of all at once.
 
-    Args:
-        learner: this learner.
-        bucket: the bytes of a bucket; None for an algorithm that averages as a whole.
+    An algorithm does so when it is built.
     """
-    learner.reserve(_numbers(learner), bucket)
+    learner.reserve(_numbers(learner))
 
 
 class GradientMean:
@@ -61,7 +62,7 @@ class GradientMean:
     """
 
     def __init__(self, learner: Learner, ranks: Ranks = None) -> None:
-        reserve(learner, BUCKET)
+        learner.reserve(_numbers(learner), FIRST, BUCKET)
         self._ranks = ranks
         self._under_way: list[Any] = []
 
@@ -75,8 +76,7 @@ class GradientMean:
         if number == 0:  # An earlier pass may have failed.
             self._under_way = []
         part = learner.buckets[number].of(learner.gradient_buffer)
-        effect = AllReduceMean(part.mul_(learner.samples), self._ranks)
-        self._under_way.append((yield Begin(effect)))
+        self._under_way.append((yield Begin(AllReduceMean(part, self._ranks))))
 
     def __call__(self, learner: Learner, ended: bool = False) -> Program:
         """Average the gradients, or agree that the epoch has ended.
@@ -92,10 +92,8 @@ class GradientMean:
                 not.
         """
         last = learner.buckets[-1].of(learner.gradient_buffer)
-        room = len(learner.gradient_buffer) - learner.params.numel()
         for number in range(len(self._under_way), len(learner.buckets) - 1):
             yield from self.after_bucket(learner, number)
-        last[room:].mul_(learner.samples)
         _write_numbers(learner, last, ended)
         mean = yield from self._complete(last)
         unpack(learner, mean, ended)
@@ -110,14 +108,12 @@ class GradientMean:
 
 
 def pack(learner: Learner, ended: bool = False) -> Tensor:
-    """Fill `learner.gradient_buffer` and return it, for learners to average.
+    """Write the numbers to `learner.gradient_buffer` and return it, to be averaged.
 
     Args:
         learner: the learner whose gradients are sent, times its number of samples.
         ended: whether the learner has no more batches in this epoch.
     """
-    assert learner.grads is not None
-    learner.grads.mul_(learner.samples)
     _write_numbers(learner, learner.gradient_buffer, ended)
     return learner.gradient_buffer
 
@@ -130,7 +126,7 @@ def _write_numbers(learner: Learner, message: Tensor, ended: bool) -> None:
 
 @torch.no_grad()
 def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
-    """Write the gradient of all batches to `learner.grads` and to each `.grad`.
+    """Write the gradient of all batches to each parameter's `.grad`.
 
     Args:
         learner: this learner.
@@ -141,7 +137,6 @@ def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
     Raises:
         UnequalStepsError: some learners have ended their epoch, and others have not.
     """
-    assert learner.grads is not None
     share_ended, samples, *used = mean[: _numbers(learner)].tolist()
     if share_ended != float(ended):
         raise UnequalStepsError(learner, ended)
@@ -149,6 +144,5 @@ def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
         return
     if mean.data_ptr() != learner.gradient_buffer.data_ptr():
         learner.gradient_buffer[: len(mean)].copy_(mean)
-    if samples > 0:
-        learner.grads.div_(samples)
-    learner.use_gradients([use > 0 for use in used])
+    divisor = samples if samples > 0 else 1.0
+    learner.use_gradients([use > 0 for use in used], divisor)

@@ -23,6 +23,7 @@ from tests.replicas import Point, Replica, run
 def bucket(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Average the gradients as a whole, and each parameter's on its own."""
     monkeypatch.setattr(gradient_mean, "BUCKET", request.param)
+    monkeypatch.setattr(gradient_mean, "FIRST", request.param)
 
 
 class Net(nn.Module):

@@ -45,7 +45,7 @@ def loss(model: nn.Module, rank: int, step: int) -> Tensor:
 
 
 def train(name: str, options: dict[str, int], bucket: int) -> list[float]:
-    gradient_mean.BUCKET = bucket
+    gradient_mean.FIRST = gradient_mean.BUCKET = bucket
     rank = dist.get_rank()
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
