@@ -3,8 +3,9 @@
 A schedule such as warm-up counts steps, but what a paper or a user means is epochs. How
 many steps an epoch has depends on the data and on the batch size, so a number that is
 right for 286 hours is wrong for 2,000. In `scheduler_conf` and `distopt_conf` a value
-`10 epochs` stands for ten times the number of steps of an epoch. The configuration that
-the training writes has the number, which stock ESPnet reads.
+`10 epochs` (or `10epochs`, for a command line) stands for ten times the number of steps
+of an epoch. The configuration that the training writes has the number, which stock
+ESPnet reads.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 
 from espnet_distopt.errors import InputError
 
-_EPOCHS = re.compile(r"(\d+\.?\d*) epochs?")
+_EPOCHS = re.compile(r"(\d+\.?\d*) ?epochs?")
 
 
 def count_epochs(args: argparse.Namespace, learners: int) -> None:

@@ -40,7 +40,7 @@ def shapes(tmp_path: Path) -> Path:
     ],
 )
 def test_steps_are_those_of_the_batches(shapes, more, steps):
-    args = options(shapes, "--distopt_conf", "warmup=0.5 epochs", *more)
+    args = options(shapes, "--distopt_conf", "warmup=0.5epochs", *more)
     count_epochs(args, learners=1)
     assert args.scheduler_conf == {"warmup_steps": 2 * steps}
     assert args.distopt_conf == {"warmup": max(1, round(steps / 2))}
