@@ -1,0 +1,28 @@
+"""One learner is Lightning's single device, bit for bit, with every algorithm."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from espnet_distopt.algorithms import ALGORITHMS
+from tests.lightning.toy import Toy, flat, loaders, trainer
+from tests.virtual import STEPS_ALONE
+from espnet_distopt.lightning import DistoptStrategy
+
+ALONE = sorted(ALGORITHMS.keys() - STEPS_ALONE)
+
+def train(folder: Path, strategy: Any, schedule: str = "", **options: Any) -> Toy:
+    module = Toy(schedule)
+    torch.manual_seed(3)
+    trainer(folder, strategy, 1, max_epochs=2, **options).fit(module, **loaders())
+    return module
+
+@pytest.mark.parametrize("name", ALONE)
+def test_every_algorithm_is_the_single_device(tmp_path: Path, name: str) -> None:
+    plain = train(tmp_path, "auto")
+    ours = train(tmp_path, DistoptStrategy(name))
+    assert torch.equal(flat(ours), flat(plain))
+    assert ours.losses == plain.losses
+    assert ours.seen == plain.seen
