@@ -1,5 +1,8 @@
 """A small model and its data, trained by Lightning in this process or in several."""
 
+import os
+import signal
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,30 +14,47 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from espnet_distopt.lightning import DistoptStrategy
+from tests import fork_server
 
+fork_server.PRELOAD.append("espnet_distopt.lightning")
 warnings.filterwarnings("ignore", module="lightning")
 
 
 class Toy(pl.LightningModule):
-    """A network with dropout and BatchNorm that learns the sum of its inputs."""
+    """A network with dropout and BatchNorm that learns the sum of its inputs.
 
-    def __init__(self, schedule: str = "", rate: float = 0.01) -> None:
+    Args:
+        schedule: "epoch" or "step" for a learning-rate schedule.
+        pause: seconds that each step takes.
+        stop: in the second epoch, the batch in which this process is told to stop.
+
+    Attributes:
+        seen: the numbers of the samples that it was trained on.
+        losses: those of each validation.
+    """
+
+    def __init__(
+        self, schedule: str = "", pause: float = 0.0, stop: int | None = None
+    ) -> None:
         super().__init__()
         torch.manual_seed(1)
         self.net = nn.Sequential(
-            nn.Linear(6, 16),
+            nn.Linear(6, 16, bias=False),  # Its gradient would be noise.
             nn.BatchNorm1d(16),
             nn.ReLU(),
             nn.Dropout(0.2),
             nn.Linear(16, 1),
         )
-        self.schedule, self.rate = schedule, rate
+        self.schedule, self.pause, self.stop = schedule, pause, stop
         self.seen: list[int] = []
         self.losses: list[float] = []
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         number, x = batch
         self.seen += number.tolist()
+        time.sleep(self.pause)
+        if batch_idx == self.stop and self.current_epoch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
         loss = self.error(x)
         self.log("train_loss", loss, sync_dist=True, on_step=True, on_epoch=True)
         return loss
@@ -49,7 +69,7 @@ class Toy(pl.LightningModule):
         self.losses.append(float(self.trainer.callback_metrics.get("valid_loss", -1)))
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.Adam(self.parameters(), lr=self.rate)
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
         if not self.schedule:
             return optimizer
         if self.schedule == "epoch":
@@ -112,5 +132,6 @@ def strategy(algorithm: str, **options: Any) -> DistoptStrategy:
 
 
 def flat(module: nn.Module) -> Tensor:
-    """Return all parameters and buffers as one vector."""
-    return torch.cat([t.detach().flatten().double() for t in module.state_dict().values()])
+    """Return all parameters and statistics as one vector; no counts of batches."""
+    tensors = module.state_dict().values()
+    return torch.cat([each.flatten() for each in tensors if each.is_floating_point()])
