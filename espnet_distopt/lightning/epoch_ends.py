@@ -33,6 +33,7 @@ class EpochEnds(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Form the consensus model, where there was no validation."""
         if self._fit.queues and not self._fit.has_trained:
+            self._fit.begin_epoch()
             end_without_batches(trainer)
         self._meet(trainer)
 

@@ -35,6 +35,7 @@ class Fit:
             process.
         stopping: whether the fit is being stopped within an epoch.
         failed: whether an error ends the fit.
+        all_trained: whether all learners have had a batch in the last epoch.
         own: this learner's saved state, until it is taken; None without one.
     """
 
@@ -43,6 +44,7 @@ class Fit:
         self.alone = False
         self.begun = 0
         self.stopping = self.failed = False
+        self.all_trained = True
         self.own: State | None = None
         self._trainer = trainer
         self._met = False
@@ -87,8 +89,9 @@ class Fit:
         self._queued = None
         distance = self.session.enter_consensus()
         # Some learners may have been told to stop by a clock of their own.
-        stop = self.session.mean(float(self._trainer.should_stop)) > 0
-        self._trainer.should_stop = stop
+        stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
+        stop, trained = self.session.means([stop, trained])
+        self._trainer.should_stop, self.all_trained = stop > 0, trained == 1.0
         return distance
 
     # Where the learner is, for its loader

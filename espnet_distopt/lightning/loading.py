@@ -177,7 +177,8 @@ def batches_of_all(
     """
     sampler.set_epoch(epoch)
     own, shares = sampler.rank, []
-    for sampler.rank in range(sampler.num_replicas):
+    for rank in range(sampler.num_replicas):
+        sampler.rank = rank
         shares.append(batches_of(loader))
     sampler.rank = own
     return in_turn(shares)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
 from lightning.fabric.plugins.collectives.torch_collective import default_pg_timeout
 from lightning.fabric.plugins.environments import SLURMEnvironment
@@ -161,7 +162,7 @@ class DistoptStrategy(DDPStrategy):
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load the optimizer's state, then this learner's own state, if there is one."""
+        """Load the optimizer's state, then this learner's own, if there is one."""
         super().load_optimizer_state_dict(checkpoint)
         if self._fit is not None and self._fit.own is not None:
             assert self.lightning_module is not None
@@ -233,10 +234,9 @@ class DistoptStrategy(DDPStrategy):
     @property
     def world_size(self) -> int:
         """The number of learners; 1 within an epoch, unless all step together."""
-        if self._alone and self._fit is not None:
-            if not self._fit.session.algorithm.wants_gradients:
-                return 1
-        return super().world_size
+        fit = self._fit
+        apart = fit is not None and not fit.session.algorithm.wants_gradients
+        return 1 if apart and self._alone else super().world_size
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         """Wait for all learners, but not within an epoch."""
@@ -248,8 +248,23 @@ class DistoptStrategy(DDPStrategy):
         return obj if self._alone else super().broadcast(obj, src)
 
     def reduce(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """Reduce over all learners; within an epoch, over this one."""
-        return tensor if self._alone else super().reduce(tensor, *args, **kwargs)
+        """Reduce over all learners; over this one within an epoch.
+
+        What was logged in training is this one's, too, if some learner had no batch.
+        """
+        own = self._alone
+        if self._fit is not None and not self._fit.all_trained:
+            assert self.lightning_module is not None
+            own = own or self.lightning_module.trainer.training
+        return tensor if own else super().reduce(tensor, *args, **kwargs)
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """Return whether all learners, or any, say so; within an epoch, this one."""
+        if self._alone:
+            return decision
+        said = torch.tensor(int(decision), device=self.root_device)
+        number = int(super().reduce(said, reduce_op="sum"))
+        return number == self.world_size if all else number > 0
 
     def all_gather(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Gather from all learners.
@@ -295,7 +310,7 @@ class DistoptStrategy(DDPStrategy):
         super().save_checkpoint(checkpoint, filepath, storage_options)
 
     def load_checkpoint(self, checkpoint_path: Path, *args: Any, **kw: Any) -> State:
-        """Return the checkpoint, with this learner's own parts where all have theirs."""
+        """Return the checkpoint, with this learner's own parts if all have theirs."""
         checkpoint: State = super().load_checkpoint(checkpoint_path, *args, **kw)
         assert self.lightning_module is not None
         fitting = self.lightning_module.trainer.state.fn == TrainerFn.FITTING

@@ -7,17 +7,19 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.lightning import DistoptStrategy
 from tests.lightning.toy import Toy, flat, loaders, trainer
 from tests.virtual import STEPS_ALONE
-from espnet_distopt.lightning import DistoptStrategy
 
 ALONE = sorted(ALGORITHMS.keys() - STEPS_ALONE)
+
 
 def train(folder: Path, strategy: Any, schedule: str = "", **options: Any) -> Toy:
     module = Toy(schedule)
     torch.manual_seed(3)
     trainer(folder, strategy, 1, max_epochs=2, **options).fit(module, **loaders())
     return module
+
 
 @pytest.mark.parametrize("name", ALONE)
 def test_every_algorithm_is_the_single_device(tmp_path: Path, name: str) -> None:
