@@ -30,7 +30,8 @@ def _is(thing: object, name: str) -> bool:
 def free(module: pl.LightningModule) -> None:
     """Let an ESPnet3 module step by itself; leave any other module as it is."""
     if _is(module, "ESPnetLightningModule"):
-        module.config.num_device = 1
+        config: Any = module.config
+        config.num_device = 1
 
 
 @dataclass(frozen=True)

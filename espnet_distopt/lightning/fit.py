@@ -10,8 +10,8 @@ import lightning.pytorch as pl
 from espnet_distopt.errors import STOPPED
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
-from espnet_distopt.lightning.loading import QueuedBatches
 from espnet_distopt.lightning.own_state import State
+from espnet_distopt.lightning.queued_loading import QueuedBatches
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
 from espnet_distopt.session import Session
 

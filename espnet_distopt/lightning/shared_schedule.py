@@ -63,12 +63,14 @@ class SharedSchedule:
 
 def share(configs: list[LRSchedulerConfig]) -> list[SharedSchedule]:
     """Wrap the schedulers that step with every step; return the wrappers."""
-    found = []
+    found: list[SharedSchedule] = []
     for config in configs:
-        if config.interval != "step" or config.reduce_on_plateau:
+        if config.interval != "step" or config.frequency != 1:
             continue
-        if config.frequency == 1 and not isinstance(config.scheduler, SharedSchedule):
-            config.scheduler = SharedSchedule(config.scheduler)  # type: ignore[assignment]
-        if isinstance(config.scheduler, SharedSchedule):
-            found.append(config.scheduler)
+        if config.reduce_on_plateau:
+            continue
+        scheduler: Any = config.scheduler
+        if not isinstance(scheduler, SharedSchedule):
+            scheduler = config.scheduler = SharedSchedule(scheduler)  # type: ignore[assignment]
+        found.append(scheduler)
     return found

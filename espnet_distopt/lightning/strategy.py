@@ -5,27 +5,25 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
-from lightning.fabric.plugins.collectives.torch_collective import default_pg_timeout
-from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.overrides.distributed import _sync_module_states
 from lightning.pytorch.plugins.precision import Precision
-from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
-from torch import Tensor
+from lightning_utilities.core.rank_zero import rank_zero_warn
+from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.lightning import espnet3, own_state, refusals
+from espnet_distopt.lightning.apart import ApartStrategy
 from espnet_distopt.lightning.epoch_ends import EpochEnds
 from espnet_distopt.lightning.fit import Fit
-from espnet_distopt.lightning.loading import (
-    LearnerLoader,
+from espnet_distopt.lightning.loading import LearnerLoader
+from espnet_distopt.lightning.queued_loading import (
     QueuedLoader,
     batches_of_all,
     shares_sampler,
@@ -33,10 +31,9 @@ from espnet_distopt.lightning.loading import (
 from espnet_distopt.session import Session
 
 State = dict[str, Any]
-Path = str | os.PathLike[str]
 
 
-class DistoptStrategy(DDPStrategy):
+class DistoptStrategy(ApartStrategy):
     """Trains a `LightningModule` by an algorithm of this package.
 
     It wraps nothing. It steps a `Session` after each step of the optimizer, and puts
@@ -45,9 +42,9 @@ class DistoptStrategy(DDPStrategy):
     A checkpoint loads in plain Lightning; what each learner needs beside it to go on
     lies in `distopt/` beside the checkpoint.
 
-    Within an epoch, learners that step alone must not wait for each other. There
-    `trainer.world_size` is 1, and `self.log(..., sync_dist=True)` and barriers concern
-    one learner; at the end of the epoch, all of them.
+    Within an epoch, learners must not wait for each other where the algorithm does not.
+    There `trainer.world_size` is 1, and `self.log(..., sync_dist=True)` and barriers
+    concern one learner; at the end of the epoch, all of them.
 
     Cost: as a `Session`'s, and a look at the rendezvous store each step.
 
@@ -56,7 +53,7 @@ class DistoptStrategy(DDPStrategy):
         work_queue: whether learners that step alone (`adpsgd`, `hadpsgd`) take batches
             from each other. It is for loaders of map-style datasets whose samples
             Lightning divides. If not, an epoch ends with the slowest learner.
-        accelerator: as for `DDPStrategy`, and so are those that follow.
+        accelerator: as for `DDPStrategy`, as are the next six.
         parallel_devices: see there.
         cluster_environment: see there.
         checkpoint_io: see there.
@@ -106,7 +103,6 @@ class DistoptStrategy(DDPStrategy):
         self.consensus_distance: float | None = None
         self._work_queue = work_queue
         self._options = options
-        self._fit: Fit | None = None
         self._own: State | None = None
         self._callback: EpochEnds | None = None
 
@@ -142,7 +138,9 @@ class DistoptStrategy(DDPStrategy):
             if "multiple optimizers" in str(error):
                 refusals.check_optimizers(module, 2)
             raise
-        refusals.check_optimizers(module, len(self.optimizers))
+        # Lightning has a stand-in without parameters where a module gives none.
+        made = [each for each in self.optimizers if each.param_groups]
+        refusals.check_optimizers(module, len(made))
         # It may have asked for the length of the loader, which is another in a fit.
         trainer.fit_loop._combined_loader = None
 
@@ -225,60 +223,6 @@ class DistoptStrategy(DDPStrategy):
             self._fit.step()
         return output
 
-    # Lightning's collectives
-
-    @property
-    def _alone(self) -> bool:
-        return self._fit is not None and self._fit.alone
-
-    @property
-    def world_size(self) -> int:
-        """The number of learners; 1 within an epoch, unless all step together."""
-        fit = self._fit
-        apart = fit is not None and not fit.session.algorithm.wants_gradients
-        return 1 if apart and self._alone else super().world_size
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for all learners, but not within an epoch."""
-        if not self._alone:
-            super().barrier(*args, **kwargs)
-
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """Return learner `src`'s object; within an epoch, this learner's."""
-        return obj if self._alone else super().broadcast(obj, src)
-
-    def reduce(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """Reduce over all learners; over this one within an epoch.
-
-        What was logged in training is this one's, too, if some learner had no batch.
-        """
-        own = self._alone
-        if self._fit is not None and not self._fit.all_trained:
-            assert self.lightning_module is not None
-            own = own or self.lightning_module.trainer.training
-        return tensor if own else super().reduce(tensor, *args, **kwargs)
-
-    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """Return whether all learners, or any, say so; within an epoch, this one."""
-        if self._alone:
-            return decision
-        said = torch.tensor(int(decision), device=self.root_device)
-        number = int(super().reduce(said, reduce_op="sum"))
-        return number == self.world_size if all else number > 0
-
-    def all_gather(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Gather from all learners.
-
-        Raises:
-            InputError: within an epoch, where learners would wait for each other.
-        """
-        if self._alone:
-            raise InputError(
-                f"all_gather within an epoch would make learners of {self.algorithm} "
-                "wait for each other: use it in validation or at the epoch's end"
-            )
-        return super().all_gather(tensor, *args, **kwargs)
-
     # Checkpoints
 
     def lightning_module_state_dict(self) -> State:
@@ -288,7 +232,7 @@ class DistoptStrategy(DDPStrategy):
         return super().lightning_module_state_dict()
 
     def save_checkpoint(
-        self, checkpoint: State, filepath: Path, storage_options: Any = None
+        self, checkpoint: State, filepath: str | Path, storage_options: Any = None
     ) -> None:
         """Save the checkpoint, and what each learner needs beside it."""
         fit = self._fit
@@ -309,7 +253,9 @@ class DistoptStrategy(DDPStrategy):
         self.barrier()
         super().save_checkpoint(checkpoint, filepath, storage_options)
 
-    def load_checkpoint(self, checkpoint_path: Path, *args: Any, **kw: Any) -> State:
+    def load_checkpoint(
+        self, checkpoint_path: str | Path, *args: Any, **kw: Any
+    ) -> State:
         """Return the checkpoint, with this learner's own parts if all have theirs."""
         checkpoint: State = super().load_checkpoint(checkpoint_path, *args, **kw)
         assert self.lightning_module is not None
@@ -331,7 +277,7 @@ class DistoptStrategy(DDPStrategy):
             )
         return checkpoint
 
-    def remove_checkpoint(self, filepath: Path) -> None:
+    def remove_checkpoint(self, filepath: str | Path) -> None:
         """Remove the checkpoint with the learners' files."""
         super().remove_checkpoint(filepath)
         super().remove_checkpoint(own_state.folder(filepath))
