@@ -63,10 +63,13 @@ def loader(iterator: Any, trainer: pl.Trainer, queued: bool) -> Any:
     """
     if not _is(iterator, "EpochSyncIterator"):
         return iterator
-    source = iterator._new_pass()
+    source = iterator._source
+    source = source() if callable(source) else source
     size, rank = trainer.world_size, trainer.global_rank
-    if size == 1:
-        return source
+    part = "train" if trainer.training else "valid"
+    config: Any = trainer.lightning_module.config
+    if size == 1 or config.dataloader[part].get("batch_distribution") == "global":
+        return source  # Each batch is divided already.
     if not has_numbered_batches(source):
         raise InputError(
             "the batches of this iter_factory have no numbers, and DistoptStrategy "
