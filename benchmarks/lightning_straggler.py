@@ -238,7 +238,7 @@ def main() -> None:
         f"own. Computing is emulated: a step sleeps {STEP_SECONDS} s; the optimizer's "
         f"step and the communication of {PARAMETERS:,} parameters are real. An epoch "
         f"has {many} batches ({few} with DDP, which is one run); a figure is "
-        f"{how_often(repeats)}. The bound, {bound:.3f}, lacks the slow one's lost steps."
+        f"{how_often(repeats)}. The bound is {bound:.3f}."
     )
     data = {method: [asdict(f) for f in runs] for method, runs in found.items()}
     write_report(
