@@ -144,7 +144,9 @@ class Fit:
     def capture(self, checkpoint: State) -> State:
         """Return this learner's own state beside a checkpoint of Lightning's."""
         if self.stopping:
-            own_state.as_after_a_batch(checkpoint["loops"])
+            loop = self._trainer.fit_loop.epoch_loop
+            counts = hasattr(loop, "restarted_on_train_batch_end")
+            own_state.as_after_a_batch(checkpoint["loops"], counts)
         position = self._position() if self.stopping else None
         module = self._trainer.lightning_module
         return own_state.capture(self.session, module, checkpoint, position)

@@ -85,18 +85,23 @@ def restore(own: Mapping[str, Any], session: Session, model: nn.Module) -> None:
         buffers[name].copy_(saved)
 
 
-def as_after_a_batch(loops: State) -> None:
-    """Make the progress of a stop at the epoch's end that of a stop after a batch.
+def as_after_a_batch(loops: State, counts: bool) -> None:
+    """Make the progress of a stop that of a stop in the hook after a batch.
 
-    A learner that has run out of batches may learn only then that others have stopped.
-    It must go on within the epoch, as they do, and may find batches again.
+    A learner that has run out of batches may learn only at the epoch's end that others
+    have stopped. It must go on within the epoch, as they do, and may find batches.
+
+    Args:
+        loops: the state of Lightning's loops, which is changed.
+        counts: whether Lightning, when it resumes, counts the batch of the hook as
+            completed; old versions do not.
     """
     fit = loops["fit_loop"]
     batches, epochs = fit["epoch_loop.batch_progress"], fit["epoch_progress"]
     batches["is_last_batch"] = False
+    open_batches = int(counts and batches["current"]["ready"] > 0)
     for part in ("total", "current"):
-        if batches["current"]["ready"] > 0:
-            batches[part]["completed"] = batches[part]["ready"] - 1
+        batches[part]["completed"] = batches[part]["ready"] - open_batches
         epochs[part]["processed"] = epochs[part]["started"] - 1
 
 

@@ -12,6 +12,12 @@ from tests.lightning.toy import Toy, flat, loaders, trainer
 from tests.virtual import STEPS_ALONE
 
 ALONE = sorted(ALGORITHMS.keys() - STEPS_ALONE)
+OPTIONS: dict[str, Any] = {
+    "schedule": "step",
+    "accumulate_grad_batches": 2,
+    "gradient_clip_val": 0.5,
+    "num_sanity_val_steps": 1,
+}
 
 
 def train(folder: Path, strategy: Any, schedule: str = "", **options: Any) -> Toy:
@@ -21,10 +27,16 @@ def train(folder: Path, strategy: Any, schedule: str = "", **options: Any) -> To
     return module
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return train(tmp_path_factory.mktemp("plain"), "auto", **OPTIONS)
+
+
 @pytest.mark.parametrize("name", ALONE)
-def test_every_algorithm_is_the_single_device(tmp_path: Path, name: str) -> None:
-    plain = train(tmp_path, "auto")
-    ours = train(tmp_path, DistoptStrategy(name))
+def test_every_algorithm_is_the_single_device(
+    tmp_path: Path, name: str, plain: Toy
+) -> None:
+    ours = train(tmp_path, DistoptStrategy(name), **OPTIONS)
     assert torch.equal(flat(ours), flat(plain))
     assert ours.losses == plain.losses
     assert ours.seen == plain.seen

@@ -8,20 +8,12 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-import torch.distributed as dist
 from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.plugins import FSDPPrecision
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.lightning import DistoptStrategy
 from tests.lightning.toy import Toy, loaders, trainer
-
-
-@pytest.fixture(autouse=True)
-def no_process_group() -> Any:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
