@@ -19,7 +19,7 @@ SOURCES = read_sources(ROOT, PACKAGE, "benchmarks")
 FLOORS = [
     {"benchmarks"},
     {"bin"},
-    {"espnet"},
+    {"espnet", "lightning"},
     {"__init__"},
     {"work_queue"},
     {"session", "simulation", "scoring"},
@@ -31,7 +31,7 @@ FLOORS = [
 ]
 """The families, from the top floor to the lowest."""
 
-ROOMS_AT_MOST = 20
+ROOMS_AT_MOST = 21
 SHARED_ROOM = {"algorithms", "corpora", "simulation"}
 """Families that count as one room."""
 
@@ -55,6 +55,7 @@ OUTSIDE_OF_ARITHMETIC = [
     "socket",
     "selectors",
     "espnet2",
+    "lightning",
 ]
 
 NOTHING_OF_TRAINING = {"corpora", "scoring", "files"}
@@ -127,6 +128,14 @@ def espnet(imports: list[Import]) -> Iterator[Import]:
             yield each
 
 
+def lightning(imports: list[Import]) -> Iterator[Import]:
+    """Only lightning/ imports Lightning, which is optional."""
+    for each in imports:
+        known = family(module_name(each.path)) in {"lightning", "benchmarks"}
+        if each.reaches("lightning") and not known:
+            yield each
+
+
 def drivers(imports: list[Import]) -> Iterator[Import]:
     """The two drivers know no algorithm."""
     for each in imports:
@@ -156,7 +165,7 @@ def no_tests(imports: list[Import]) -> Iterator[Import]:
             yield each
 
 
-RULES: list[Rule] = [floors, arithmetic, espnet, drivers, training, no_tests]
+RULES: list[Rule] = [floors, arithmetic, espnet, lightning, drivers, training, no_tests]
 
 
 def breaches(sources: Sources) -> dict[tuple[str, str, str], str]:

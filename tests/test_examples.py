@@ -1,5 +1,6 @@
 """The examples run with two learners, as their first lines say."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -51,3 +53,38 @@ def test_a_run_goes_on_where_it_has_ended(tmp_path: Path) -> None:
     assert second[-1][3] < first[0][3]
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     assert model["0.weight"].shape == (32, 20)
+
+
+def test_lightning_starts_its_learners_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    found = []
+    for more in (["--epochs", "1"], ["--epochs", "2", "--again"]):
+        program = [EXAMPLES / "lightning_digits.py", "--out", tmp_path, *more]
+        done = subprocess.run(
+            [sys.executable, *program],
+            env={k: v for k, v in os.environ.items() if k != "FSDD"}
+            | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        line = r"epoch (\d+) learner (\d): (\d+) batches, error ([\d.]+)"
+        found += re.findall(line, done.stdout)
+    assert sorted((epoch, learner) for epoch, learner, _, _ in found) == [
+        *(("0", "0"), ("0", "1")),
+        *(("1", "0"), ("1", "1")),
+    ]
+    for epoch in "01":
+        assert sum(int(taken) for e, _, taken, _ in found if e == epoch) == 32
+        assert len({error for e, _, _, error in found if e == epoch}) == 1
+
+
+def test_the_yaml_for_espnet3_makes_a_strategy() -> None:
+    pytest.importorskip("lightning")
+    written = yaml.safe_load((EXAMPLES / "espnet3.yaml").read_text())
+    options = written["trainer"]["strategy"]
+    module, _, name = options.pop("_target_").rpartition(".")
+    made = getattr(importlib.import_module(module), name)(**options)
+    assert made.algorithm == "adpsgd"

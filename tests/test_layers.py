@@ -61,6 +61,7 @@ MUTATIONS = [
     ("algorithms/base.py", "from torch import distributed as dist", "arithmetic"),
     ("core/effects.py", "import espnet2.tasks.asr", "arithmetic espnet"),
     ("monitoring/lines.py", "from espnet2.train import reporter", "espnet"),
+    ("bin/launch.py", "import lightning.pytorch", "lightning"),
     ("distributed/groups.py", "import espnet_distopt.algorithms", "floors drivers"),
     ("simulation/gossip.py", "import espnet_distopt.algorithms.block.bmuf", "drivers"),
     (

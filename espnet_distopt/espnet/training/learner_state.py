@@ -14,8 +14,8 @@ from espnet2.train.reporter import SubReporter
 from torch import nn
 
 from espnet_distopt.espnet.training.queued_batches import QueuedBatches
-from espnet_distopt.espnet.training.random_state import random_state
 from espnet_distopt.espnet.training.reported import report_again, reported
+from espnet_distopt.files.random_state import random_state
 from espnet_distopt.session import Session
 
 State = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import cast
 
 from espnet_distopt.espnet.training.epoch import Epoch
 from espnet_distopt.espnet.training.loading import Batch
-from espnet_distopt.espnet.training.random_state import set_random_state
+from espnet_distopt.files.random_state import set_random_state
 
 
 class Stepping:

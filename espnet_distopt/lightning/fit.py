@@ -1,0 +1,209 @@
+"""One fit, as one learner sees it: its session, its epochs, and its stop."""
+
+import logging
+import signal
+from types import FrameType
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+
+from espnet_distopt.errors import STOPPED
+from espnet_distopt.files.random_state import set_random_state
+from espnet_distopt.lightning import own_state
+from espnet_distopt.lightning.own_state import State
+from espnet_distopt.lightning.queued_loading import QueuedBatches
+from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
+from espnet_distopt.session import Session
+
+
+class Fit:
+    """What lives from the beginning of `trainer.fit` to its end.
+
+    An epoch of a fit: the learners step, each by itself (`alone`); they meet at its
+    end, and the model holds the consensus; there it stays, for validation, checkpoints
+    and whatever looks at the model, until the next epoch begins.
+
+    Args:
+        trainer: Lightning's trainer.
+        session: this learner's session, which is closed with the fit.
+
+    Attributes:
+        session: the same.
+        alone: whether learners are between two meetings, so that a collective of
+            Lightning's would make them wait for each other.
+        begun: the number of batches of this epoch that the learner has begun in this
+            process.
+        stopping: whether the fit is being stopped within an epoch.
+        failed: whether an error ends the fit.
+        all_trained: whether all learners have had a batch in the last epoch.
+        own: this learner's saved state, until it is taken; None without one.
+    """
+
+    def __init__(self, trainer: pl.Trainer, session: Session) -> None:
+        self.session = session
+        self.alone = False
+        self.begun = 0
+        self.stopping = self.failed = False
+        self.all_trained = True
+        self.own: State | None = None
+        self._trainer = trainer
+        self._met = False
+        self._steps = 0
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+        self._began: State = {}
+        self._queued: QueuedBatches | None = None
+        self._schedules: list[SharedSchedule] = []
+
+    # Epochs
+
+    def begin_epoch(self) -> None:
+        """Give the learner its own parameters back."""
+        self.session.leave_consensus()
+        self._met, self.alone = False, True
+
+    def begin_batch(self) -> None:
+        """Do what comes before a batch; all batches weigh the same, as with DDP."""
+        if not self.alone:
+            self.begin_epoch()
+        self.begun += 1
+        self.session.begin_batch(1)
+
+    def step(self) -> None:
+        """Let the algorithm follow an attempted step of the optimizer."""
+        self.session.step()
+
+    def meet(self) -> float | None:
+        """End the learners' steps, and put the consensus model into the parameters.
+
+        Returns the consensus distance; None if the learners have met already.
+        """
+        if self._met or self.stopping or self.failed:
+            return None
+        if not self.session.finish():
+            self.alone = False
+            self.stop()
+        self.alone, self._met = False, True
+        for schedule in self._schedules:
+            schedule.finish_epoch()
+        self._queued = None
+        distance = self.session.enter_consensus()
+        # Some learners may have been told to stop by a clock of their own.
+        stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
+        stop, trained = self.session.means([stop, trained])
+        self._trainer.should_stop, self.all_trained = stop > 0, trained == 1.0
+        return distance
+
+    # Where the learner is, for its loader
+
+    def take_position(self) -> State | None:
+        """Return where to begin the epoch, once; None for its first batch."""
+        self.begun = 0
+        own, self.own = self.own, None
+        if own is None:
+            return None
+        if own["position"] is None:
+            set_random_state(own["random"])
+            return None
+        return {**own["position"], "random": own["random"]}
+
+    def begin_loading(self, random: State) -> None:
+        """Note the state of the random numbers before the first batch."""
+        self._began = random
+
+    def begin_queue(self, batches: QueuedBatches, done: int) -> None:
+        """Note this learner's batches; the schedule has made `done` steps."""
+        self._queued = batches
+        self._schedules = share(self._trainer.strategy.lr_scheduler_configs)
+        for schedule in self._schedules:
+            accumulated = self._trainer.accumulate_grad_batches
+            schedule.begin_epoch(batches.queue, accumulated, done)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the learner has had a batch in this epoch, in this process."""
+        return self.begun > 0
+
+    @property
+    def queues(self) -> bool:
+        """Whether the learners take the batches of this epoch from a work queue."""
+        return self._queued is not None
+
+    def _position(self) -> State:
+        progress = self._trainer.fit_loop.epoch_loop.batch_progress.current
+        queued = self._queued
+        return {
+            "batches": progress.ready,
+            "began": self._began,
+            "queue": queued.state_dict(self.begun) if queued else None,
+            "scheduled": max((s.done for s in self._schedules), default=0),
+        }
+
+    # Saving
+
+    def capture(self, checkpoint: State) -> State:
+        """Return this learner's own state beside a checkpoint of Lightning's."""
+        if self.stopping:
+            loop = self._trainer.fit_loop.epoch_loop
+            counts = hasattr(loop, "restarted_on_train_batch_end")
+            own_state.as_after_a_batch(checkpoint["loops"], counts)
+        position = self._position() if self.stopping else None
+        module = self._trainer.lightning_module
+        return own_state.capture(self.session, module, checkpoint, position)
+
+    # Stopping
+
+    def listen(self, signals: set[int]) -> None:
+        """Let signals ask for a stop within the epoch, in the place of Lightning's."""
+        for number in signals:
+            self._handlers[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._signal = number
+        launcher = self._trainer.strategy.launcher
+        if launcher is not None and hasattr(launcher, "procs"):
+            launcher.kill(number)
+
+    def stop_if_asked(self) -> None:
+        """Stop after a batch, once the learners have agreed to."""
+        if self._signal is not None:
+            self.session.request_stop()
+        steps, loop = self.session.learner.steps, self._trainer.fit_loop.epoch_loop
+        if steps == self._steps or not self.alone:
+            return
+        self._steps = steps
+        if loop.batch_progress.is_last_batch or loop._num_ready_batches_reached():
+            return  # The epoch ends, and the next one begins with the stop.
+        if self.session.agree_to_stop():
+            self.alone = False
+            self.session.pause()
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """Save all learners within the epoch, and end the process.
+
+        Lightning resumes from the checkpoint by `fit(ckpt_path="hpc")`; in a job of
+        Slurm that it requeues, by itself.
+        """
+        self.stopping = True
+        trainer = self._trainer
+        own = float(self._signal not in (None, signal.SIGTERM))
+        if self.session.mean(own) > 0:
+            requeue = trainer._signal_connector._slurm_sigusr_handler_fn
+            requeue(signal.SIGUSR1, None)  # type: ignore[arg-type]
+        else:
+            path = trainer._checkpoint_connector.hpc_save_path(trainer.default_root_dir)
+            trainer.save_checkpoint(path)
+        if trainer.is_global_zero:
+            logging.warning(
+                "the training has stopped within an epoch, and is saved in "
+                f"{trainer.default_root_dir}: trainer.fit(ckpt_path='hpc') goes on"
+            )
+        raise SystemExit(STOPPED)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the fit: the handlers of signals and the session."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+        self.session.close(error)

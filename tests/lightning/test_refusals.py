@@ -1,0 +1,121 @@
+"""Wrong uses of the strategy: one line each, as early as Lightning allows."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.plugins import FSDPPrecision
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.lightning import DistoptStrategy
+from tests.lightning.toy import Toy, loaders, trainer
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("adpsdg", {}, "unknown algorithm 'adpsdg'"),
+        ("adpsgd", {"perod": 2}, "unknown option 'perod'"),
+        ("bmuf", {"find_unused_parameters": True}, "unknown option 'find_unused"),
+        (["adpsgd"], {}, "must be a name"),
+    ],
+)
+def test_when_the_strategy_is_made(
+    name: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        DistoptStrategy(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("learners", "strategy", "options", "words"),
+    [
+        (2, DistoptStrategy("adpsgd", heartbeat_seconds=0), {}, "heartbeat_seconds"),
+        (5, DistoptStrategy("hadpsgd", per_node=2), {}, "per_node"),
+        (
+            2,
+            DistoptStrategy("adpsgd"),
+            {"plugins": [FSDPPrecision("bf16-mixed")]},
+            "FSDPPrecision: a learner needs the whole model",
+        ),
+    ],
+)
+def test_when_the_trainer_is_made(
+    tmp_path: Path, learners: int, strategy: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        trainer(tmp_path, strategy, learners, **options)
+
+
+class Manual(Toy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Several(Toy):
+    def configure_optimizers(self) -> Any:
+        parts = self.net[0], self.net[4]
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in parts]
+
+
+class Untrained(Toy):
+    def configure_optimizers(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("module", "callback", "words"),
+    [
+        (Manual(), None, "Manual has automatic_optimization = False"),
+        (Several(), None, "gives 2 optimizers"),
+        (Untrained(), None, "gives 0 optimizers"),
+        (Toy(), StochasticWeightAveraging(0.1), "StochasticWeightAveraging replaces"),
+        (
+            Toy(),
+            ModelCheckpoint(every_n_train_steps=3),
+            r"ModelCheckpoint\(every_n_train_steps=...\) saves within an epoch",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_when_a_fit_begins(
+    tmp_path: Path, module: Toy, callback: pl.Callback | None, words: str
+) -> None:
+    callbacks = [callback] if callback else []
+    checkpoints = isinstance(callback, ModelCheckpoint)
+    made = trainer(
+        tmp_path,
+        DistoptStrategy("adpsgd"),
+        1,
+        max_epochs=1,
+        callbacks=callbacks,
+        enable_checkpointing=checkpoints,
+    )
+    with pytest.raises(InputError, match=words):
+        made.fit(module, **loaders())
+
+
+WITHOUT = """
+import sys
+sys.modules["lightning"] = None
+import espnet_distopt
+print(espnet_distopt.Session.__name__)
+try:
+    import espnet_distopt.lightning
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_lightning_the_package_imports_and_says_what_to_install() -> None:
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    name, said = done.stdout.splitlines()
+    assert name == "Session"
+    assert "needs Lightning 2.4 or later: pip install lightning" in said

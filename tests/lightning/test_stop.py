@@ -1,0 +1,87 @@
+"""A fit that is stopped within an epoch, or killed after one, and goes on."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from espnet_distopt.errors import STOPPED
+from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
+from tests.processes import launch
+
+EXACT = ["allreduce", "bmuf_adam"]
+
+QUEUED = {"between batches": (3, 0.0), "when the other has no batch left": (1, 0.1)}
+"""When learner 1 is stopped: in which batch, and how long each of its batches takes."""
+
+
+def fit(
+    folder: Path, algorithm: str, module: Toy, again: str | None = None, **options: Any
+) -> list[float]:
+    torch.manual_seed(5 + dist.get_rank())
+    save = ModelCheckpoint(folder / algorithm, save_last=True)
+    fitted = trainer(
+        folder / algorithm,
+        strategy(algorithm),
+        dist.get_world_size(),
+        enable_checkpointing=True,
+        callbacks=[save],
+        **{"max_epochs": 3, **options},
+    )
+    fitted.fit(module, **loaders(64), ckpt_path=again)
+    return flat(module).tolist()
+
+
+def stopped(folder: Path, algorithm: str, at: int, pause: float = 0.0) -> Any:
+    """Stop learner 1 in a batch of the second epoch; then go on."""
+    rank = dist.get_rank()
+    first = Toy("step", pause * rank, at if rank == 1 else None)
+    with pytest.raises(SystemExit) as ended:
+        fit(folder, algorithm, first)
+    assert ended.value.code == STOPPED
+    second = Toy("step")
+    torch.manual_seed(100)  # These numbers must not matter.
+    end = fit(folder, algorithm, second, "hpc")
+    return end, first.seen, second.seen
+
+
+def runs(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in EXACT:
+        fit(folder / "killed", name, Toy("epoch"), max_epochs=2)
+        last = str(folder / "killed" / name / "last.ckpt")
+        found[name] = {
+            "after": fit(folder / "killed", name, Toy("epoch"), last),
+            "within": stopped(folder / "stopped", name, 3)[0],
+            "whole after": fit(folder / "whole", name, Toy("epoch")),
+            "whole within": fit(folder / "whole", name, Toy("step")),
+        }
+    for kind, (at, pause) in QUEUED.items():
+        found[kind] = stopped(folder / kind, "adpsgd", at, pause)
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return launch(2, runs, tmp_path_factory.mktemp("two"), timeout=200)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("kind", ["after", "within"])
+def test_what_goes_on_is_the_uninterrupted_run(
+    two: list[dict[str, Any]], name: str, kind: str
+) -> None:
+    for learner in two:
+        assert learner[name][kind] == learner[name][f"whole {kind}"]
+
+
+@pytest.mark.parametrize("kind", QUEUED)
+def test_no_batch_is_lost_or_repeated(two: list[dict[str, Any]], kind: str) -> None:
+    runs = [learner[kind] for learner in two]
+    seen = Counter(n for _, first, second in runs for n in [*first, *second])
+    assert seen == Counter({n: 3 for n in range(64)})
+    assert runs[0][0] == runs[1][0]
