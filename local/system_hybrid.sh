@@ -51,6 +51,8 @@ training() {
         --token_list "$token_list" $train_args
         --train_data_path_and_name_and_type "$gmm/train/ali.scp,states,kaldi_ark"
         --train_data_path_and_name_and_type "dump/$train_set/hybrid/feats.scp,speech,kaldi_ark"
+        --train_shape_file "$gmm/train/utt2num_frames"
+        --valid_shape_file "$gmm/valid/utt2num_frames"
         --valid_data_path_and_name_and_type "$gmm/valid/ali.scp,states,kaldi_ark"
         --valid_data_path_and_name_and_type "dump/$valid_set/hybrid/feats.scp,speech,kaldi_ark"
     )

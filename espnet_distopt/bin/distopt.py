@@ -15,12 +15,21 @@ from espnet_distopt.errors import InputError, one_line_errors
 
 GROUPS = {
     "begin": ("doctor", "recipe", "simulate"),
-    "train": ("launch", "slurm", "asr_train", "ocr_train", "lm_train", "check"),
+    "train": (
+        "launch",
+        "slurm",
+        "asr_train",
+        "ocr_train",
+        "hybrid_train",
+        "lm_train",
+        "check",
+    ),
     "watch": ("status", "report"),
     "decode and score": (
         "asr_inference",
         "ctc_inference",
         "ocr_inference",
+        "hybrid_inference",
         "ctc_align",
         "score",
         "score_hub5",
@@ -36,6 +45,9 @@ GROUPS = {
         "make_mini_swbd",
         "make_mini_ocr",
         "make_tokens",
+        "make_lang",
+        "make_features",
+        "gmm_train",
         "format_data",
         "format_lines",
     ),

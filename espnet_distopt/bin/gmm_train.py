@@ -56,7 +56,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.hmm.flat_start import FlatStart, align_all, train
     from espnet_distopt.hmm.gmm_files import write_gmm
 
-    torch.manual_seed(0)
+    # The matrices are too small for more threads, which only wait for each other.
+    torch.set_num_threads(1)
     options = FlatStart(args.passes, args.doublings)
     if args.utterances < 1:
         raise InputError(f"--utterances {args.utterances}: at least one must train")
@@ -86,7 +87,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         )
         write_gmm(new / "gmm.npz", mixtures, np.asarray(aligner.stay))
         for name in sets:
-            aligned = {}
+            aligned: dict[str, np.ndarray] = {}
             for key in words[name]:
                 aligned |= align_all(aligner, mixtures, load(name, [key]), words[name])
             _write(new / name, args.out / name, aligned, language)
@@ -115,7 +116,9 @@ def _named(option: str) -> tuple[str, Path]:
 
 
 def _texts(dump: Path, language: Language) -> _Words:
-    texts = {name: text.split() for name, text in read_table(dump / "text", str).items()}
+    texts = {
+        name: text.split() for name, text in read_table(dump / "text", str).items()
+    }
     every = (word for words in texts.values() for word in words)
     require_words(language.lexicon, every, str(dump / "text"))
     return texts
@@ -133,7 +136,7 @@ def _check_known(
 
 
 def _spread(names: list[str], count: int) -> list[str]:
-    """Return at most so many names, evenly from the whole list and so of all speakers."""
+    """Return at most so many names, evenly from the whole list."""
     return names[:: -(-len(names) // count)]
 
 

@@ -1,4 +1,4 @@
-"""Decode speech with HMM states, a lexicon and an n-gram: a hybrid system or its GMM."""
+"""Decode speech with a hybrid system, or its GMM, by a lexicon and an n-gram."""
 
 import argparse
 import time
@@ -35,14 +35,14 @@ def get_parser() -> argparse.ArgumentParser:
         "--priors", default="train", help="alignments in --gmm that give the priors"
     )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has hybrid/feats.scp"
-    )
+    parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
     parser.add_argument(
         "--places", type=Path, required=True, help="data directory, for times in files"
     )
     parser.add_argument(
-        "--config", type=Path, help="YAML: acoustic_scale, beam, max_active, prior_scale"
+        "--config",
+        type=Path,
+        help="YAML: acoustic_scale, beam, max_active, prior_scale",
     )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument(

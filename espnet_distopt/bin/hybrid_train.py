@@ -1,4 +1,4 @@
-"""Train the acoustic model of a hybrid system, optionally by an algorithm (`--distopt`).
+"""Train a hybrid system's acoustic model, optionally by an algorithm (`--distopt`).
 
 It takes every option of `espnet2.bin.asr_train`. The data are named `speech` (features,
 type `kaldi_ark`) and `states` (the pdf of each frame, from `gmm_train`, type

@@ -1,6 +1,7 @@
 """A directory of alignments: the pdf of each frame, and what decoding needs of them.
 
 - `ali.scp` and `ali.ark`: each utterance's pdfs, a Kaldi vector of integers;
+- `utt2num_frames`: each utterance's number of frames;
 - `states.txt`: the name of each pdf;
 - `counts`: the number of frames of each pdf, from which the priors come;
 - `stay`: the probability of staying in each state for one more frame.
@@ -95,7 +96,9 @@ class PdfCounts:
         One more frame and half of one more stay are added to the counts, so that no
         probability is 0 or 1.
         """
-        return (self.frames - self.visits + 0.5) / (self.frames + 1.0)
+        stays = (self.frames - self.visits).astype(np.float64)
+        stay: NDArray[np.float64] = np.divide(stays + 0.5, self.frames + 1.0)
+        return stay
 
 
 def log_priors(frames: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -105,7 +108,8 @@ def log_priors(frames: NDArray[np.int64]) -> NDArray[np.float32]:
     limit.
     """
     counts = np.maximum(frames, 1)
-    return np.log(counts / counts.sum()).astype(np.float32)
+    priors: NDArray[np.float32] = np.log(counts / counts.sum()).astype(np.float32)
+    return priors
 
 
 def write_numbers(path: Path, numbers: Iterable[float]) -> None:
@@ -137,7 +141,7 @@ def read_numbers(path: Path, size: int) -> NDArray[np.float64]:
 def write_alignments(
     directory: Path, named: Path, alignments: Mapping[str, Pdfs], pdfs: int
 ) -> None:
-    """Write `ali.ark`, `ali.scp`, `counts` and `stay` into a directory.
+    """Write all of an alignment directory but `states.txt`.
 
     Args:
         directory: The directory to write into.
@@ -149,6 +153,8 @@ def write_alignments(
         for name in sorted(alignments):
             ark[name] = alignments[name]
     write_table(directory / "ali.scp", ark.locations)
+    frames = {name: len(vector) for name, vector in alignments.items()}
+    write_table(directory / "utt2num_frames", frames)
     counts = PdfCounts.of(alignments.values(), pdfs)
     write_numbers(directory / "counts", counts.frames)
     write_numbers(directory / "stay", counts.stay())

@@ -31,4 +31,4 @@ def cepstra(features: NDArray[np.float32]) -> NDArray[np.float32]:
     basis = np.cos(np.pi / mels * np.outer(centres, np.arange(_CEPSTRA)))
     basis *= np.sqrt(2 / mels)
     streams = features.reshape(len(features), _STREAMS, mels) @ basis
-    return streams.reshape(len(features), -1).astype(np.float32)
+    return np.asarray(streams.reshape(len(features), -1), np.float32)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.hmm.alignments import Pdfs, PdfCounts
+from espnet_distopt.hmm.alignments import PdfCounts, Pdfs
 from espnet_distopt.hmm.graph import Graph, HmmSet, expand, linear_grammar
 from espnet_distopt.hmm.lexicon import SILENCE, Lexicon
 from espnet_distopt.hmm.mixtures import Mixtures, Statistics
@@ -63,9 +63,7 @@ def even_alignment(
         frames.
     """
     phones = [phone for word in words for phone in lexicon[word][0]]
-    pdfs = [
-        pdf for phone in (SILENCE, *phones, SILENCE) for pdf in states.pdfs(phone)
-    ]
+    pdfs = [pdf for phone in (SILENCE, *phones, SILENCE) for pdf in states.pdfs(phone)]
     if len(pdfs) > frames:
         return None
     return np.asarray(pdfs, np.int32)[np.arange(frames) * len(pdfs) // frames]
@@ -154,7 +152,9 @@ def train(
             f"none of {len(features)} utterances has as many frames as the states of "
             "its words"
         )
-    mixtures = _estimate(Mixtures.flat(len(states), dimensions), features, alignments)[0]
+    mixtures = _estimate(Mixtures.flat(len(states), dimensions), features, alignments)[
+        0
+    ]
     aligner = Aligner(lexicon, states)
     for number in range(1, options.passes + 1):
         found = align_all(aligner, mixtures, features, texts)

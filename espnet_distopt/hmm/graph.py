@@ -177,7 +177,9 @@ class _Writer:
         self._count += 1
         return self._count - 1
 
-    def arc(self, source: int, target: int, ilabel: int, olabel: int, cost: float) -> None:
+    def arc(
+        self, source: int, target: int, ilabel: int, olabel: int, cost: float
+    ) -> None:
         self._lines.append(f"{source} {target} {ilabel} {olabel} {cost:.6f}\n")
 
     def final(self, state: int, cost: float) -> None:

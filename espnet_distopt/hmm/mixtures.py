@@ -98,7 +98,8 @@ class Statistics:
             features: Shape (T, D).
             pdfs: The pdf of each frame, shape (T,), int64.
         """
-        for x, pdf in zip(features.split(_BLOCK), pdfs.split(_BLOCK), strict=True):
+        for first in range(0, len(pdfs), _BLOCK):
+            x, pdf = features[first : first + _BLOCK], pdfs[first : first + _BLOCK]
             every = self._mixtures.components(x)
             own = every[torch.arange(len(x)), pdf]
             total = own.logsumexp(1, keepdim=True)

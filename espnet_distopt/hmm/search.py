@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.graph import Graph
-from espnet_distopt.hmm.states import PhoneStates
 from espnet_distopt.hmm.lexicon import SILENCE
+from espnet_distopt.hmm.states import PhoneStates
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class FrameModel(ESPnetASRModel):
     Only the loss differs.
     """
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         speech: Tensor,
         speech_lengths: Tensor,

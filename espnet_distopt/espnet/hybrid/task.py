@@ -8,9 +8,13 @@ cuts both at the same places.
 import argparse
 
 import torch
+import torch.distributed as dist
+from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.hybrid.chunks import FrameChunks, read_frames
 from espnet_distopt.espnet.hybrid.model import FrameModel
 from espnet_distopt.espnet.training.tasks import distopt_task
 
@@ -34,6 +38,24 @@ class HybridTask(ASRTask):
     ) -> tuple[str, ...]:
         """Return no names: there are no other data."""
         return ()
+
+    @classmethod
+    def build_chunk_iter_factory(
+        cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+    ) -> AbsIterFactory:
+        """Return a factory of chunks that gives all learners equally many batches.
+
+        Raises:
+            InputError: There is no shape file, `chunk_length` is not a single number
+                above 0, or there are too few utterances.
+        """
+        frames = read_frames(iter_options.shape_files)
+        stock = super().build_chunk_iter_factory(args, iter_options, mode)
+        size, rank = 1, 0
+        if iter_options.distributed:
+            size, rank = dist.get_world_size(), dist.get_rank()
+        per_epoch = iter_options.num_iters_per_epoch
+        return FrameChunks(stock, frames, per_epoch, size, rank)
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
