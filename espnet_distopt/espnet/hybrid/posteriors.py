@@ -57,6 +57,6 @@ class PosteriorModel:
                     f"{name}: features of {matrix.shape[1]} dimensions for a model of "
                     f"{self._input_size}"
                 )
-            speech: Any = torch.from_numpy(matrix)[None]
+            speech: Any = torch.tensor(matrix)[None]
             scores = self._model.scores(speech, torch.tensor([len(matrix)]))
             yield name, scores[0].log_softmax(-1).numpy()
