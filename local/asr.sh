@@ -77,15 +77,18 @@ esac
 
 decode_options=()
 case $system in
-    ctc) ;;
+    ctc)
+        # shellcheck source=system_ctc.sh
+        . "$here/system_ctc.sh"
+        ;;
     hybrid)
         [ "$train_config" != conf/train.yaml ] || train_config=conf/train_hybrid.yaml
         [ "$decode_config" != conf/decode.yaml ] || decode_config=conf/decode_hybrid.yaml
+        # shellcheck source=system_hybrid.sh
+        . "$here/system_hybrid.sh"
         ;;
     *) die "--system $system: expected ctc or hybrid" ;;
 esac
-# shellcheck source=system_ctc.sh
-. "$here/system_$system.sh"
 use_system
 
 decode_name=$(basename "$decode_config" .yaml)
@@ -250,7 +253,10 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     done
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
-    tool wer_report "$expdir/$task"_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
+    # Both systems of a recipe for speech come into one table.
+    tables=("$expdir"/{asr,hybrid,ocr}_*/)
+    for i in "${!tables[@]}"; do [ -d "${tables[i]}" ] || unset "tables[i]"; done
+    tool wer_report "${tables[@]}" "${report[@]}" >"$expdir/RESULTS.md.tmp"
     mv "$expdir/RESULTS.md.tmp" RESULTS.md
     log "results in RESULTS.md:"
     sed '/^## /,$d' RESULTS.md
