@@ -28,6 +28,7 @@ lm_train_text=              # more text files (id, words) than the training set'
 ngram_file=                 # decode with this n-gram over the tokens (needs kenlm)
 lexicon=conf/lexicon.txt    # pronunciations (hybrid)
 ngram_order=3               # order of the n-gram (hybrid)
+ali=                        # Kaldi's alignments, e.g. exp/tri4_ali, instead of a GMM (hybrid)
 gmm_args=                   # more options of gmm_train (hybrid)
 token_type=bpe              # word, char or bpe
 nbpe=100                    # number of subwords (bpe)

@@ -18,17 +18,24 @@ use_system() {
     stats_made=$gmm/gmm.npz
     # The GMM is decoded, too, because the network has to be better.
     systems="gmm $distopt"
+    if [ -n "$ali" ]; then
+        gmm=$expdir/hybrid_ali token_list=$expdir/hybrid_ali/train/states.txt
+        stats_made=$gmm/train/ali.scp systems=
+        [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
+            "states is Kaldi's, and hybrid_scores writes what it decodes"
+    fi
     decode_options+=(--system hybrid --gmm "$gmm")
 }
 
 make_tokens() {
+    [ -z "$ali" ] || return 0
     tool make_lang --lexicon "$lexicon" --text "dump/$train_set/text" \
         --order "$ngram_order" --out "$lang"
 }
 
 statistics() {
     local name
-    require "$token_list" 5
+    [ -n "$ali" ] || require "$token_list" 5
     for name in "$train_set" "$valid_set" $test_sets; do
         require "dump/$name/wav.scp" 3
         job stats "features.$name" "$expdir/log/features.$name.log" \
@@ -36,6 +43,11 @@ statistics() {
             "$python" -m espnet_distopt.bin.make_features \
             --data "dump/$name" --out "dump/$name/hybrid"
     done
+    if [ -n "$ali" ]; then
+        tool import_alignments --ali "$ali" --out "$gmm" \
+            --data "train=dump/$train_set" --data "valid=dump/$valid_set"
+        return
+    fi
     # shellcheck disable=SC2086  # The variable is a list of options.
     job stats gmm "$expdir/log/gmm.log" "training the GMM" -- \
         "$python" -m espnet_distopt.bin.gmm_train --lang "$lang" --out "$gmm" \

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from espnet_distopt.bin.options import named_sets
 from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
@@ -62,7 +63,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.utterances < 1:
         raise InputError(f"--utterances {args.utterances}: at least one must train")
     language = read_language(args.lang)
-    sets = dict(_named(each) for each in args.data)
+    sets = dict(named_sets(args.data))
     words = {name: _texts(dump, language) for name, dump in sets.items()}
     feats = {name: read_table(d / "hybrid/feats.scp", str) for name, d in sets.items()}
     _check_known(sets, words, feats)
@@ -106,13 +107,6 @@ def _write(
     new.mkdir()
     write_states(new / "states.txt", language.states)
     write_alignments(new, named, aligned, len(language.states))
-
-
-def _named(option: str) -> tuple[str, Path]:
-    name, sign, dump = option.partition("=")
-    if not (name and sign and dump):
-        raise InputError(f"--data {option}: expected NAME=DUMP, as train=dump/train")
-    return name, Path(dump)
 
 
 def _texts(dump: Path, language: Language) -> _Words:

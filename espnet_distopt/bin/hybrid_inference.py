@@ -45,12 +45,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="YAML: acoustic_scale, beam, max_active, prior_scale",
     )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--posteriors",
-        action="store_true",
-        help="write the scaled scores to OUT/scores.ark instead of words, for Kaldi's "
-        "latgen-faster-mapped",
-    )
     parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
     parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
     return parser
@@ -84,10 +78,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     else:
         scored = _posteriors(args, language, mine, float(prior_scale))
     started = time.monotonic()
-    if args.posteriors:
-        _write_scores(args.out, scored)
-    else:
-        _decode(args, language, stay, search, scored)
+    _decode(args, language, stay, search, scored)
     print(f"{len(mine)} utterances in {time.monotonic() - started:.1f} s")
 
 
@@ -111,7 +102,6 @@ def _posteriors(
     prior_scale: float,
 ) -> _Scored:
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
-    from espnet_distopt.hmm.alignments import log_priors, read_numbers
 
     model = PosteriorModel(*model_files(args.exp, args.model))
     if model.pdfs != len(language.states):
@@ -119,10 +109,8 @@ def _posteriors(
             f"{args.exp}: a model of {model.pdfs} pdfs, but {args.lang} has "
             f"{len(language.states)} states"
         )
-    counts = read_numbers(args.gmm / args.priors / "counts", model.pdfs)
-    priors = prior_scale * log_priors(counts.astype(np.int64))
-    for name, log_posteriors in model.log_posteriors(feats):
-        yield name, (log_posteriors - priors).astype(np.float32)
+    counts = args.gmm / args.priors / "counts"
+    return model.scaled_likelihoods(feats, counts, prior_scale)
 
 
 def _decode(
@@ -166,22 +154,6 @@ def _decode(
         write_ctm(args.out / "ctm", timed)
         with whole_file(args.out / "text") as new:
             write_table(new, texts)
-
-
-def _write_scores(out: Path, scored: _Scored) -> None:
-    from espnet_distopt.corpora.kaldi.matrix_arks import FloatArkWriter
-
-    with explain_failed_write(out):
-        out.mkdir(parents=True, exist_ok=True)
-        with (
-            whole_file(out / "scores.ark") as new,
-            FloatArkWriter(new, named=out / "scores.ark") as ark,
-        ):
-            for name, scores in scored:
-                ark[name] = scores
-                print(f"{name} (speech length: {len(scores)})", flush=True)
-        with whole_file(out / "scores.scp") as new:
-            write_table(new, ark.locations)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.models.trained import load_ctc_model
+from espnet_distopt.hmm.alignments import log_priors, read_numbers
 
 # ESPnet prints while it is imported; standard output is kept for the program's result.
 with importing_espnet():
@@ -60,3 +61,24 @@ class PosteriorModel:
             speech: Any = torch.tensor(matrix)[None]
             scores = self._model.scores(speech, torch.tensor([len(matrix)]))
             yield name, scores[0].log_softmax(-1).numpy()
+
+    def scaled_likelihoods(
+        self, feats: Mapping[str, str], counts: Path, prior_scale: float = 1.0
+    ) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """Yield each utterance with log posteriors minus log priors, (frames, pdfs).
+
+        By Bayes's rule these are log likelihoods, but for a constant of each frame.
+
+        Args:
+            feats: Utterance -> its features as `path.ark:offset`.
+            counts: The file with the number of frames of each pdf in the training set.
+            prior_scale: The factor of the log priors.
+
+        Raises:
+            InputError: Features or counts cannot be read, or are of another size than
+                the model.
+        """
+        frames = read_numbers(counts, self.pdfs).astype(np.int64)
+        priors = np.float32(prior_scale) * log_priors(frames)
+        for name, log_posteriors in self.log_posteriors(feats):
+            yield name, log_posteriors - priors

@@ -43,3 +43,9 @@ options+=(--eval2000_text "$eval2000_text" --out data)
 # shellcheck disable=SC2206
 [ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
 "${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"
+
+# The dictionary of the transcripts gives the hybrid system its lexicon.
+dictionary=$(find -L "${swbd_text:-$swbd}" -name sw-ms98-dict.text -print -quit)
+[ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon \
+    --text data/train_nodup/text --text data/train_dev/text \
+    --dictionary "$dictionary" --out data/lexicon.txt
