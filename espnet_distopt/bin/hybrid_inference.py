@@ -62,21 +62,18 @@ def main(cmd: Sequence[str] | None = None) -> None:
     feats = read_table(args.data / "hybrid/feats.scp", str)
     mine = {name: feats[name] for name in list(feats)[args.job - 1 :: args.nj]}
     conf = read_yaml(args.config) if args.config else {}
-    prior_scale = conf.pop("prior_scale", 1.0)
-    if not isinstance(prior_scale, int | float):
-        raise InputError(f"{args.config}: prior_scale: expected a number")
 
     # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
     from espnet_distopt.hmm.gmm_files import read_gmm
-    from espnet_distopt.hmm.search import Search
+    from espnet_distopt.hmm.search import Decoding
 
-    search = configure(Search, conf, str(args.config))
+    search = configure(Decoding, conf, str(args.config))
     mixtures, stay = read_gmm(args.gmm / "gmm.npz", len(language.states))
     if args.exp is None:
         scored = _likelihoods(mixtures, mine)
     else:
-        scored = _posteriors(args, language, mine, float(prior_scale))
+        scored = _posteriors(args, language, mine, search.prior_scale)
     started = time.monotonic()
     _decode(args, language, stay, search, scored)
     print(f"{len(mine)} utterances in {time.monotonic() - started:.1f} s")

@@ -38,6 +38,18 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Decoding(Search):
+    """The options of decoding, which are the keys of `conf/decode_hybrid.yaml`.
+
+    Attributes:
+        prior_scale: How much of the log priors is taken from a network's log
+            posteriors; 1 makes likelihoods of them, by Bayes's rule.
+    """
+
+    prior_scale: float = 1.0
+
+
+@dataclass(frozen=True)
 class BestPath:
     """The best path through a graph.
 
