@@ -123,7 +123,7 @@ def _decode(
     from espnet_distopt.hmm.search import best_path
 
     places = read_places(args.places)
-    grammar = ngram_grammar(language.ngram, language.lexicon)
+    grammar = ngram_grammar(language.ngram, language.lexicon, search.word_penalty)
     models = HmmSet(language.states, stay)
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
     texts: dict[str, str] = {}

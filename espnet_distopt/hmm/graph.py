@@ -63,12 +63,15 @@ def linear_grammar(words: Sequence[str]) -> Grammar:
     return Grammar(len(words) + 1, arcs, [], {len(words): 0.0})
 
 
-def ngram_grammar(model: Ngram, words: Mapping[str, object]) -> Grammar:
+def ngram_grammar(
+    model: Ngram, words: Mapping[str, object], penalty: float = 0.0
+) -> Grammar:
     """Return a grammar whose states are the histories of an n-gram model.
 
     Args:
         model: The model.
         words: The words that are kept, those with a pronunciation.
+        penalty: A cost that is added to that of each word.
 
     Raises:
         InputError: The model has none of these words.
@@ -92,7 +95,7 @@ def ngram_grammar(model: Ngram, words: Mapping[str, object]) -> Grammar:
             grammar.finals[source] = cost
         elif word in words and log10 > NEVER:
             target = state(gram[-(model.order - 1) :] if model.order > 1 else ())
-            grammar.words.append((source, word, cost, target))
+            grammar.words.append((source, word, cost + penalty, target))
     for history, number in numbers.items():
         if history:
             cost = -model.backoffs.get(history, 0.0) * math.log(10)

@@ -42,10 +42,13 @@ class Decoding(Search):
     """The options of decoding, which are the keys of `conf/decode_hybrid.yaml`.
 
     Attributes:
+        word_penalty: The cost of each word beside that of the n-gram; above 0, it
+            favours short texts.
         prior_scale: How much of the log priors is taken from a network's log
             posteriors; 1 makes likelihoods of them, by Bayes's rule.
     """
 
+    word_penalty: float = 0.0
     prior_scale: float = 1.0
 
 
