@@ -94,9 +94,10 @@ def best_path(
     starts = [frame for frame, label in enumerate(labels) if label > graph.pdfs]
     pdfs = (np.asarray(labels, np.int32) - 1) % graph.pdfs
     silent = pdfs < len(states.pdfs(SILENCE))
+    stops = [*starts, len(pdfs)][1:]
     ends = [
         start + _first_true(silent[start:stop])
-        for start, stop in zip(starts, [*starts[1:], len(pdfs)], strict=True)
+        for start, stop in zip(starts, stops, strict=True)
     ]
     names = [graph.words[word] for word in words]
     return BestPath(pdfs, list(zip(names, starts, ends, strict=True)))

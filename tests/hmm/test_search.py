@@ -101,3 +101,23 @@ def test_options_are_above_zero() -> None:
     for name in ("acoustic_scale", "beam", "max_active"):
         with pytest.raises(InputError, match=f"{name} must be above 0, not 0"):
             Search(**{name: 0})
+
+
+def test_a_penalty_keeps_a_noise_from_becoming_a_word() -> None:
+    model = estimate([["hi", "oh"], ["hi"]], LEXICON, 2)
+    heard = scores(spoken("h", "ai", "oh"), -4.0)
+    found = []
+    for penalty in (0.0, 20.0):
+        graph = expand(ngram_grammar(model, LEXICON, penalty), LEXICON, MODELS)
+        path = best_path(graph, STATES, heard, WIDE)
+        assert path is not None
+        found.append([word for word, *_ in path.words])
+    assert found == [["hi", "oh"], ["hi"]]
+
+
+def test_silence_has_no_words() -> None:
+    model = estimate([["hi"], []], LEXICON, 2)
+    graph = expand(ngram_grammar(model, LEXICON), LEXICON, MODELS)
+    path = best_path(graph, STATES, scores(spoken("SIL", frames=9)), WIDE)
+    assert path is not None
+    assert path.words == []

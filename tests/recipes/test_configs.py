@@ -79,7 +79,7 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
         configure(Decoding, content, path.name)
         return
     if kind(path) == "decode_hybrid":
-        assert configure(hmm.Decoding, content, path.name) == hmm.Decoding()
+        configure(hmm.Decoding, content, path.name)
         return
     if kind(path) == "decode_best_path":
         assert content == {"search": "best_path"}
