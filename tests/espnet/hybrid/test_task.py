@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import kaldiio
 import numpy as np
 import pytest
 import torch
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.reporter import Reporter
 
+from espnet_distopt.bin import hybrid_scores
 from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
@@ -67,6 +69,24 @@ def test_stock_espnet_loads_the_checkpoint(root: Path, trained: Path) -> None:
     own = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
     [(_, ours)] = own.log_posteriors({name: location})
     np.testing.assert_allclose(ours, stock, atol=1e-5)
+
+
+def test_scores_for_kaldi_are_posteriors_over_priors(
+    root: Path, trained: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "hybrid").mkdir(parents=True)
+    (data / "hybrid/feats.scp").write_text((root / "valid/feats.scp").read_text())
+    out = tmp_path / "out"
+    files = ["--data", str(data), "--ali", str(root / "train"), "--out", str(out)]
+    hybrid_scores.main(["--exp", str(trained), *files])
+    counts = np.array((root / "train/counts").read_text().split()[1:-1], float)
+    model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
+    scores = kaldiio.load_scp(str(out / "scores.scp"))
+    feats = read_table(data / "hybrid/feats.scp", str)
+    for name, log_posteriors in model.log_posteriors(feats):
+        expected = log_posteriors - np.log(counts / counts.sum())
+        np.testing.assert_allclose(scores[name], expected, atol=1e-5)
 
 
 ALGORITHMS = {
