@@ -45,7 +45,8 @@ options+=(--eval2000_text "$eval2000_text" --out data)
 "${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"
 
 # The dictionary of the transcripts gives the hybrid system its lexicon.
-dictionary=$(find -L "${swbd_text:-$swbd}" -name sw-ms98-dict.text -print -quit)
+texts=${swbd_text:-$swbd} dictionary=
+[ ! -d "$texts" ] || dictionary=$(find -L "$texts" -name sw-ms98-dict.text -print -quit)
 [ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon \
     --text data/train_nodup/text --text data/train_dev/text \
     --dictionary "$dictionary" --out data/lexicon.txt
