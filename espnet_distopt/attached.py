@@ -92,7 +92,7 @@ class Attached:
         elif learner.size > 1:
             self._run(agree(found, learner))
         if learner.size > 1 and self.algorithm.wants_gradients:
-            learner.watch_backward(self._after_backward)
+            learner.watch_backward(self._after_backward, self._after_bucket)
         if not joins:
             self._run(self._lifecycle.start())
         if self.algorithm.survives:
@@ -179,6 +179,9 @@ class Attached:
 
     def _train(self, program: Generator[Effect, Any, Any]) -> Any:
         return self.driver.run(program, in_epoch=True)
+
+    def _after_bucket(self, number: int) -> None:
+        self._train(self._lifecycle.after_bucket(number))
 
     def _after_backward(self) -> None:
         self._train(self._lifecycle.after_backward())

@@ -118,7 +118,8 @@ def _every_step() -> list[Case]:
         Case(
             method=MeasuredMethod(name=name),
             models=sent,
-            beside=name in ("DDP", "decent-dp"),
+            beside=name in ("allreduce", "DDP", "decent-dp"),
+            repeats=3 if name in ("allreduce", "DDP") else 1,
         )
         for name, sent in models.items()
     ]

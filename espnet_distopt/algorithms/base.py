@@ -1,9 +1,9 @@
 """An algorithm is a set of programs that run at fixed points of a training loop.
 
 They run in this order, which `lifecycle` holds: `start` once; in each step
-`after_backward` and `after_step`; at the end of each epoch `end_steps`, `finish` and
-`consensus`. `gossip` runs beside the steps of an epoch. When a run is stopped within an
-epoch, `pause` runs and the state is saved.
+`after_bucket`, `after_backward` and `after_step`; at the end of each epoch `end_steps`,
+`finish` and `consensus`. `gossip` runs beside the steps of an epoch. When a run is
+stopped within an epoch, `pause` runs and the state is saved.
 """
 
 from collections.abc import Generator
@@ -87,6 +87,16 @@ class Algorithm:
         """Use the gradients of a backward pass, which has ended.
 
         The program may change `learner.grads`.
+        """
+        yield from ()
+
+    def after_bucket(self, learner: Learner, number: int) -> Program:
+        """Use a part of the gradients, while the backward pass goes on.
+
+        Args:
+            learner: this learner.
+            number: the number of the bucket in `learner.buckets`; those before it have
+                been used. The last bucket has no call of its own.
         """
         yield from ()
 

@@ -3,7 +3,7 @@
 A training is a start, then epochs of steps, then a consensus after any epoch:
 
     start
-    epoch:      begin_batch, after_backward, step       (again and again)
+    epoch:      begin_batch, after_bucket, after_backward, step   (again and again)
                 finish, or pause where a run stops within the epoch
     consensus
 
@@ -80,6 +80,10 @@ class Lifecycle:
         if self.algorithm.wants_gossip and not self.gossiping:
             self.gossiping = True
             yield StartGossip(self.algorithm.gossip(self._learner))
+
+    def after_bucket(self, number: int) -> Program:
+        """Let the algorithm see a part of the gradients, within a backward pass."""
+        yield from self.algorithm.after_bucket(self._learner, number)
 
     def after_backward(self) -> Program:
         """Let the algorithm see the gradients, at the end of a backward pass."""

@@ -6,6 +6,7 @@ one pass over memory. The learner counts the steps that were attempted, and besi
 the updates that its optimizer really made.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from espnet_distopt.core.buckets import Bucket, cut
 from espnet_distopt.core.gradients import BackwardWatch, give
 from espnet_distopt.core.layout import Slot, lay_out
 from espnet_distopt.core.membership import Members
@@ -41,12 +43,15 @@ class Learner:
         params: the flat buffer (P,) of all trainable parameters, P elements.
         grads: the gradients (P,) of the last backward pass; None unless
             `watch_backward` was called.
-        gradient_buffer: tensor (P + R,) that begins with `grads`. The R elements behind
-            belong to the algorithm, which asks for them by `reserve` and sends them
-            with the gradients in one message. It is empty until `watch_backward`.
+        gradient_buffer: tensor (R + P,) that ends with `grads`. The R elements before
+            them belong to the algorithm, which asks for them by `reserve` and sends
+            them with the gradients. It is empty until `watch_backward`.
+        buckets: the parts of `gradient_buffer`, in the order in which a backward pass
+            completes them.
         used: for each parameter, whether the last backward pass has reached it.
-        samples: number of samples in the current batch, by which gradients are
-            weighted; the training loop sets it.
+        samples: number of samples in the current batch, by which gradients may be
+            weighted; the training loop sets it before the backward pass.
+        weighted: whether `grads` are the gradients times `samples`.
         steps: number of attempted steps. A step that was skipped because of a
             non-finite gradient is still an attempted one, so that learners never
             disagree on when a block ends.
@@ -88,7 +93,9 @@ class Learner:
         self._addresses = [p.data_ptr() for p in self.parameters]
         self.grads: Tensor | None = None
         self.gradient_buffer = self.params.new_empty(0)
-        self._reserved = 0
+        self.buckets: list[Bucket] = []
+        self._reserved: tuple[int, int | None, int | None] = 0, None, None
+        self.weighted = False
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
         self.steps = 0
@@ -161,15 +168,28 @@ class Learner:
                     "session and begin a new one after it"
                 )
 
-    def reserve(self, elements: int) -> None:
-        """Ask for `elements` elements behind `grads`, before `watch_backward`.
+    def reserve(
+        self, elements: int, first: int | None = None, bucket: int | None = None
+    ) -> None:
+        """Ask for weighted gradients and room before them, before `watch_backward`.
 
-        An algorithm that is built once more asks for the same number again.
+        An algorithm that is built once more asks for the same again.
+
+        Args:
+            elements: number of elements before `grads`.
+            first: the bytes at which the first bucket is full; None makes one bucket.
+            bucket: the bytes at which any other one is.
         """
-        assert self.grads is None or elements == self._reserved
-        self._reserved = elements
+        assert self.grads is None or (elements, first, bucket) == self._reserved
+        self._reserved = elements, first, bucket
+        self.weighted = True
 
-    def watch_backward(self, done: Callable[[], None]) -> None:
+    def watch_backward(
+        self,
+        done: Callable[[], None],
+        bucket_done: Callable[[int], None] | None = None,
+        factor: float = 1.0,
+    ) -> None:
         """Have each backward pass gather its gradients into `grads` and call `done`.
 
         A parameter without `.grad` has zeros in `grads`. What `done` writes to `grads`
@@ -177,21 +197,32 @@ class Learner:
 
         Args:
             done: the function to call at the end of each backward pass.
+            bucket_done: the function to call with the number of a bucket whose
+                gradients are gathered. It is called within the backward pass as soon as
+                this and all earlier buckets are complete, in their order, and for each
+                bucket but the last one, of which `done` tells.
+            factor: by how much the gradients count as larger than they are; a
+                simulation may stand for a larger model.
         """
         size = self.params.numel()
-        self.gradient_buffer = self.params.new_zeros(size + self._reserved)
-        self.grads = self.gradient_buffer[:size]
-        self._watch = BackwardWatch(self, done)
+        room, *full = self._reserved
+        each = factor * self.params.element_size()
+        first, other = (math.inf if f is None else f / each for f in full)
+        self.buckets = cut(self.slots, room, first, other)
+        self.gradient_buffer = self.params.new_zeros(room + size)
+        self.grads = self.gradient_buffer[room:]
+        self._watch = BackwardWatch(self, done, bucket_done)
 
-    def use_gradients(self, used: list[bool]) -> None:
-        """Write `grads` into the parameters' `.grad`.
+    def use_gradients(self, used: list[bool], divisor: float = 1.0) -> None:
+        """Write `grads`, divided by `divisor`, into the parameters' `.grad`.
 
         Args:
             used: for each parameter, whether to give it a `.grad` if it has none.
+            divisor: the number by which all gradients are divided.
         """
         assert self.grads is not None
         views = [slot.of(self.grads) for slot in self.slots]
-        give(views, self.parameters, used)
+        give(views, self.parameters, used, divisor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the parameters and the counts, as tensors and numbers only."""

@@ -184,17 +184,17 @@ def test_gradients_gather_once_a_backward_pass() -> None:
     assert all(watched.learner.used)
 
 
-def test_an_algorithm_has_the_room_behind_the_gradients_that_it_asks_for() -> None:
+def test_an_algorithm_has_the_room_before_the_gradients_that_it_asks_for() -> None:
     model = net()
     learner = Learner(model, SGD(model.parameters(), lr=0.1))
     learner.reserve(3)
     learner.watch_backward(lambda: None)
-    learner.gradient_buffer[-3:] = torch.tensor([1.0, 2.0, 3.0])
+    learner.gradient_buffer[:3] = torch.tensor([1.0, 2.0, 3.0])
     model(torch.ones(2, 3)).sum().backward()
     assert learner.grads is not None
     assert learner.gradient_buffer.numel() == learner.params.numel() + 3
-    assert learner.gradient_buffer[-3:].tolist() == [1, 2, 3]
-    assert torch.equal(learner.gradient_buffer[:-3], learner.grads)
+    assert learner.gradient_buffer[:3].tolist() == [1, 2, 3]
+    assert torch.equal(learner.gradient_buffer[3:], learner.grads)
     assert learner.grads.abs().sum() > 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
+from espnet_distopt.algorithms.synchronous.gradient_mean import GradientMean
 from espnet_distopt.core.effects import Effect, Program
 from espnet_distopt.core.learner import Learner
 
@@ -32,8 +32,12 @@ class AllReduce(Algorithm):
     may_freeze = True
 
     def __init__(self, config: AllReduceConfig, learner: Learner) -> None:
-        reserve(learner)
         self.config = config
+        self._average = GradientMean(learner)
+
+    def after_bucket(self, learner: Learner, number: int) -> Program:
+        """Begin to average a part of the gradients, beside the backward pass."""
+        yield from self._average.after_bucket(learner, number)
 
     def after_backward(self, learner: Learner) -> Program:
         """Average the gradients, weighted by samples.
@@ -42,7 +46,7 @@ class AllReduce(Algorithm):
             UnequalStepsError: another learner has come to the end of its epoch.
         """
         if learner.size > 1:
-            yield from average(learner)
+            yield from self._average(learner)
 
     def finish(self, learner: Learner) -> Program:
         """Check that every learner has come to the end of its epoch.
@@ -51,7 +55,7 @@ class AllReduce(Algorithm):
             UnequalStepsError: another learner has not.
         """
         if learner.size > 1:
-            yield from average(learner, ended=True)
+            yield from self._average(learner, ended=True)
 
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
         """All replicas are equal after each step."""

@@ -32,7 +32,6 @@ from espnet_distopt.algorithms.synchronous.dpsgd import (
     check_equal_steps,
 )
 from espnet_distopt.algorithms.synchronous.gradient_mean import (
-    average,
     pack,
     reserve,
     unpack,
@@ -131,7 +130,8 @@ class D1dGrad(Algorithm):
         if learner.size == 1:
             return
         yield from self._complete(learner)
-        yield from average(learner, ended=True)
+        mean = yield AllReduceMean(pack(learner, ended=True))
+        unpack(learner, mean, ended=True)
 
     def next_stop(self, learner: Learner) -> int:
         """Return the step after the next one.
@@ -183,7 +183,7 @@ def _check(learner: Learner, mean: Tensor) -> None:
     Raises:
         UnequalStepsError: a learner had.
     """
-    share = mean[learner.params.numel()]
+    share = mean[0]
     check_equal_steps(learner, share.view(1, 1), ended=False)
 
 

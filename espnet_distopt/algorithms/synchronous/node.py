@@ -12,7 +12,7 @@ has as many learners as any other.
 from typing import Any
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.synchronous.gradient_mean import average, reserve
+from espnet_distopt.algorithms.synchronous.gradient_mean import GradientMean
 from espnet_distopt.core.effects import Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.topology import node_ranks
@@ -40,8 +40,7 @@ class Node:
         self.leads = learner.rank == self.ranks[0]
         self.averages = per_node > 1
         self._per_node = per_node
-        if self.averages:
-            reserve(learner)
+        self._average = GradientMean(learner, self.ranks) if self.averages else None
 
     def ranks_of(self, rank: int) -> tuple[int, ...]:
         """Return the ranks of the learners on the node of `rank`."""
@@ -65,8 +64,13 @@ class Node:
             UnequalStepsError: some learners of the node have ended their epoch, and
                 others have not.
         """
-        if self.averages:
-            yield from average(learner, self.ranks, ended)
+        if self._average is not None:
+            yield from self._average(learner, ended)
+
+    def after_bucket(self, learner: Learner, number: int) -> Program:
+        """Begin to average a part of the node's gradients, within a backward pass."""
+        if self._average is not None:
+            yield from self._average.after_bucket(learner, number)
 
 
 class StepsInNodes(Algorithm):
@@ -86,6 +90,10 @@ class StepsInNodes(Algorithm):
     def lost_with(self, learner: Learner, rank: int) -> tuple[int, ...]:
         """Return the ranks of the node of `rank`: a node leaves as a whole."""
         return self.node.ranks_of(rank)
+
+    def after_bucket(self, learner: Learner, number: int) -> Program:
+        """Begin to average a part of the gradients, beside the backward pass."""
+        yield from self.node.after_bucket(learner, number)
 
     def after_backward(self, learner: Learner) -> Program:
         """Average the gradients of the node's learners, weighted by samples.

@@ -164,17 +164,17 @@ class DistoptEpoch(Epoch):
     def _resume(self) -> None:
         """Go on from a saved state within this epoch or after the last, if any."""
         epoch = self.reporter.get_epoch()
-        within = self.run.state_within(self._session, epoch)
+        within = self.run.saved.within(self._session, epoch)
         if within is not None:
             restore_within(self._training, within)
             self.start = Position.of(within)
         elif epoch > 1:
-            after = self.run.state_after(self._session, epoch - 1)
+            after = self.run.saved.after(self._session, epoch - 1)
             if after is not None:
                 restore_after(self._training, after)
 
     def _carried(self) -> State:
-        return {**carried(self._training), "saves": self.run.saves}
+        return {**carried(self._training), "saves": self.run.saved.saves}
 
     def _take_over(self, joined: State) -> None:
         """Begin where a member was within this epoch when this learner joined.
@@ -237,7 +237,9 @@ class DistoptEpoch(Epoch):
     def _stop(self, batches: int) -> NoReturn:
         """Save this learner, which has paused within the epoch, and end the process."""
         self.run.save(self._training, batches)
+        self.run.saved.finish()
         self._session.mean(0.0)  # No learner leaves while others need its store.
+        self.run.saved.complete()
         self.run.stop(saved=True)
 
     def end(self, all_steps_are_invalid: bool) -> bool:

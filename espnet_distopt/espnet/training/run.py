@@ -5,7 +5,6 @@ A `Run` is that place. `DistoptTrainer.run` makes one, and it travels from metho
 method in the trainer options, which ESPnet hands to each of them.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,10 @@ from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.handover import Handover
 from espnet_distopt.espnet.training.leading import Lead
-from espnet_distopt.espnet.training.learner_state import State, TrainingState, capture
+from espnet_distopt.espnet.training.learner_state import TrainingState, capture
 from espnet_distopt.espnet.training.options import DistoptOptions
 from espnet_distopt.espnet.training.progress import Progress
+from espnet_distopt.espnet.training.saved_states import SavedStates
 from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.session import Session
 
@@ -43,7 +43,7 @@ class Run:
         options: The same.
         rank: The same.
         size: The same.
-        saves: The number of times that this learner has saved its state.
+        saved: The saved states of this learner.
         progress: It prints and writes how far the training is.
         session: The algorithm's session. It is None before the first epoch, and in
             stock training.
@@ -79,7 +79,7 @@ class Run:
         self.stop_signal: str | None = None
         self.consensus_distance: float | None = None
         self._output_dir = Path(options.output_dir)
-        self.saves = 0
+        self.saved = SavedStates(self._output_dir, rank)
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +145,7 @@ class Run:
         self._members = driver.members
         self._restarts |= {rank: driver.incarnation(rank) for rank in range(self.size)}
         assert self.handover.taken is not None
-        self.saves = self.handover.taken["saves"]
+        self.saved.saves = self.handover.taken["saves"]
         self._follow_lead()
         return int(self.handover.taken["epoch"])
 
@@ -164,85 +164,20 @@ class Run:
         )
         return self.session
 
-    def state_within(self, session: Session, epoch: int) -> State | None:
-        """Return this learner's saved state within `epoch` if all learners have one.
-
-        All learners call this together. A kill during a save can leave states of
-        different stops, or of some learners only; those are of no use together. States
-        of another number of learners are of no use either, because a learner's batches
-        were others then.
-        """
-        state = side_files.load_learner(self._output_dir, self.rank, epoch)
-        if session.mean(float(state is not None)) == 0.0:
-            return None
-        fits = state is not None and state["learners"] == session.learner.size
-        saves = float(state["saves"]) if state is not None else -1.0
-        same = saves == session.mean(saves)
-        if session.mean(float(fits and same)) == 1.0:
-            self.saves = int(saves)
-            return state
-        logging.error(
-            f"learner {self.rank}: there is no common state of all "
-            f"{session.learner.size} learners within epoch {epoch}: the epoch is "
-            "repeated"
-        )
-        side_files.forget_learner(self._output_dir, self.rank, epoch)
-        return None
-
-    def state_after(self, session: Session, epoch: int) -> State | None:
-        """Return the saved state after `epoch` with which this learner goes on.
-
-        It is the learner's own, if there is one. A learner that had died takes that of
-        another with a block method, where all are alike between epochs.
-        """
-        state = side_files.load_learner(self._output_dir, self.rank, epoch)
-        if state is not None and state["batches"] is not None:
-            state = None  # It died within the epoch, after it had been saved there.
-        if state is None:
-            state = self._state_of_another(session, epoch)
-        if state is None:
-            logging.error(
-                f"learner {self.rank} has no state of its own after epoch {epoch}; it "
-                "goes on from the consensus model with the checkpoint's optimizer"
-            )
-            return None
-        self.saves = state["saves"]
-        return state
-
-    def _state_of_another(self, session: Session, epoch: int) -> State | None:
-        """Return the state of the lowest learner that has one, for block methods."""
-        if session.algorithm.wants_gossip or not session.algorithm.survives:
-            return None
-        for rank in range(session.learner.size):
-            state = side_files.load_learner(self._output_dir, rank, epoch)
-            if state is not None and state["batches"] is None:
-                logging.error(
-                    f"learner {self.rank} has no state of its own after epoch {epoch}; "
-                    f"it goes on from that of learner {rank}"
-                )
-                return state
-        return None
-
     def save(self, training: TrainingState, batches: int | None) -> None:
-        """Save this learner's state; all learners save equally often.
+        """Begin to save this learner's state; all learners save equally often.
 
         Args:
             training: What takes part in this epoch.
             batches: The number of batches of this epoch that this learner has trained
                 on; None if the epoch's training is over.
         """
-        self.saves += 1
         position = {
-            "saves": self.saves,
             "spent": self.progress.spent(),
             "step": None if batches is None else self.progress.position,
         }
-        side_files.save_learner(
-            {**capture(training, batches), **position},
-            self._output_dir,
-            self.rank,
-            training.reporter.get_epoch(),
-        )
+        state = {**capture(training, batches), **position}
+        self.saved.begin(state, training.session)
 
     def ask_to_stop(self, signal_name: str) -> None:
         """Note that a signal asks this process to stop."""
@@ -262,8 +197,10 @@ class Run:
         """Write the figures of an epoch whose validation is over."""
         samples = float(self.progress.samples)
         if self.session is not None:
+            self.saved.finish()
             mean = self.session.mean(samples)
             samples = mean * len(self.session.learner.members.ranks)
+            self.saved.complete()
         self.follow()
         self.progress.end_epoch(reporter, samples)
         if self.reporter is not None:

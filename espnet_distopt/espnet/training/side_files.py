@@ -1,11 +1,7 @@
-"""The learners' own files beside ESPnet's checkpoints, and repairs after a kill.
+"""ESPnet's checkpoints, and their repair after a kill.
 
-ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. What
-differs between learners goes to `distopt/learner{rank}.{epoch}epoch.pth`. That consists
-of tensors, numbers, strings, lists and dicts, so that `torch.load` reads it with
-`weights_only`. A learner writes the file of an epoch when it stops within the epoch,
-and again before the epoch's validation. ESPnet writes its checkpoint after validation,
-so a checkpoint never lacks the learners' files. Those of the last two epochs are kept.
+ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. ESPnet
+writes it in place, so that a kill may leave a part of it.
 """
 
 import logging
@@ -19,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import whole_file
 
 
@@ -48,18 +43,6 @@ def is_whole(path: Path) -> bool:
     return path.is_file() and zipfile.is_zipfile(path)
 
 
-def _side_file(output_dir: Path, rank: int, epoch: int) -> Path:
-    return output_dir / "distopt" / f"learner{rank}.{epoch}epoch.pth"
-
-
-def save_learner(
-    state: dict[str, Any], output_dir: Path, rank: int, epoch: int
-) -> None:
-    """Write a learner's state in `epoch`, and remove that of two epochs before."""
-    atomic_save(plain(state), _side_file(output_dir, rank, epoch))
-    _side_file(output_dir, rank, epoch - 2).unlink(missing_ok=True)
-
-
 def plain(value: Any) -> Any:
     """Return `value` with Python's numbers in the place of NumPy's.
 
@@ -74,31 +57,6 @@ def plain(value: Any) -> Any:
         ones = map(plain, value)
         return tuple(ones) if isinstance(value, tuple) else list(ones)
     return value
-
-
-def load_learner(output_dir: Path, rank: int, epoch: int) -> dict[str, Any] | None:
-    """Return a learner's state within or after `epoch`, or None if it has none.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    path = _side_file(output_dir, rank, epoch)
-    if not path.exists():
-        return None
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"{path} cannot be read ({reason}); remove the experiment's distopt/ "
-            "folder to go on from the consensus model"
-        ) from error
-    return state
-
-
-def forget_learner(output_dir: Path, rank: int, epoch: int) -> None:
-    """Remove a learner's state within `epoch`."""
-    _side_file(output_dir, rank, epoch).unlink(missing_ok=True)
 
 
 def keep_checkpoint(output_dir: Path) -> None:

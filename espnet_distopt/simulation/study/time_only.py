@@ -12,9 +12,13 @@ from torch import nn
 
 from espnet_distopt.simulation.virtual_learner import Gradient
 
-DIMENSION = 1000
+DIMENSION = 4000
 """The parameters of the stand-in. The few elements that some algorithms add to a
-message, such as a learner's samples, count as a thousandth of the model each."""
+message, such as a learner's samples, count as a part of the model as large."""
+
+TENSORS = 4
+"""The tensors of the stand-in. So gradients travel in at most four buckets; those of a
+real model of more than 100 MB are more, and the first one begins a little earlier."""
 
 
 class StandIn(nn.Module):
@@ -22,7 +26,8 @@ class StandIn(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.x = nn.Parameter(torch.zeros(DIMENSION))
+        each = torch.zeros(DIMENSION // TENSORS)
+        self.x = nn.ParameterList(each.clone() for _ in range(TENSORS))
 
 
 @dataclass(kw_only=True)

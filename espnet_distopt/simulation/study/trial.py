@@ -116,7 +116,7 @@ class Trial:
         self.problem.batch_size = self.batch_size // learners
         replicas = [self._replica(method, rank, learners) for rank in range(learners)]
         compute = self._compute(learners)
-        factor = self._message_factor(replicas[0])
+        factor = self._message_factor(replicas[0].model)
         simulation = Simulation(
             replicas,
             compute,
@@ -146,6 +146,7 @@ class Trial:
             method.algorithm,
             rank,
             size,
+            self._message_factor(model),
             **self._options(method, size),
         )
 
@@ -169,11 +170,11 @@ class Trial:
         trace = [seconds * factor for seconds in self.compute.trace]
         return replace(self.compute, seconds=self.compute.seconds * factor, trace=trace)
 
-    def _message_factor(self, replica: VirtualLearner) -> float:
+    def _message_factor(self, model: nn.Module) -> float:
         """Return the factor by which messages count as larger than they are."""
         if self.model_bytes is None:
             return 1.0
-        return self.model_bytes / replica.learner.params.nbytes
+        return self.model_bytes / sum(p.nbytes for p in model.parameters())
 
     def _train(
         self,

@@ -99,7 +99,7 @@ def test_a_replacement_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     run.open_session = lambda *_: others  # type: ignore[method-assign, assignment, return-value]
     assert run.join(None, []) == 7  # type: ignore[arg-type]
     option = run.lead._option
-    assert (run.lead.leads, run.saves, option.dist_rank) == (False, 4, 1)
+    assert (run.lead.leads, run.saved.saves, option.dist_rank) == (False, 4, 1)
     assert not option.distributed  # So ESPnet makes no DDP model.
     run.lead.begin_epoch()
     assert option.distributed

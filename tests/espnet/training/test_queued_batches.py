@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.queued_batches import (
     EpochBatches,
     QueuedBatches,
@@ -25,7 +26,6 @@ from espnet_distopt.espnet.training.queued_batches import (
     whole_batches,
 )
 from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
-from espnet_distopt.espnet.training.side_files import load_learner
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments, write_toy_data

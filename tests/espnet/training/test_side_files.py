@@ -4,11 +4,9 @@ import os
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training import side_files
 
 
@@ -29,36 +27,6 @@ def test_a_full_disk_is_named_and_leaves_the_earlier_file(tmp_path: Path) -> Non
         side_files.atomic_save({"x": torch.zeros(100_000)}, path)
     assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_two_epochs_are_kept(tmp_path: Path) -> None:
-    for epoch in (1, 2, 3):
-        side_files.save_learner({"epoch": epoch}, tmp_path, 0, epoch)
-    assert side_files.load_learner(tmp_path, 0, 1) is None
-    assert side_files.load_learner(tmp_path, 0, 2) == {"epoch": 2}
-    assert side_files.load_learner(tmp_path, 0, 3) == {"epoch": 3}
-
-
-def test_rates_that_a_scheduler_computed_by_numpy_can_be_read_again(
-    tmp_path: Path,
-) -> None:
-    rate = np.interp(1, [0, 4], [0.0, 2.0])  # as 202511's piecewiselinearwarmuplr does
-    assert isinstance(rate, np.generic)
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], lr=1.0)
-    optimizer.param_groups[0]["lr"] = rate
-    state = {"optimizer": optimizer.state_dict(), "rates": [rate]}
-    side_files.save_learner(state, tmp_path, 0, 1)
-    loaded = side_files.load_learner(tmp_path, 0, 1)
-    assert loaded == state
-    assert type(loaded["rates"][0]) is float
-
-
-def test_a_learner_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
-    side_files.save_learner({"x": torch.ones(1000)}, tmp_path, 1, 4)
-    path = tmp_path / "distopt" / "learner1.4epoch.pth"
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(InputError, match=r"learner1\.4epoch\.pth cannot be read"):
-        side_files.load_learner(tmp_path, 1, 4)
 
 
 def test_a_checkpoint_that_is_cut_off_is_replaced_by_the_kept_one(

@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.espnet.training.side_files import load_learner
+from espnet_distopt.espnet.training.learner_files import load_learner
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import Injection, kill_at_step, read, train
 
@@ -256,7 +257,7 @@ def test_killed_in_validation_only_the_validation_is_repeated(
 
 
 class KillInValidation:
-    """An injection: SIGKILL at the beginning of an epoch's validation."""
+    """An injection: SIGKILL in an epoch's validation, once the states are written."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -267,7 +268,10 @@ class KillInValidation:
         validate = DistoptTrainer.validate_one_epoch
 
         def killing(*args: object, **kwargs: object) -> None:
-            if kwargs["reporter"].get_epoch() == self.epoch:  # type: ignore[attr-defined]
+            options: Any = kwargs["options"]
+            reporter: Any = kwargs["reporter"]
+            if reporter.get_epoch() == self.epoch:
+                options.run.saved.finish()
                 os.kill(os.getpid(), signal.SIGKILL)
             validate(*args, **kwargs)
 

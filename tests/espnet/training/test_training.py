@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.espnet.training.side_files import load_learner
+from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import NanLoss, kill_at_step, read, train
@@ -109,8 +109,11 @@ def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> N
         "1epoch.pth",
         "2epoch.pth",
     }
-    sides = [load(exp / "distopt" / f"learner{rank}.2epoch.pth") for rank in (0, 1)]
-    own = [side["session"]["learner"]["params"] for side in sides]
+    own = []
+    for rank in (0, 1):
+        state = load_learner(exp, rank, epoch=2)
+        assert state is not None
+        own.append(state["session"]["learner"]["params"])
     assert not torch.equal(own[0], own[1])
     saved = load(exp / "2epoch.pth")
     flat = torch.cat([saved[name].flatten() for name in _trained(saved)])

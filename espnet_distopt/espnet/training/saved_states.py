@@ -1,0 +1,120 @@
+"""What one learner saves of a run, and what it goes on from in the next run.
+
+A learner saves its state when it stops within an epoch, and before each epoch's
+validation. The files are written while ESPnet validates. ESPnet writes its checkpoint
+after that, so a checkpoint never lacks the learners' files.
+"""
+
+import logging
+from pathlib import Path
+
+from espnet_distopt.espnet.training import learner_files
+from espnet_distopt.espnet.training.learner_files import LearnerFiles, load_learner
+from espnet_distopt.espnet.training.learner_state import State
+from espnet_distopt.session import Session
+
+
+class SavedStates:
+    """The saved states of one learner.
+
+    Args:
+        output_dir: The experiment's directory.
+        rank: The number of this learner.
+
+    Attributes:
+        saves: The number of times that this learner has saved its state; it is the same
+            for all learners.
+    """
+
+    def __init__(self, output_dir: Path, rank: int) -> None:
+        self.saves = 0
+        self._output_dir, self._rank = output_dir, rank
+        self._files = LearnerFiles(output_dir, rank)
+
+    def begin(self, state: State, session: Session) -> None:
+        """Begin to save a state, which the learner has in its `epoch`.
+
+        Raises:
+            PeerLostError: A learner is lost, and the algorithm does not survive that.
+        """
+        self.saves += 1
+        driver, number = session.driver, self.saves
+
+        def claim(name: str) -> bool:
+            key = f"checkpoint/{number}/{name}"
+            with driver.asking("saving the learners' states"):
+                first = driver.store.compare_set(key, "", str(driver.rank))
+            return int(first) == driver.rank
+
+        self._files.begin({**state, "saves": number}, state["epoch"], claim)
+
+    def finish(self) -> None:
+        """Wait until this learner has written what it had to.
+
+        Raises:
+            OSError: A file cannot be written, for example because the disk is full.
+        """
+        self._files.finish()
+
+    def complete(self) -> None:
+        """Write what others should have written, once all have come to `finish`."""
+        self._files.complete()
+
+    def within(self, session: Session, epoch: int) -> State | None:
+        """Return this learner's saved state within `epoch` if all learners have one.
+
+        All learners call this together. A kill during a save can leave states of
+        different stops, or of some learners only; those are of no use together. States
+        of another number of learners are of no use either, because a learner's batches
+        were others then.
+        """
+        state = load_learner(self._output_dir, self._rank, epoch)
+        if session.mean(float(state is not None)) == 0.0:
+            return None
+        fits = state is not None and state["learners"] == session.learner.size
+        saves = float(state["saves"]) if state is not None else -1.0
+        same = saves == session.mean(saves)
+        if session.mean(float(fits and same)) == 1.0:
+            self.saves = int(saves)
+            return state
+        logging.error(
+            f"learner {self._rank}: there is no common state of all "
+            f"{session.learner.size} learners within epoch {epoch}: the epoch is "
+            "repeated"
+        )
+        learner_files.forget_learner(self._output_dir, self._rank, epoch)
+        return None
+
+    def after(self, session: Session, epoch: int) -> State | None:
+        """Return the saved state after `epoch` with which this learner goes on.
+
+        It is the learner's own, if there is one. A learner that had died takes that of
+        another with a block method, where all are alike between epochs.
+        """
+        state = load_learner(self._output_dir, self._rank, epoch)
+        if state is not None and state["batches"] is not None:
+            state = None  # It died within the epoch, after it had been saved there.
+        if state is None:
+            state = self._of_another(session, epoch)
+        if state is None:
+            logging.error(
+                f"learner {self._rank} has no state of its own after epoch {epoch}; it "
+                "goes on from the consensus model with the checkpoint's optimizer"
+            )
+            return None
+        self.saves = state["saves"]
+        return state
+
+    def _of_another(self, session: Session, epoch: int) -> State | None:
+        """Return the state of the lowest learner that has one, for block methods."""
+        if session.algorithm.wants_gossip or not session.algorithm.survives:
+            return None
+        for rank in range(session.learner.size):
+            state = load_learner(self._output_dir, rank, epoch)
+            if state is not None and state["batches"] is None:
+                logging.error(
+                    f"learner {self._rank} has no state of its own after epoch "
+                    f"{epoch}; it goes on from that of learner {rank}"
+                )
+                return state
+        return None

@@ -1,0 +1,89 @@
+"""Gradients in buckets, averaged beside the backward pass, between real processes."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from espnet_distopt.algorithms.synchronous import gradient_mean
+from espnet_distopt.session import Session
+from tests.processes import launch
+
+pytestmark = pytest.mark.processes
+
+SIZE = 3
+
+
+class Net(nn.Module):
+    """Some layers, the last of which only some learners use in some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
+        self.rare = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor, rare: bool) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.rare(x) if rare else x
+
+
+def batch(rank: int, step: int) -> Tensor:
+    source = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randn(2 + rank, 5, generator=source)
+
+
+def uses_rare(rank: int, step: int) -> bool:
+    return (rank + step) % 2 == 0
+
+
+def loss(model: nn.Module, rank: int, step: int) -> Tensor:
+    value: Tensor = model(batch(rank, step), uses_rare(rank, step)).square().mean()
+    return value
+
+
+def train(name: str, options: dict[str, int], bucket: int) -> list[float]:
+    gradient_mean.FIRST = gradient_mean.BUCKET = bucket
+    rank = dist.get_rank()
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with Session(model, optimizer, name, **options) as session:
+        for epoch in range(2):
+            for step in range(3):
+                session.begin_batch(len(batch(rank, step)))
+                optimizer.zero_grad()
+                loss(model, rank, 3 * epoch + step).backward()
+                optimizer.step()
+                session.step()
+            session.finish()
+        session.enter_consensus()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+
+
+def whole() -> Tensor:
+    """Train one model on the batches of all learners together."""
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(6):
+        optimizer.zero_grad()
+        samples = [len(batch(rank, step)) for rank in range(SIZE)]
+        for rank, count in enumerate(samples):
+            (loss(model, rank, step) * count / sum(samples)).backward()
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("allreduce", {}), ("hadpsgd", {"per_node": SIZE}), ("bmuf", {"per_node": SIZE})],
+)
+def test_any_bucket_gives_the_gradient_of_the_whole_batch(
+    name: str, options: dict[str, int]
+) -> None:
+    for bucket in (1 << 20, 120, 8):
+        found = launch(SIZE, train, name, options, bucket)
+        for params in found:
+            assert params == found[0]
+            assert params == pytest.approx(whole().tolist(), rel=1e-5, abs=1e-6)
