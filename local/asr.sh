@@ -14,6 +14,7 @@ restarts=3                  # how often a learner that dies is started again, if
 slow=                       # slow learners on this machine, e.g. 1:2 (twice as slow)
 ngpu=0                      # GPUs of each learner: 0 or 1
 nj=2                        # processes that format and decode
+system=ctc                  # ctc, or hybrid: HMM states, a lexicon and an n-gram
 feats_type=raw              # raw: speech; lines: images of text lines
 line_feats=ark              # of lines: ark, or raw, which decodes an image when needed
 speed_perturb_factors=      # of training speech, e.g. "0.9 1.0 1.1"
@@ -25,6 +26,10 @@ use_lm=false                # train a language model and decode with it
 lm_config=conf/lm.yaml
 lm_train_text=              # more text files (id, words) than the training set's own
 ngram_file=                 # decode with this n-gram over the tokens (needs kenlm)
+lexicon=conf/lexicon.txt    # pronunciations (hybrid)
+ngram_order=3               # order of the n-gram (hybrid)
+ali=                        # Kaldi's alignments, e.g. exp/tri4_ali, instead of a GMM (hybrid)
+gmm_args=                   # more options of gmm_train (hybrid)
 token_type=bpe              # word, char or bpe
 nbpe=100                    # number of subwords (bpe)
 feats_normalize=utterance_mvn  # of speech; or global_mvn, over the training set
@@ -71,18 +76,23 @@ case $feats_type in
     *) die "--feats_type $feats_type: expected raw or lines" ;;
 esac
 
-case $token_type in
-    word | char) token_dir=data/token_list/$token_type bpemodel=none ;;
-    bpe) token_dir=data/token_list/bpe_unigram$nbpe bpemodel=$token_dir/bpe.model ;;
-    *) die "--token_type $token_type: expected word, char or bpe" ;;
-esac
-token_list=$token_dir/tokens.txt
-statsdir=$expdir/stats_${token_dir##*/}
-lm_statsdir=$expdir/lm_stats_${token_dir##*/}
-lmdir=$expdir/lm_${token_dir##*/}
-lm_texts="data/$train_set/text${lm_train_text:+ $lm_train_text}"
-decode_name=$(basename "$decode_config" .yaml)
 decode_options=()
+case $system in
+    ctc)
+        # shellcheck source=system_ctc.sh
+        . "$here/system_ctc.sh"
+        ;;
+    hybrid)
+        [ "$train_config" != conf/train.yaml ] || train_config=conf/train_hybrid.yaml
+        [ "$decode_config" != conf/decode.yaml ] || decode_config=conf/decode_hybrid.yaml
+        # shellcheck source=system_hybrid.sh
+        . "$here/system_hybrid.sh"
+        ;;
+    *) die "--system $system: expected ctc or hybrid" ;;
+esac
+use_system
+
+decode_name=$(basename "$decode_config" .yaml)
 configs=("$train_config" "$decode_config")
 if [ "$use_lm" = true ]; then
     decode_name+=_lm
@@ -141,7 +151,8 @@ experiment() {
     learners=$nlearners options=(--distopt "$1")
     [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
     [ "$1" != none ] || learners=1 options=()
-    label=$1_$learners
+    label=$1_$learners model=$inference_asr_model
+    [ "$1" != gmm ] || label=gmm model=gmm.npz
     exp=$expdir/${task}_$label
 }
 
@@ -150,49 +161,11 @@ for algorithm in $distopt; do
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" --nlearners "$learners"
 done
 
-# These options are common to the statistics (stage 10) and the training (stage 11).
-model_options=(
-    --config "$train_config"
-    --use_preprocessor true --bpemodel "$bpemodel" --token_type "$token_type"
-    --token_list "$token_list" --non_linguistic_symbols none --cleaner none --g2p none
-    --train_data_path_and_name_and_type "dump/$train_set/$dump_scp,speech,$data_type"
-    --train_data_path_and_name_and_type "dump/$train_set/text,text,text"
-    --valid_data_path_and_name_and_type "dump/$valid_set/$dump_scp,speech,$data_type"
-    --valid_data_path_and_name_and_type "dump/$valid_set/text,text,text"
-)
-
-# training: set `train`, the arguments of python that train the current experiment.
-training() {
-    feats_options
-    # shellcheck disable=SC2206  # The variable train_args is a list of options.
-    train=(
-        -m "espnet_distopt.bin.${task}_train"
-        "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu"
-        "${feats[@]}" $train_args
-        --train_shape_file "$statsdir/train/speech_shape"
-        --train_shape_file "$statsdir/train/text_shape.$token_type"
-        --valid_shape_file "$statsdir/valid/speech_shape"
-        --valid_shape_file "$statsdir/valid/text_shape.$token_type"
-    )
-}
-
-# collecting: set `stats`, the arguments of python that collect statistics, and
-# `stats_processes`, the number of processes that do so. ESPnet reads all inputs.
-collecting() {
-    stats_processes=1
-    stats=(
-        -m "espnet_distopt.bin.${task}_train" --collect_stats true --ngpu 0
-        "${model_options[@]}" --output_dir "$statsdir"
-        --train_shape_file "dump/$train_set/$dump_scp"
-        --valid_shape_file "dump/$valid_set/$dump_scp"
-    )
-}
-
 # decoding SET: set `decode`, the arguments of decode.sh for the current experiment.
 decoding() {
     decode=(
         --nj "$nj" --exp "$exp" --data "dump/$1"
-        --model "$inference_asr_model" --config "$decode_config"
+        --model "$model" --config "$decode_config"
         --out "$exp/$decode_name/$1" --align_data "data/$1" "${decode_options[@]}"
     )
 }
@@ -223,8 +196,7 @@ fi
 
 if at_stage 5 "token list"; then
     require "dump/$train_set/text" 3
-    tool make_tokens --type "$token_type" --nbpe "$nbpe" \
-        --text "dump/$train_set/text" --out "$token_dir"
+    make_tokens
 fi
 
 # language_model STAGE: run one stage of local/lm.sh.
@@ -242,19 +214,10 @@ if [ "$use_lm" = true ]; then
     if at_stage 7 "training of the language model"; then language_model 7; fi
 fi
 
-if at_stage 10 "statistics"; then
-    require "dump/$train_set/$dump_scp" 3
-    require "dump/$valid_set/$dump_scp" 3
-    require "$token_list" 5
-    locally rm -rf "$statsdir"
-    statistics
-    job stats stats "$statsdir/collect_stats.log" "collecting statistics" \
-        --cpus_per_task "$stats_processes" -- "$python" "${stats[@]}"
-    [ "$dry_run" = true ] || with_vocabulary "$statsdir" "$token_type" "$token_list"
-fi
+if at_stage 10 "statistics"; then statistics; fi
 
 if at_stage 11 "training"; then
-    require "$statsdir/valid/text_shape.$token_type" 10
+    require "$stats_made" 10
     for algorithm in $distopt; do
         experiment "$algorithm"
         training
@@ -268,9 +231,9 @@ fi
 
 if at_stage 12 "decoding"; then
     [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
-    for algorithm in $distopt; do
+    for algorithm in $systems; do
         experiment "$algorithm"
-        require "$exp/$inference_asr_model" 11
+        require "$exp/$model" 11
         for name in $test_sets; do
             decoding "$name"
             run "$here/decode.sh" "${decode[@]}"
@@ -281,7 +244,7 @@ fi
 if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     parts=()
     for half in $halves; do parts+=(--half "$half"); done
-    for algorithm in $distopt; do
+    for algorithm in $systems; do
         experiment "$algorithm"
         for name in $test_sets; do
             require "$exp/$decode_name/$name/text" 12
@@ -291,7 +254,10 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     done
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
-    tool wer_report "$expdir/$task"_*/ "${report[@]}" >"$expdir/RESULTS.md.tmp"
+    # Both systems of a recipe for speech come into one table.
+    tables=("$expdir"/{asr,hybrid,ocr}_*/)
+    for i in "${!tables[@]}"; do [ -d "${tables[i]}" ] || unset "tables[i]"; done
+    tool wer_report "${tables[@]}" "${report[@]}" >"$expdir/RESULTS.md.tmp"
     mv "$expdir/RESULTS.md.tmp" "$expdir/RESULTS.md"
     log "results in $expdir/RESULTS.md:"
     sed '/^## /,$d' "$expdir/RESULTS.md"

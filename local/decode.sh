@@ -12,6 +12,8 @@ exp=                        # experiment directory, with config.yaml
 model=valid.loss.ave.pth    # model file in it
 data=                       # directory with wav.scp, as format_data writes it, or of lines
 feats_type=raw              # raw: speech; lines: images of text lines
+system=ctc                  # ctc; or hybrid, which decodes the GMM itself if --exp is it
+gmm=                        # of a hybrid system: directory of gmm_train
 config=conf/decode.yaml     # options of asr_inference or ocr_inference
 out=                        # directory to make
 nj=2                        # processes
@@ -49,11 +51,17 @@ case $feats_type in
     *) die "decode.sh: --feats_type $feats_type: expected raw or lines" ;;
 esac
 
+if [ "$system" = hybrid ]; then
+    # shellcheck source=system_hybrid.sh
+    . "$here/system_hybrid.sh"
+fi
+
 for option in exp data out; do
     [ -n "${!option}" ] || die "decode.sh: --$option is needed"
 done
 [ "$nj" -ge 1 ] || die "decode.sh: --nj $nj: at least one process must decode"
-needed=("$exp/config.yaml" "$exp/$model" "$data/$dump_list" "$config")
+needed=("$exp/$model" "$data/$dump_list" "$config")
+[ "$exp" = "$gmm" ] || needed+=("$exp/config.yaml")
 [ -z "$lm" ] || needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
 [ -z "$ngram_file" ] || needed+=("$ngram_file")
 if [ "$dry_run" = false ]; then

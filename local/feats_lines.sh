@@ -29,7 +29,7 @@ formatting() {
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
 }
 
-statistics() { collecting; }
+measuring() { collecting; }
 
 # The features of each line are normalized already, so the model does not normalize them.
 feats_options() {

@@ -34,9 +34,9 @@ formatting() {
         format+=(--speed_factors "$speed_perturb_factors")
 }
 
-# statistics: set `stats` and `stats_processes`, as `collecting` does. Without statistics
+# measuring: set `stats` and `stats_processes`, as `collecting` does. Without statistics
 # of features, lengths are enough, and no audio is read.
-statistics() {
+measuring() {
     if [ "$feats_normalize" = global_mvn ]; then
         collecting
         return

@@ -45,7 +45,7 @@ queue_decoding() {
 
 [ "$stage" -le 3 ] || require "dump/$train_set/$dump_scp" 3
 [ "$stage" -le 5 ] || require "$token_list" 5
-[ "$stage" -le 10 ] || require "$statsdir/valid/text_shape.$token_type" 10
+[ "$stage" -le 10 ] || require "$stats_made" 10
 variables=(cmd_backend=local)
 for name in ${job_variables:-}; do
     [ -z "${!name:-}" ] || variables+=("$name=${!name}")
@@ -60,13 +60,13 @@ if [ "$use_lm" = true ]; then
     queue_stage 7 lm lm "$id" --gpus_per_task "$ngpu"
     with_lm=$id
 fi
-statistics
+statistics_job
 queue_stage 10 stats stats "$tokens" --cpus_per_task "$stats_processes"
 statistics=$id decoded=
-for algorithm in $distopt; do
+for algorithm in $systems; do
     experiment "$algorithm"
     id=$statistics
-    if chosen 11; then
+    if [ "$algorithm" != gmm ] && chosen 11; then
         training
         queue train "train.$label" "$exp/train.log" "$statistics" \
             --tasks "$learners" --gpus_per_task "$ngpu" --restarts "$restarts" \

@@ -1,7 +1,7 @@
 """Options that several commands have in common."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
@@ -78,3 +78,18 @@ def model_files(exp: Path, model: str) -> tuple[Path, Path]:
         if not file.is_file():
             raise InputError(f"{file}: no such file")
     return files
+
+
+def named_sets(options: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the directory of each `--data NAME=DUMP`.
+
+    Raises:
+        InputError: An option is not of this form.
+    """
+    for option in options:
+        name, sign, dump = option.partition("=")
+        if not (name and sign and dump):
+            raise InputError(
+                f"--data {option}: expected NAME=DUMP, as train=dump/train"
+            )
+        yield name, Path(dump)

@@ -110,6 +110,31 @@ def ctc_align() -> None:
     )
 
 
+def hybrid_train() -> None:
+    train()
+
+
+def hybrid_inference() -> None:
+    lines = Path(option("--data"), "text").read_text().splitlines()
+    mine = lines[int(option("--job")) - 1 :: int(option("--nj"))]
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True)
+    (directory / "ctm").write_text("x A 0.10 0.50 one\n")
+    (directory / "text").write_text("\n".join(mine) + "\n")
+
+
+def make_lang() -> None:
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "states.txt").write_text("SIL_0\nSIL_1\nSIL_2\n")
+
+
+def gmm_train() -> None:
+    directory = Path(option("--out"))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "gmm.npz").write_text("-")
+
+
 def make_tokens() -> None:
     directory = Path(option("--out"))
     directory.mkdir(parents=True, exist_ok=True)

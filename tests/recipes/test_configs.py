@@ -14,10 +14,12 @@ from espnet2.tasks.lm import LMTask
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.bin import check
 from espnet_distopt.cluster.settings import read_settings
+from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
 from espnet_distopt.espnet.ocr.search import Decoding
 from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 from espnet_distopt.espnet.training.epoch_steps import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from espnet_distopt.hmm import search as hmm
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(
@@ -42,7 +44,7 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 def kind(path: Path) -> str:
     if path.parent.name.startswith("distopt"):
         return "distopt"
-    if path.stem in ("decode_ocr", "decode_best_path"):
+    if path.stem in ("decode_ocr", "decode_best_path", "decode_hybrid"):
         return path.stem
     name = path.stem.split("_")[0]
     return {"blstm": "train", "cnn": "ocr"}.get(name, name)
@@ -54,6 +56,7 @@ def parsed(path: Path) -> argparse.Namespace:
         "ocr": DistoptOCRTask.get_parser,
         "decode": asr_inference.get_parser,
         "lm": LMTask.get_parser,
+        "hybrid": DistoptHybridTask.get_parser,
     }[kind(path)]()
     command = ["--config", str(path)]
     if kind(path) == "decode":
@@ -76,6 +79,9 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
     if kind(path) == "decode_ocr":
         configure(Decoding, content, path.name)
         return
+    if kind(path) == "decode_hybrid":
+        configure(hmm.Decoding, content, path.name)
+        return
     if kind(path) == "decode_best_path":
         assert content == {"search": "best_path"}
         return
@@ -86,6 +92,15 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
     assert {key: args[key] for key in content if not key.endswith("_conf")} == {
         key: value for key, value in content.items() if not key.endswith("_conf")
     }
+
+
+def test_the_steps_of_the_hybrid_schedule_follow_from_the_hours() -> None:
+    config = yaml.safe_load((ROOT / "conf" / "hybrid.yaml").read_text())
+    chunks = 286 * 3600 * 100 / config["chunk_length"]
+    schedule = config["scheduler_conf"]
+    assert schedule["steps_per_epoch"] == round(chunks / config["batch_size"])
+    assert schedule["warmup_steps"] == 10 * schedule["steps_per_epoch"]
+    assert schedule["gamma"] == pytest.approx(0.5**0.5)
 
 
 def test_all_configs_of_the_recipes_were_found() -> None:

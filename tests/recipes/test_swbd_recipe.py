@@ -89,7 +89,7 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
     # The synthetic corpus must not contain discs that the user's environment names.
     done = recipe.run(script, "--seed", "3", SWBD="/real", FISHER_SPEECH="/real")
     assert (done.returncode, done.stderr) == (0, "")
-    made, prepared = recipe.calls()
+    made, prepared, lexicon = recipe.calls()
     assert made[1:] == [
         *("espnet_distopt.bin.make_mini_swbd", "--out", "corpus", "--seed", "3")
     ]
@@ -99,6 +99,11 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
         *("--eval2000_text", "corpus/2000_hub5_eng_eval_tr", "--out", "data"),
         *("--dev_speakers", "exclude", "--max_lost", "1"),
         *("--conv_tab", "corpus/swb1/tables/conv.tab"),
+    ]
+    assert lexicon[1:] == [
+        *("espnet_distopt.bin.make_lexicon", "--text", "data/train_nodup/text"),
+        *("--text", "data/train_dev/text", "--synthesizer"),
+        *("--out", "data/lexicon.txt"),
     ]
 
 

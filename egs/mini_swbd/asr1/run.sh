@@ -10,7 +10,7 @@ exec ../../../local/asr.sh \
     --local_data_opts "--conversations 60 --test_conversations 4 --turns 60 --speakers 80 --topics 2 --alternatives 2" \
     --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
     --halves "swbd=^sw_ callhome=^en_" \
-    --token_type word \
+    --token_type word --lexicon data/lexicon.txt \
     --distopt "adpsgd allreduce" --nlearners 2 --slow 1:2 \
     --title "mini_swbd: synthetic telephone conversations" \
     --note "**Synthetic speech**: these word error rates say nothing about Switchboard." \

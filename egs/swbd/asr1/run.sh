@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 exec ../../../local/asr.sh \
     --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
     --halves "swbd=^sw_ callhome=^en_" \
-    --token_type bpe --nbpe 500 \
+    --token_type bpe --nbpe 500 --lexicon data/lexicon.txt --ngram_order 4 \
     --speed_perturb_factors "0.9 1.0 1.1" \
     --distopt adpsgd --nlearners 4 --ngpu 1 --nj 8 \
     --title "swbd: Switchboard-300" \

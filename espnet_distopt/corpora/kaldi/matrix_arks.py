@@ -1,4 +1,4 @@
-"""Kaldi arks of matrices with one byte for each value, by kaldiio or omniio."""
+"""Kaldi arks of matrices, by kaldiio or omniio."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,13 @@ class MatrixArkWriter(ArkWriter):
         if matrix.ndim != 2 or not 0 <= matrix.min() <= matrix.max() <= 1:
             raise ValueError(f"{key}: expected a matrix of values in [0, 1]")
         self._append(key, matrix, compression_method=_ONE_BYTE_ZERO_TO_ONE)
+
+
+class FloatArkWriter(ArkWriter):
+    """Writes matrices of 32-bit floats: `ark[key] = matrix`."""
+
+    def __setitem__(self, key: str, matrix: NDArray[np.float32]) -> None:
+        self._append(key, matrix.astype(np.float32, copy=False))
 
 
 def read_matrix(location: str) -> NDArray[np.float32]:

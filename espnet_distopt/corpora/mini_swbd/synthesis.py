@@ -139,6 +139,29 @@ class Synthesizer:
             raise InputError(f"espeak-ng says nothing for the text {text!r}")
         return np.concatenate(self._chunks).astype(np.float32) / np.float32(32768)
 
+    def phonemes(self, text: str, accent: str) -> list[str]:
+        """Return espeak-ng's names of the phonemes of a text, with marks of stress.
+
+        Args:
+            text: Plain words.
+            accent: The name of a voice, such as `en-us`.
+
+        Raises:
+            InputError: espeak-ng has no such accent, or the text has no phonemes.
+        """
+        if self._library.espeak_SetVoiceByName(accent.encode()) != 0:
+            raise InputError(f"espeak-ng has no voice {accent!r}")
+        rest = ctypes.c_char_p(text.encode())
+        found: list[str] = []
+        while rest.value:  # the library moves it behind each clause
+            names = self._library.espeak_TextToPhonemes(
+                ctypes.byref(rest), _CHARS_UTF8, ord("_") << 8
+            )
+            found += names.decode().replace(" ", "_").split("_")
+        if not any(found):
+            raise InputError(f"espeak-ng has no phonemes for {text!r}")
+        return [name for name in found if name]
+
     def _collect(self, samples: Any, count: int, events: Any) -> int:
         if samples and count > 0:
             self._chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
@@ -159,5 +182,11 @@ def _load_copy(path: str) -> ctypes.CDLL:
         ctypes.c_void_p,
         ctypes.c_void_p,
     ]
+    library.espeak_TextToPhonemes.argtypes = [
+        ctypes.POINTER(ctypes.c_char_p),
+        ctypes.c_int,
+        ctypes.c_int,
+    ]
+    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
     library.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
     return library

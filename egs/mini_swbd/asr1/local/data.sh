@@ -7,3 +7,5 @@ set -euo pipefail
 
 "${python:?}" -m espnet_distopt.bin.make_mini_swbd --out corpus "$@"
 ../../swbd/asr1/local/data.sh --dev_speakers exclude
+"$python" -m espnet_distopt.bin.make_lexicon --text data/train_nodup/text --text \
+    data/train_dev/text --synthesizer --out data/lexicon.txt

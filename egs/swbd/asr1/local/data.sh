@@ -46,3 +46,10 @@ options+=(--dev_speakers "$dev_speakers" --max_lost "$max_lost")
 # shellcheck disable=SC2206
 [ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
 "${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"
+
+# The dictionary of the transcripts gives the hybrid system its lexicon.
+texts=${swbd_text:-$swbd} dictionary=
+[ ! -d "$texts" ] || dictionary=$(find -L "$texts" -name sw-ms98-dict.text -print -quit)
+[ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon \
+    --text data/train_nodup/text --text data/train_dev/text \
+    --dictionary "$dictionary" --out data/lexicon.txt

@@ -1,0 +1,70 @@
+"""Make the lexicon of a text from a dictionary, or from the speech synthesizer."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.ldc.ms98 import plain_words, read_dictionary
+from espnet_distopt.corpora.mini_swbd.pronunciations import pronounce
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
+from espnet_distopt.hmm.lexicon import Pronunciation, write_lexicon
+
+SPOKEN_NOISE = "SPN"
+"""The phone of words without a known pronunciation, such as parts of words."""
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description="Write 'word phone phone ...' for each word of some texts. Words "
+        f"that a dictionary lacks get the phone {SPOKEN_NOISE}, and are counted.",
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        action="append",
+        required=True,
+        help="Kaldi `text` file (repeatable)",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--dictionary", type=Path, help="in the form of MS98's sw-ms98-dict.text"
+    )
+    source.add_argument(
+        "--synthesizer", action="store_true", help="espeak-ng's phonemes of each word"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Write the lexicon, and print its size."""
+    args = get_parser().parse_args(cmd)
+    texts = [text for path in args.text for text in read_table(path, str).values()]
+    words = sorted({word for text in texts for word in text.split()})
+    if not words:
+        raise InputError(f"{args.text[0]}: no words")
+    lexicon = pronounce(words) if args.synthesizer else _look_up(args.dictionary, words)
+    with explain_failed_write(args.out):
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_lexicon(args.out, lexicon)
+    unknown = sum(phones == [(SPOKEN_NOISE,)] for phones in lexicon.values())
+    print(f"{args.out}: {len(lexicon)} words, {unknown} of them {SPOKEN_NOISE}")
+
+
+def _look_up(path: Path, words: Sequence[str]) -> dict[str, list[Pronunciation]]:
+    known: dict[str, list[Pronunciation]] = {}
+    for entry in read_dictionary(path):
+        # Marks of variants and of coinages are not part of a word.
+        for word in plain_words(entry.word):
+            found = known.setdefault(word, [])
+            if entry.phones not in found:
+                found.append(entry.phones)
+    return {word: known.get(word) or [(SPOKEN_NOISE,)] for word in words}
+
+
+if __name__ == "__main__":
+    main()

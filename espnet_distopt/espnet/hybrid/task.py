@@ -1,0 +1,87 @@
+"""ESPnet's ASR task with frame labels: it trains the acoustic model of a hybrid system.
+
+The data are `speech`, features of shape (frames, dimensions), and `states`, the pdf of
+each frame. The tokens are the names of the pdfs. With `iterator_type: chunk` ESPnet
+cuts both at the same places.
+"""
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.tasks.abs_task import IteratorOptions
+from espnet2.tasks.asr import ASRTask, model_choices
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.hybrid.chunks import FrameChunks, read_frames
+from espnet_distopt.espnet.hybrid.model import FrameModel
+from espnet_distopt.espnet.training.tasks import distopt_task
+
+_MODEL = "frame_cross_entropy"
+model_choices.classes.setdefault(_MODEL, FrameModel)
+
+
+class HybridTask(ASRTask):
+    """ESPnet's ASR task whose model is a `FrameModel`."""
+
+    @classmethod
+    def required_data_names(
+        cls, train: bool = True, inference: bool = False
+    ) -> tuple[str, ...]:
+        """Return the names of the data that the model takes."""
+        return ("speech",) if inference else ("speech", "states")
+
+    @classmethod
+    def optional_data_names(
+        cls, train: bool = True, inference: bool = False
+    ) -> tuple[str, ...]:
+        """Return no names: there are no other data."""
+        return ()
+
+    @classmethod
+    def build_chunk_iter_factory(
+        cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+    ) -> AbsIterFactory:
+        """Return a factory of chunks that gives all learners equally many batches.
+
+        Raises:
+            InputError: There is no shape file, `chunk_length` is not a single number
+                above 0, or there are too few utterances.
+        """
+        frames = read_frames(iter_options.shape_files)
+        stock = super().build_chunk_iter_factory(args, iter_options, mode)
+        size, rank = 1, 0
+        if iter_options.distributed:
+            size, rank = dist.get_world_size(), dist.get_rank()
+        per_epoch = iter_options.num_iters_per_epoch
+        return FrameChunks(stock, frames, per_epoch, size, rank)
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+        """Build the model; `args` then describe a model that the stock task builds.
+
+        Raises:
+            InputError: `input_size`, the number of dimensions of the features, is not
+                given.
+        """
+        if args.input_size is None:
+            raise InputError("input_size: expected the dimensions of the features")
+        # The stock model with these options has the same parameters. It computes no
+        # character error rates, for which the tokens would have to be characters.
+        args.model_conf = {
+            **args.model_conf,
+            "ctc_weight": 1.0,
+            "report_cer": False,
+            "report_wer": False,
+        }
+        args.model = _MODEL
+        try:
+            model: torch.nn.Module = super().build_model(args)
+        finally:
+            args.model = "espnet"
+        return model
+
+
+DistoptHybridTask = distopt_task(HybridTask, "DistoptHybridTask", __name__)
+"""The task `HybridTask`, which any of this package's algorithms can train."""

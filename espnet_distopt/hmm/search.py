@@ -1,0 +1,128 @@
+"""Finds the best path through a graph with kaldi-decoder's FasterDecoder.
+
+The scores of a frame are log likelihoods, or log posteriors minus log priors, which
+differ from them by a constant of the frame.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.hmm.graph import Graph
+from espnet_distopt.hmm.lexicon import SILENCE
+from espnet_distopt.hmm.states import PhoneStates
+
+
+@dataclass(frozen=True)
+class Search:
+    """The options of a search.
+
+    Attributes:
+        acoustic_scale: The factor of the scores, which makes them comparable with the
+            costs of the graph: neighbouring frames are not independent.
+        beam: Paths that cost more than the best one plus this are dropped.
+        max_active: The greatest number of paths that are kept at a frame.
+    """
+
+    acoustic_scale: float = 0.1
+    beam: float = 14.0
+    max_active: int = 7000
+
+    def __post_init__(self) -> None:
+        for name in ("acoustic_scale", "beam", "max_active"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Decoding(Search):
+    """The options of decoding, which are the keys of `conf/decode_hybrid.yaml`.
+
+    Attributes:
+        word_penalty: The cost of each word beside that of the n-gram; above 0, it
+            favours short texts.
+        prior_scale: How much of the log priors is taken from a network's log
+            posteriors; 1 makes likelihoods of them, by Bayes's rule.
+    """
+
+    word_penalty: float = 0.0
+    prior_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class BestPath:
+    """The best path through a graph.
+
+    Attributes:
+        pdfs: The pdf of each frame, shape (frames,).
+        words: Each word, its first frame, and its end: the frame after its last one.
+    """
+
+    pdfs: NDArray[np.int32]
+    words: list[tuple[str, int, int]]
+
+
+def best_path(
+    graph: Graph, states: PhoneStates, scores: NDArray[np.float32], search: Search
+) -> BestPath | None:
+    """Return the best path, or None if none within the beam reaches an end.
+
+    Args:
+        graph: The graph to search.
+        states: The states of its phones.
+        scores: The score of each pdf at each frame, shape (frames, pdfs).
+        search: The options.
+    """
+    if len(scores) == 0:
+        return None
+    decoder = _library()
+    both = np.concatenate([scores, scores], axis=1) * np.float32(search.acoustic_scale)
+    options = decoder.FasterDecoderOptions(
+        beam=search.beam, max_active=search.max_active
+    )
+    run = decoder.FasterDecoder(graph.fst, options)
+    run.decode(decoder.DecodableCtc(np.ascontiguousarray(both, np.float32)))
+    if not run.reached_final():
+        return None
+    found, lattice = run.get_best_path()
+    if not found:
+        return None
+    labels, words = _labels(lattice)
+    starts = [frame for frame, label in enumerate(labels) if label > graph.pdfs]
+    pdfs = (np.asarray(labels, np.int32) - 1) % graph.pdfs
+    silent = pdfs < len(states.pdfs(SILENCE))
+    stops = [*starts, len(pdfs)][1:]
+    ends = [
+        start + _first_true(silent[start:stop])
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+    names = [graph.words[word] for word in words]
+    return BestPath(pdfs, list(zip(names, starts, ends, strict=True)))
+
+
+def _first_true(values: NDArray[np.bool_]) -> int:
+    """Return the index of the first true value; the length if there is none."""
+    return int(np.argmax(values)) if values.any() else len(values)
+
+
+def _labels(lattice: Any) -> tuple[list[int], list[int]]:
+    import kaldifst
+
+    found = kaldifst.get_linear_symbol_sequence(lattice)
+    return list(found[1]), list(found[2])
+
+
+def _library() -> Any:
+    try:
+        # kaldi_decoder returns objects of kaldifst.
+        import kaldi_decoder
+        import kaldifst  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "the hybrid system needs kaldifst and kaldi-decoder: "
+            "pip install kaldifst kaldi-decoder"
+        ) from None
+    return kaldi_decoder

@@ -1,0 +1,95 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # It shares variables with asr.sh and decode.sh.
+# These functions are what asr.sh and decode.sh do differently for a hybrid system: a
+# GMM-HMM labels each frame with the state of a phone (stage 10), a neural network learns
+# the labels, and a search finds words in a graph of states, lexicon and n-gram. The
+# files system_ctc.sh and feats_raw.sh have the same functions, and describe them.
+
+task=hybrid
+lang=data/lang
+
+use_system() {
+    [ "$feats_type" = raw ] || die "--system hybrid is for speech, not for lines"
+    [ "$use_lm$ngram_file" = false ] ||
+        die "--system hybrid has an n-gram of its own (--ngram_order):" \
+            "--use_lm and --ngram_file are for --system ctc"
+    gmm=$expdir/hybrid_gmm
+    token_list=$lang/states.txt
+    stats_made=$gmm/gmm.npz
+    # The GMM is decoded, too, because the network has to be better.
+    systems="gmm $distopt"
+    if [ -n "$ali" ]; then
+        gmm=$expdir/hybrid_ali token_list=$expdir/hybrid_ali/train/states.txt
+        stats_made=$gmm/train/ali.scp systems=
+        [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
+            "states is Kaldi's, and hybrid_scores writes what it decodes"
+    fi
+    decode_options+=(--system hybrid --gmm "$gmm")
+}
+
+make_tokens() {
+    [ -z "$ali" ] || return 0
+    tool make_lang --lexicon "$lexicon" --text "dump/$train_set/text" \
+        --order "$ngram_order" --out "$lang"
+}
+
+# Features and mixtures are computed in one process.
+statistics_job() { stats_processes=1; }
+
+statistics() {
+    local name
+    [ -n "$ali" ] || require "$token_list" 5
+    for name in "$train_set" "$valid_set" $test_sets; do
+        require "dump/$name/wav.scp" 3
+        job stats "features.$name" "$expdir/log/features.$name.log" \
+            "computing features of $name" -- \
+            "$python" -m espnet_distopt.bin.make_features \
+            --data "dump/$name" --out "dump/$name/hybrid"
+    done
+    if [ -n "$ali" ]; then
+        tool import_alignments --ali "$ali" --out "$gmm" \
+            --data "train=dump/$train_set" --data "valid=dump/$valid_set"
+        return
+    fi
+    # shellcheck disable=SC2086  # The variable is a list of options.
+    job stats gmm "$expdir/log/gmm.log" "training the GMM" -- \
+        "$python" -m espnet_distopt.bin.gmm_train --lang "$lang" --out "$gmm" \
+        --data "train=dump/$train_set" --data "valid=dump/$valid_set" $gmm_args
+}
+
+training() {
+    # shellcheck disable=SC2206  # The variable train_args is a list of options.
+    train=(
+        -m espnet_distopt.bin.hybrid_train
+        "${options[@]}" --config "$train_config" --output_dir "$exp" --resume true
+        --ngpu "$ngpu" --use_preprocessor false --normalize none
+        --token_list "$token_list" $train_args
+        --train_data_path_and_name_and_type "$gmm/train/ali.scp,states,kaldi_ark"
+        --train_data_path_and_name_and_type "dump/$train_set/hybrid/feats.scp,speech,kaldi_ark"
+        --train_shape_file "$gmm/train/utt2num_frames"
+        --valid_shape_file "$gmm/valid/utt2num_frames"
+        --valid_data_path_and_name_and_type "$gmm/valid/ali.scp,states,kaldi_ark"
+        --valid_data_path_and_name_and_type "dump/$valid_set/hybrid/feats.scp,speech,kaldi_ark"
+    )
+}
+
+# The functions below are those of decode.sh.
+
+decode_part() {
+    local output=$out/log/output.$1 network=()
+    rm -rf "$output" "$out"/{text,ctm}
+    mkdir -p "$out/log"
+    [ "$exp" = "$gmm" ] || network=(--exp "$exp" --model "$model")
+    exec "$python" -m espnet_distopt.bin.hybrid_inference "${network[@]}" \
+        --gmm "$gmm" --lang "$lang" --data "$data" --places "$align_data" \
+        --config "$config" --out "$output" --job "$1" --nj "$nj"
+}
+
+result() { echo "$out/log/output.$1/$2"; }
+
+# Words have their times already, so the parts are only joined.
+merge() {
+    joined text
+    cat "$out"/log/output.*/ctm | sort -k 1,1 -k 2,2 -k 3,3n >"$out/ctm"
+    mv "$out/text"{.tmp,}
+}

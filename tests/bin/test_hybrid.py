@@ -1,0 +1,162 @@
+"""The commands of a hybrid system, one after the other, on words made of tones."""
+
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+
+from espnet_distopt.bin import (
+    gmm_train,
+    hybrid_inference,
+    hybrid_scores,
+    make_features,
+    make_lang,
+    make_lexicon,
+)
+from espnet_distopt.corpora.hub5.ctm import read_ctm
+from espnet_distopt.corpora.kaldi.arks import WavArkWriter
+from espnet_distopt.corpora.kaldi.directory import DataDir
+from espnet_distopt.corpora.kaldi.tables import read_table
+from tests.refusal import error_of
+
+LEXICON = {"lo": ("L", "O"), "hi": ("H", "I")}
+HERTZ = {"L": 400, "O": 900, "H": 1800, "I": 3000}
+RATE = 8000
+
+
+def speak(words: list[str], rng: np.random.Generator) -> np.ndarray:
+    parts = [np.zeros(1200)]
+    for word in words:
+        for phone in LEXICON[word]:
+            time = np.arange(int(rng.integers(700, 1100))) / RATE
+            parts.append(3000 * np.sin(2 * np.pi * HERTZ[phone] * time))
+        parts.append(np.zeros(int(rng.integers(0, 2)) * 800))
+    sound = np.concatenate([*parts, np.zeros(1200)])
+    return (sound + 20 * rng.standard_normal(len(sound))).astype(np.int16)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with data, features, a lexicon, an n-gram and a GMM."""
+    root, rng = tmp_path_factory.mktemp("tones"), np.random.default_rng(0)
+    data, text = root / "data", {}
+    data.mkdir()
+    with WavArkWriter(data / "wav.ark") as ark:
+        for number in range(40):
+            words = rng.choice(list(LEXICON), int(rng.integers(1, 5))).tolist()
+            ark[f"s-{number:02d}"] = RATE, speak(words, rng)
+            text[f"s-{number:02d}"] = " ".join(words)
+    files = DataDir(wav=ark.locations, text=text, utt2spk=dict.fromkeys(text, "s"))
+    files.write_files(data, data)
+    (root / "dictionary").write_text("lo L O\nhi H I\nhi_1 H I\nso s\n")
+    at = str(data)
+    make_lexicon.main(
+        [
+            "--text",
+            f"{at}/text",
+            "--dictionary",
+            str(root / "dictionary"),
+            "--out",
+            str(root / "lexicon.txt"),
+        ]
+    )
+    make_lang.main(
+        [
+            "--lexicon",
+            str(root / "lexicon.txt"),
+            "--text",
+            f"{at}/text",
+            "--order",
+            "2",
+            "--out",
+            str(root / "lang"),
+        ]
+    )
+    make_features.main(["--data", at, "--out", f"{at}/hybrid"])
+    gmm_train.main(
+        [
+            "--lang",
+            str(root / "lang"),
+            "--data",
+            f"train={at}",
+            "--out",
+            str(root / "gmm"),
+            "--passes",
+            "6",
+            "--doublings",
+            "1",
+        ]
+    )
+    return root
+
+
+def test_a_lexicon_has_the_words_of_the_text(root: Path) -> None:
+    assert (root / "lexicon.txt").read_text() == "hi H I\nlo L O\n"
+
+
+def test_features_are_normalized_by_speaker(root: Path) -> None:
+    feats = kaldiio.load_scp(str(root / "data/hybrid/feats.scp"))
+    every = np.concatenate([feats[name] for name in feats])
+    assert every.shape[1] == 120
+    assert np.abs(every.mean(0)).max() < 0.05
+    assert np.abs(every.std(0) - 1).max() < 0.05
+
+
+def inference(root: Path, out: Path, *more: str) -> list[str]:
+    return [
+        *["--gmm", str(root / "gmm"), "--lang", str(root / "lang")],
+        *["--data", str(root / "data"), "--places", str(root / "data")],
+        *["--out", str(out), *more],
+    ]
+
+
+def test_the_gmm_decodes_words_and_their_times(root: Path, tmp_path: Path) -> None:
+    hybrid_inference.main(inference(root, tmp_path))
+    decoded = read_table(tmp_path / "text", str)
+    assert decoded == read_table(root / "data/text", str)
+    words = read_ctm(tmp_path / "ctm")
+    assert len(words) == sum(len(text.split()) for text in decoded.values())
+    # The first word begins behind 0.15 s of silence, and a word is two tones long.
+    starts = {word.file: word.start for word in reversed(words)}
+    assert all(abs(start - 0.15) < 0.03 for start in starts.values())
+    assert all(0.14 < word.duration < 0.32 for word in words)
+
+
+def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:
+    hybrid_inference.main(inference(root, tmp_path, "--job", "3", "--nj", "20"))
+    assert list(read_table(tmp_path / "text", str)) == ["s-02", "s-22"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("acoustic_scale: 0\n", "acoustic_scale must be above 0"),
+        ("beams: 3\n", "unknown option 'beams'"),
+    ],
+)
+def test_wrong_options_leave_no_text(
+    root: Path,
+    tmp_path: Path,
+    config: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "decode.yaml").write_text(config)
+    cmd = inference(root, tmp_path, "--config", str(tmp_path / "decode.yaml"))
+    assert message in error_of(hybrid_inference.main, cmd, capsys)
+    assert not (tmp_path / "text").exists()
+
+
+def test_commands_name_what_is_missing(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ["--lang", str(root / "lang"), "--out", str(tmp_path / "gmm")]
+    for option, message in (
+        ("train", "expected NAME=DUMP"),
+        (f"train={tmp_path}", "text: no such file"),
+    ):
+        assert message in error_of(gmm_train.main, [*train, "--data", option], capsys)
+    scores = ["--exp", str(tmp_path), "--ali", str(root / "gmm/train")]
+    scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
+    assert "config.yaml: no such file" in error_of(hybrid_scores.main, scores, capsys)

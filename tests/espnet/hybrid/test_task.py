@@ -1,0 +1,129 @@
+"""Training by frame cross-entropy: it learns, and stock ESPnet loads the result."""
+
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+import torch
+from espnet2.tasks.asr import ASRTask
+from espnet2.train.reporter import Reporter
+
+from espnet_distopt.bin import hybrid_scores
+from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
+from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
+from espnet_distopt.hmm.alignments import read_alignments
+from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
+from tests.espnet.training import learners
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("hybrid")
+    write_toy_frames(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path) -> Path:
+    DistoptHybridTask.main(cmd=arguments(root, root / "exp"))
+    return root / "exp"
+
+
+def test_the_model_learns_the_states(root: Path, trained: Path) -> None:
+    model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
+    assert model.pdfs == len(STATES)
+    feats = read_table(root / "valid/feats.scp", str)
+    labels = dict(read_alignments(root / "valid/ali.scp", len(STATES)))
+    right = []
+    for name, log_posteriors in model.log_posteriors(feats):
+        np.testing.assert_allclose(np.exp(log_posteriors).sum(1), 1, rtol=1e-5)
+        right += (log_posteriors.argmax(1) == labels[name]).tolist()
+    assert np.mean(right) > 0.9
+
+
+def test_the_log_has_loss_and_accuracy_of_the_frames(trained: Path) -> None:
+    reporter = Reporter()
+    checkpoint = torch.load(trained / "checkpoint.pth", weights_only=False)
+    reporter.load_state_dict(checkpoint["reporter"])
+    assert 0.5 < reporter.get_value("valid", "acc", 2) <= 1
+    assert reporter.get_value("train", "loss", 2) < reporter.get_value(
+        "train", "loss", 1
+    )
+
+
+def test_stock_espnet_loads_the_checkpoint(root: Path, trained: Path) -> None:
+    model, args = ASRTask.build_model_from_file(
+        trained / "config.yaml", trained / "valid.loss.ave.pth"
+    )
+    assert args.model == "espnet"
+    assert args.token_list == STATES.names()
+    name, location = next(iter(read_table(root / "valid/feats.scp", str).items()))
+    speech = torch.from_numpy(read_matrix(location))[None]
+    with torch.no_grad():
+        encoded, _ = model.eval().encode(speech, torch.tensor([speech.shape[1]]))
+        stock = model.ctc.log_softmax(encoded)[0].numpy()
+    own = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
+    [(_, ours)] = own.log_posteriors({name: location})
+    np.testing.assert_allclose(ours, stock, atol=1e-5)
+
+
+def test_scores_for_kaldi_are_posteriors_over_priors(
+    root: Path, trained: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "hybrid").mkdir(parents=True)
+    (data / "hybrid/feats.scp").write_text((root / "valid/feats.scp").read_text())
+    out = tmp_path / "out"
+    files = ["--data", str(data), "--ali", str(root / "train"), "--out", str(out)]
+    hybrid_scores.main(["--exp", str(trained), *files])
+    counts = np.array((root / "train/counts").read_text().split()[1:-1], float)
+    model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
+    scores = kaldiio.load_scp(str(out / "scores.scp"))
+    feats = read_table(data / "hybrid/feats.scp", str)
+    for name, log_posteriors in model.log_posteriors(feats):
+        expected = log_posteriors - np.log(counts / counts.sum())
+        np.testing.assert_allclose(scores[name], expected, atol=1e-5)
+
+
+ALGORITHMS = {
+    "allreduce": [],
+    "adpsgd": [],
+    "bmuf": ["--distopt_conf", "period=2"],
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_learners_train_it_together(root: Path, tmp_path: Path, algorithm: str) -> None:
+    output = tmp_path / "exp"
+    options = arguments(root, output, "--distopt", algorithm, *ALGORITHMS[algorithm])
+    codes = learners.train(
+        options, 2, tmp_path / "meeting", tmp_path / "log", task=DistoptHybridTask
+    )
+    assert codes == [0, 0], learners.read(tmp_path / "log")
+    ASRTask.build_model_from_file(output / "config.yaml", output / "2epoch.pth")
+
+
+def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
+    options = arguments(root, tmp_path / "exp")
+    at = options.index("--input_size")
+    with pytest.raises(InputError, match="input_size: expected the dimensions"):
+        DistoptHybridTask.main(cmd=[*options[:at], *options[at + 2 :]])
+    at = options.index("--train_shape_file")
+    with pytest.raises(InputError, match="chunks need --train_shape_file"):
+        DistoptHybridTask.main(cmd=[*options[:at], *options[at + 2 :]])
+
+
+def test_features_of_another_size(tmp_path: Path, trained: Path) -> None:
+    from espnet_distopt.corpora.kaldi.matrix_arks import FloatArkWriter
+
+    with FloatArkWriter(tmp_path / "x.ark") as ark:
+        ark["a"] = np.zeros((5, 3), np.float32)
+    model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
+    with pytest.raises(
+        InputError, match="a: features of 3 dimensions for a model of 8"
+    ):
+        list(model.log_posteriors(ark.locations))

@@ -1,0 +1,75 @@
+"""These tests run local/asr.sh with a hybrid system on toy data."""
+
+import pytest
+
+from tests.recipes.toy_recipe import Recipe
+
+HYBRID = ("--system", "hybrid")
+
+
+@pytest.fixture
+def hybrid(recipe: Recipe) -> Recipe:
+    conf = recipe.directory / "conf"
+    for name in ("train", "decode"):
+        (conf / f"{name}_hybrid.yaml").write_text((conf / f"{name}.yaml").read_text())
+    return recipe
+
+
+def test_all_stages(hybrid: Recipe) -> None:
+    done = hybrid.asr(*HYBRID, "--distopt", "none adpsgd", "--gmm_args", "--passes 3")
+    assert done.returncode == 0, done.stderr
+    assert hybrid.modules() == [
+        *["check", "check", *["format_data"] * 3, "make_lang"],
+        *[*["make_features"] * 3, "gmm_train", "hybrid_train", "hybrid_train"],
+        *["hybrid_inference"] * 6,
+        *["score"] * 3,
+        "wer_report",
+    ]
+    report = (hybrid.directory / "exp" / "RESULTS.md").read_text()
+    for name in ("hybrid_gmm", "hybrid_none_1", "hybrid_adpsgd_2"):
+        assert f"| {name} | - |" in report
+    decoded = [call for call in hybrid.calls() if "hybrid_inference" in call[1]]
+    # The mixtures decode without a network, the networks with the mixtures' priors.
+    assert [("--exp" in call) for call in decoded] == [False] * 2 + [True] * 4
+    assert all(call[call.index("--gmm") + 1] == "exp/hybrid_gmm" for call in decoded)
+    assert (hybrid.directory / "exp/hybrid_none_1/decode_hybrid/test/ctm").is_file()
+    trained = hybrid.call("gmm_train")
+    assert trained[-2:] == ["--passes", "3"]
+
+
+def test_both_systems_come_into_one_table(hybrid: Recipe) -> None:
+    for system in ("ctc", "hybrid"):
+        done = hybrid.asr("--system", system, "--distopt", "adpsgd")
+        assert done.returncode == 0, done.stderr
+    report = (hybrid.directory / "exp" / "RESULTS.md").read_text()
+    for name in ("asr_adpsgd_2", "hybrid_gmm", "hybrid_adpsgd_2"):
+        assert f"| {name} | - |" in report
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ("10", "data/lang/states.txt is missing: run from stage 5"),
+        ("11", "exp/hybrid_gmm/gmm.npz is missing: run from stage 10"),
+        ("12", "exp/hybrid_gmm/gmm.npz is missing: run from stage 11"),
+    ],
+)
+def test_stage_without_what_it_needs(hybrid: Recipe, stage: str, message: str) -> None:
+    done = hybrid.asr(*HYBRID, "--stage", stage)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--system", "dnn"), "--system dnn: expected ctc or hybrid"),
+        ((*HYBRID, "--use_lm", "true"), "--system hybrid has an n-gram of its own"),
+        ((*HYBRID, "--ngram_file", "x"), "--system hybrid has an n-gram of its own"),
+    ],
+)
+def test_bad_option(hybrid: Recipe, options: tuple[str, ...], message: str) -> None:
+    done = hybrid.asr(*options)
+    assert done.returncode == 2
+    assert f"error: {message}" in done.stderr
+    assert hybrid.modules() == []
