@@ -173,11 +173,14 @@ def commands() -> Iterator[tuple[str, str]]:
 def examples() -> tuple[str, str]:
     """Return the page of the examples, with their source."""
     text = ["# Examples", ""]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    languages = {".py": "python", ".yaml": "yaml"}
+    for path in sorted((ROOT / "examples").iterdir()):
+        if path.suffix not in languages:
+            continue
         text += [
             f"## {path.stem}",
             "",
-            "```python",
+            f"```{languages[path.suffix]}",
             path.read_text().rstrip(),
             "```",
             "",

@@ -60,8 +60,9 @@ for option in exp data out; do
     [ -n "${!option}" ] || die "decode.sh: --$option is needed"
 done
 [ "$nj" -ge 1 ] || die "decode.sh: --nj $nj: at least one process must decode"
-needed=("$exp/$model" "$data/$dump_list" "$config")
+needed=()
 [ "$exp" = "$gmm" ] || needed+=("$exp/config.yaml")
+needed+=("$exp/$model" "$data/$dump_list" "$config")
 [ -z "$lm" ] || needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
 [ -z "$ngram_file" ] || needed+=("$ngram_file")
 if [ "$dry_run" = false ]; then
