@@ -69,14 +69,16 @@ def measure(name: str, size: int, steps: int) -> Growth:
     if name == "hadpsgd":
         options["per_node"] = min(NODE, size // 2)
     learners = []
+    factor = MODEL_BYTES / (8 * DIMENSION)
     for rank in range(size):
         model, gradient = problem.replica(rank, size)
         make = Adam if name == "bmuf_adam" else SGD
         optimizer = make(model.parameters(), lr=0.01)
         learners.append(
-            VirtualLearner(model, optimizer, gradient, name, rank, size, **options)
+            VirtualLearner(
+                model, optimizer, gradient, name, rank, size, factor, **options
+            )
         )
-    factor = MODEL_BYTES / learners[0].learner.params.nbytes
     network = Network(
         inside=_for_larger_messages(INSIDE, factor),
         between=_for_larger_messages(BETWEEN, factor),

@@ -28,6 +28,7 @@ STEPS = 48
 SPREAD = 0.1
 MODEL_BYTES = 165e6
 DIMENSION = 1000
+FACTOR = MODEL_BYTES / (8 * DIMENSION)
 GIGABITS = (100, 25, 10)
 METHODS: list[tuple[str, str, dict[str, Any]]] = [
     ("allreduce", "allreduce", {}),
@@ -72,8 +73,7 @@ def run(name: str, options: dict[str, Any], network: Network, steps: int) -> Mea
     step = read_cluster("ibm_v100").step
     assert step is not None
     compute = Compute(seconds=step.of(BATCH), spread=SPREAD)
-    factor = MODEL_BYTES / learners[0].learner.params.nbytes
-    simulation = Simulation(learners, compute, network.for_larger_messages(factor))
+    simulation = Simulation(learners, compute, network.for_larger_messages(FACTOR))
     simulation.start()
     began = simulation.seconds
     for virtual in learners:
@@ -97,7 +97,9 @@ def _learners(name: str, options: dict[str, Any]) -> list[VirtualLearner]:
         model, gradient = problem.replica(rank, LEARNERS)
         optimizer = SGD(model.parameters(), lr=0.05)
         learners.append(
-            VirtualLearner(model, optimizer, gradient, name, rank, LEARNERS, **options)
+            VirtualLearner(
+                model, optimizer, gradient, name, rank, LEARNERS, FACTOR, **options
+            )
         )
     return learners
 

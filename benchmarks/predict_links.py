@@ -23,10 +23,12 @@ from report import ROOT, write_report
 from torch import nn
 
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
-from espnet_distopt.simulation.study.time_only import StandIn
+from espnet_distopt.simulation.study.time_only import DIMENSION, StandIn
 
 RATES = (1000, 100)
 LATENCY = 1e-4
+FACTOR = FULL.parameters / DIMENSION
+"""By how much the messages of the stand-in count as larger than they are."""
 """Seconds; too little to matter beside messages that take a second or more."""
 
 
@@ -56,10 +58,9 @@ def predicted(case: Case, rate: int, compute: float, bandwidth: float) -> float:
     """
     task = planned(case, FULL, rate)
     learners = [_learner(case, rank) for rank in range(LEARNERS)]
-    factor = 4 * FULL.parameters / learners[0].learner.params.nbytes
     network = Network(between=Link(latency=LATENCY, bandwidth=bandwidth))
     simulation = Simulation(
-        learners, Compute(seconds=compute), network.for_larger_messages(factor)
+        learners, Compute(seconds=compute), network.for_larger_messages(FACTOR)
     )
     simulation.start()
     simulation.epoch(task.warm_up + task.steps)
@@ -79,15 +80,15 @@ def _learner(case: Case, rank: int) -> VirtualLearner:
     gradient = _gradient(model)
     options = dict(method.options)
     arguments: tuple[Any, ...] = model, optimizer, gradient, method.name, rank
-    return VirtualLearner(*arguments, LEARNERS, **options)
+    return VirtualLearner(*arguments, LEARNERS, FACTOR, **options)
 
 
 def _gradient(model: nn.Module) -> Callable[[int], float]:
     """Return a gradient of ones, so that Adam has moments to send."""
 
     def gradient(_: int) -> float:
-        for parameter in model.parameters():
-            parameter.sum().backward()  # type: ignore[no-untyped-call]
+        ones = torch.stack([parameter.sum() for parameter in model.parameters()])
+        ones.sum().backward()  # type: ignore[no-untyped-call]
         return 0.0
 
     return gradient

@@ -27,6 +27,7 @@ with torch.no_grad():
     model.weight.zero_()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 with Session(model, optimizer, "clipped_mean", max_norm=0.5) as session:
+    session.begin_batch(2)
     batch = torch.tensor([[[3.0, 4.0], [0.0, 0.25]][rank]])
     model(batch).sum().backward()
     optimizer.step()

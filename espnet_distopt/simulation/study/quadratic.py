@@ -20,13 +20,23 @@ from torch import Tensor, nn
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation.virtual_learner import Gradient
 
+PARTS = 4
+"""The tensors of the model. Gradients can so travel in several buckets, as a real
+model's do."""
+
 
 class Vector(nn.Module):
-    """A model whose only parameter is a vector `x` of shape (dimension,)."""
+    """A model whose parameters are the parts of a vector of shape (dimension,)."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.x = nn.Parameter(x.clone())
+        parts = x.clone().tensor_split(min(PARTS, len(x)))
+        self.parts = nn.ParameterList(part.clone() for part in parts)
+
+    @property
+    def x(self) -> Tensor:
+        """The vector."""
+        return torch.cat(list(self.parts))
 
 
 @dataclass(kw_only=True)
@@ -72,8 +82,9 @@ class Quadratic:
         noise = self.noise / self.batch_size**0.5
 
         def gradient(_: int) -> float:
-            loss = self._loss(model.x)
-            (loss + noise * (model.x @ torch.randn_like(model.x))).backward()
+            x = model.x
+            loss = self._loss(x)
+            (loss + noise * (x @ torch.randn_like(x))).backward()
             return float(loss.detach())
 
         return model, gradient
@@ -85,8 +96,7 @@ class Quadratic:
     def held_out_loss(self, model: nn.Module) -> float:
         """Return f at the model's parameters; it has no noise."""
         with torch.no_grad():
-            (x,) = model.parameters()
-            return float(self._loss(x))
+            return float(self._loss(torch.cat(list(model.parameters()))))
 
     def describe(self) -> str:
         """Return one phrase with the problem's figures, for captions."""

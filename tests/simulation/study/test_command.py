@@ -237,8 +237,9 @@ def test_steps_as_measured(tmp_path: Path) -> None:
 
 def test_messages_of_a_large_model(tmp_path: Path) -> None:
     link = ["--latency", "0", "--bandwidth", "1e9", "--learners", "2"]
+    every_step = ["--algorithm", "local_sgd", "--option", "period=1"]
     own, large = (
-        simulate(tmp_path, *link, "--algorithm", "allreduce", *model)[0]
+        simulate(tmp_path, *link, *every_step, *model)[0]
         for model in ([], ["--model_bytes", "32e7"])
     )
     factor = 32e7 / (4 * 8)
