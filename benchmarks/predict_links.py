@@ -27,9 +27,10 @@ from espnet_distopt.simulation.study.time_only import DIMENSION, StandIn
 
 RATES = (1000, 100)
 LATENCY = 1e-4
+"""Seconds; too little to matter beside messages that take a second or more."""
+
 FACTOR = FULL.parameters / DIMENSION
 """By how much the messages of the stand-in count as larger than they are."""
-"""Seconds; too little to matter beside messages that take a second or more."""
 
 
 def measured(rate: int) -> tuple[dict[str, float], float]:
@@ -37,7 +38,7 @@ def measured(rate: int) -> tuple[dict[str, float], float]:
     path = ROOT / "benchmarks" / "results" / f"links_{rate}"
     results = json.loads(path.with_suffix(".json").read_text())["results"]
     caption = path.with_suffix(".md").read_text()
-    reached = re.search(rf"\((\d+) of {rate} Mbit/s reached by one send\)", caption)
+    reached = re.search(rf"(\d+) of {rate} Mbit/s", caption)
     assert reached, f"{path}.md does not say what one send reached"
     seconds = {
         label: median(each["seconds"] for each in found)
