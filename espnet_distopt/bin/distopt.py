@@ -49,6 +49,7 @@ GROUPS = {
         "make_lexicon",
         "make_lang",
         "make_features",
+        "speech_shapes",
         "gmm_train",
         "import_alignments",
         "format_data",

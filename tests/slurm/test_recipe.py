@@ -181,4 +181,4 @@ def test_the_whole_recipe_is_queued(digits: Digits, cluster: MiniSlurm) -> None:
     log = digits.directory / "all" / "log" / "score.log"
     assert log.exists(), sorted(Path(log.parent).iterdir())
     assert "ended with status 0" in log.read_text()
-    assert "| asr_adpsgd_2 |" in (digits.directory / "exp" / "RESULTS.md").read_text()
+    assert "| asr_adpsgd_2 |" in (digits.directory / "all" / "RESULTS.md").read_text()
