@@ -87,7 +87,8 @@ class Experiment:
     def changes(self) -> list[Change]:
         """The deaths and returns of learners since the run was last started.
 
-        They are those that the learner which has lived longest has told of.
+        They are those that the learner which has lived longest has told of, and what
+        another one has told of since: a learner may stop before it has noticed.
         """
         told = [each for each in self.learners.values() if each.members is not None]
         if not told:
@@ -95,13 +96,16 @@ class Experiment:
         newest = max(told, key=lambda each: _members_line(each).time)
         living = [self.learners[r] for r in newest.members or () if r in self.learners]
         witness = min(living or [newest], key=lambda each: each.since_start[0].time)
+        lines = [line for line in witness.since_start if line.members is not None]
+        latest = _members_line(newest)
+        if not lines or latest.time > lines[-1].time:
+            lines.append(latest)
         before, found = set(range(self.last.learners)), []
-        for line in witness.since_start:
-            if line.members is not None:
-                after = members_of(line)
-                for rank in sorted(before ^ after):
-                    found.append(Change(line.time, rank, joins=rank in after))
-                before = after
+        for line in lines:
+            after = members_of(line)
+            for rank in sorted(before ^ after):
+                found.append(Change(line.time, rank, joins=rank in after))
+            before = after
         return found
 
     @property

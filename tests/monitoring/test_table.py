@@ -256,6 +256,20 @@ def test_a_dead_learner_is_lost_and_the_run_goes_on(exp: Path) -> None:
     assert "learner 0 lost 22:13:40, learner 0 joined 23:36:51 (" in first
 
 
+def test_a_return_is_told_that_the_oldest_learner_has_not_noticed(exp: Path) -> None:
+    """It has stopped before."""
+    write(exp, *[[line("begin", rank, rank=rank, learners=3)] for rank in range(3)])
+    write(
+        exp, [], *[[line("members", 20, rank=rank, members="1,2")] for rank in (1, 2)]
+    )
+    write(exp, [line("resume", 30)])
+    write(exp, [], [], [line("members", 31, rank=2, learners=3, members="0,1,2")])
+    stop = {"event": "stop", "at": 32, "learners": 3, "saved": True}
+    write(exp, *[[line(rank=rank, **stop)] for rank in range(3)])
+    first, *_ = show(exp, 40).splitlines()
+    assert "learner 0 lost 22:13:40, learner 0 joined 22:13:51 (" in first
+
+
 def test_deaths_of_an_earlier_run_are_forgotten(exp: Path) -> None:
     write(exp, *pair(line("begin", 0), step(30, 15)))
     write(exp, [line("members", 20, members="0")])
