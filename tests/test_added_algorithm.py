@@ -34,6 +34,7 @@ with Session(model, optimizer, "clipped_mean", max_norm=0.5) as session:
     session.step()
     session.finish()
 sys.stdout.write(f"weights {rank} {model.weight.tolist()[0]}\\n")
+torch.distributed.destroy_process_group()
 """
 
 

@@ -66,7 +66,7 @@ def test_lightning_starts_its_learners_and_goes_on(tmp_path: Path) -> None:
             | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

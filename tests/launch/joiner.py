@@ -8,7 +8,8 @@ RANK:EPOCH:consensus it does so in the consensus after the epoch, and with
 RANK:start:group before the process group is made. With --hang the first
 replacement of a learner never begins its session. The
 others train on without taking items before a replacement has exchanged with one of
-them, so that it finds an epoch under way; with `end` they do not wait.
+them, so that it finds an epoch under way; with `end` they wait only in the epoch before
+the last one, and only until it has begun.
 
 Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
 """
@@ -117,6 +118,8 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
     time.sleep(0.01)
     for death in args.deaths:
         victim, when, how = death.split(":")
+        if how == "end" and epoch == EPOCHS - 2 and queue.started > ITEMS // 2:
+            return not (args.directory / f"{victim}.1.json").exists()
         expected = when == str(epoch) and how.isdecimal() and int(victim) != rank
         if expected and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.exchanged").exists()
