@@ -13,6 +13,8 @@ import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
+from espnet_distopt.distributed.forks import hold
+
 Opened = tuple[int, int]
 """A socket of this process: its file descriptor and its inode. A descriptor may be used
 again after its socket was closed; the inode then differs."""
@@ -30,6 +32,8 @@ class Connections:
     def __init__(self, store_port: int | None = None) -> None:
         self._store_port = store_port
         self._own: set[Opened] = set()
+        self._kept: KeptStore | None = None
+        hold(self)
 
     @contextmanager
     def opening(self) -> Generator[None, None, None]:
@@ -53,6 +57,8 @@ class Connections:
             for opened, host, port in self._connected(_sockets() - self._own)
             if host in hosts and port != self._store_port
         }
+        if keeps_store(self._store_port):
+            self._kept = KeptStore(self._store_port)
 
     def sever(self) -> None:
         """Shut all connections down: every wait on them ends with an error."""
@@ -60,6 +66,10 @@ class Connections:
             with _socket(opened) as connection:
                 if connection is not None:
                     _shut_down(connection)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of this driver's own connections."""
+        return [opened[0] for opened in self._own if _is_open(opened)]
 
     def _connected(self, sockets: set[Opened]) -> Iterator[tuple[Opened, str, int]]:
         """Yield those sockets that are connected, each with its peer's host and port.
@@ -71,6 +81,27 @@ class Connections:
                 ends = _endpoints(connection) if connection is not None else None
                 if ends is not None and ends[0] != self._store_port:
                     yield opened, *ends[1:]
+
+
+class KeptStore:
+    """The store that this process keeps: its port, and its clients' connections.
+
+    Args:
+        port: the port at which it listens.
+    """
+
+    def __init__(self, port: int | None) -> None:
+        self._port = port
+        hold(self)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of the port and of the connections, as of now."""
+        found = []
+        for opened in _sockets():
+            with _socket(opened) as connection:
+                if connection is not None and _own_port(connection) == self._port:
+                    found.append(opened[0])
+        return found
 
 
 def keeps_store(port: int | None) -> bool:
@@ -98,18 +129,26 @@ def _sockets() -> set[Opened]:
 @contextmanager
 def _socket(opened: Opened) -> Generator[socket.socket | None, None, None]:
     """Give a second handle of a socket, or None if the socket was closed meanwhile."""
-    descriptor, inode = opened
     try:
-        copy = os.dup(descriptor)
+        copy = os.dup(opened[0])
     except OSError:
         yield None
         return
-    if os.fstat(copy).st_ino != inode:
+    if not _is_open((copy, opened[1])):
         os.close(copy)
         yield None
         return
     with socket.socket(fileno=copy) as handle:
         yield handle
+
+
+def _is_open(opened: Opened) -> bool:
+    """Return whether a socket is open, and its descriptor is not another file's."""
+    descriptor, inode = opened
+    try:
+        return os.fstat(descriptor).st_ino == inode
+    except OSError:
+        return False
 
 
 def _endpoints(connection: socket.socket) -> tuple[int, str, int] | None:
@@ -131,7 +170,14 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def _listens(connection: socket.socket, port: int | None) -> bool:
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+    if port is None or _own_port(connection) != port:
         return False
-    listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    return bool(listens) and connection.getsockname()[1] == port
+    return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _own_port(connection: socket.socket) -> int | None:
+    """Return the port of this end of a TCP connection, or None if it is none."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    port: int = connection.getsockname()[1]
+    return port

@@ -14,6 +14,7 @@ from espnet_distopt.distributed.addresses import (
     reachable,
     store_address,
 )
+from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.wakeup import Check, WakeUp
 from espnet_distopt.distributed.watch import Watch
@@ -39,7 +40,7 @@ class Door:
         self._liveness = liveness
         self._watch = watch
         self._wakeup = wakeup
-        self._listener = listen()
+        self._listener = private(listen())
         self._listener.setblocking(False)
         self._strangers: list[socket.socket] = []
         port = self._listener.getsockname()[1]
@@ -72,7 +73,7 @@ class Door:
             with contextlib.suppress(BlockingIOError):
                 stranger, _ = self._listener.accept()
                 stranger.setblocking(False)
-                self._strangers.append(stranger)
+                self._strangers.append(private(stranger))
         return admitted
 
     def _rank_of(self, stranger: socket.socket) -> int | None:
@@ -99,7 +100,7 @@ class Door:
         with self._watch.asking(f"connecting to learner {peer}"):
             host, port = reachable(self._watch.store.get(key).decode())
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection = private(socket.socket(family, socket.SOCK_STREAM))
         connection.setblocking(False)
         try:
             self._await_connection(connection, (host, port), check)

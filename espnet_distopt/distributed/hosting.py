@@ -24,6 +24,7 @@ from espnet_distopt.distributed.addresses import (
     store_address,
 )
 from espnet_distopt.distributed.farewell import LEFT
+from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
@@ -55,7 +56,7 @@ class Host:
         self._asked = threading.Event()
         self._served: queue.Queue[memoryview] = queue.Queue()
         self._stop = threading.Event()
-        self._listener = listen()
+        self._listener = private(listen())
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
             self._token = _token(watch)
@@ -89,7 +90,7 @@ class Host:
         while not self._stop.is_set():
             with contextlib.suppress(OSError):  # It has gone; there may be another.
                 asking, _ = self._listener.accept()
-                with asking:
+                with private(asking):
                     self._answer(asking)
 
     def _answer(self, asking: socket.socket) -> None:
@@ -159,7 +160,7 @@ def _ask(
     Raises:
         OSError: it has ended, or is no member any more.
     """
-    with socket.create_connection(host, CONNECT) as asking:
+    with private(socket.create_connection(host, CONNECT)) as asking:
         asking.sendall(token)
         asking.settimeout(LOOK)
 
