@@ -1,0 +1,1 @@
+"""The package starts learners, kills one of them, and reads what followed."""
