@@ -174,7 +174,7 @@ def _in_group(
 ) -> Any:
     """Be a learner of one gloo group, and return `function(rank, *args)`."""
     if place.namespace is not None:
-        _enter(place.namespace)
+        enter(place.namespace)
     os.environ["GLOO_SOCKET_IFNAME"] = place.interface
     store = dist.TCPStore(
         place.store,
@@ -187,7 +187,7 @@ def _in_group(
     return function(rank, *args)
 
 
-def _enter(namespace: str) -> None:
+def enter(namespace: str) -> None:
     """Enter a network namespace that `ip netns` has made."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/var/run/netns/{namespace}", encoding="utf-8") as file:

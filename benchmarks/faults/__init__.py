@@ -1,0 +1,1 @@
+"""A training whose learners are tormented, for `benchmarks/chaos.py`."""
