@@ -6,6 +6,10 @@ log2 N levels a learner swaps its whole vector with a partner, and both combine 
 vectors tensor by tensor. The exchange must give the tree's result. In every repeat the
 methods take turns, each after a barrier.
 
+The limit is what no implementation of this exchange can beat on this machine: the same
+bytes sent without any arithmetic, then memory read and written as often as the
+arithmetic must, at the speed at which all learners together can read and copy.
+
     python benchmarks/adasum_exchange.py          # two minutes
 """
 
@@ -33,6 +37,7 @@ from espnet_distopt.distributed.process_group import ProcessGroupDriver
 SIZES = (4, 2)
 SEED = 0
 SUM, EXCHANGE, PERIOD, TREE = "sum", "adasum", "adasum, period", "plain tree"
+SENT, LIMIT = "bytes alone", "limit of adasum"
 PHASES = {
     AllToAll: "all-to-all",
     AllReduceMean: "sum of Gram matrices",
@@ -107,6 +112,33 @@ class Bench:
     def adasum(self) -> None:
         """Replace `vector` with Adasum's result, by the exchange."""
         self.driver.run(self.exchange(self.vector))
+
+    def sent(self) -> None:
+        """Send the bytes of the exchange, and compute nothing beside them."""
+        program, result = self.exchange(self.vector), None
+        while True:
+            try:
+                effect = program.send(result)
+            except StopIteration:
+                return
+            match effect:
+                case AllToAll():
+                    effect = replace(effect, arrived=None)
+                case AllGather():
+                    effect = replace(effect, prepare=None)
+            result = self.driver.run(_only(effect))
+
+    def limit(self) -> None:
+        """Send the bytes, then touch the memory that the arithmetic must touch.
+
+        The Gram matrices read the shards of all vectors, and so does the combination,
+        which writes one shard.
+        """
+        self.sent()
+        shards = self.received[: len(self.vector) // self.learner.size]
+        for _ in range(2):
+            self.received.sum()
+        self.vector[: len(shards)].copy_(shards)
 
     def period(self) -> None:
         """Do all that Adasum does at the end of a period, on the parameters."""
@@ -223,6 +255,8 @@ def work(rank: int, units: int, repeats: int) -> dict[str, Any]:
     methods = {
         SUM: bench.sum,
         EXCHANGE: bench.adasum,
+        SENT: bench.sent,
+        LIMIT: bench.limit,
         PERIOD: bench.period,
         TREE: bench.tree,
     }
@@ -271,7 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"There are {found['parameters']:,} float32 parameters in {found['tensors']} "
         "tensors; the learners use gloo over the loopback of one machine. The sum is "
         "gloo's all-reduce. The period is all that adasum does at the end of a period, "
-        "with the subtraction and the addition of the parameters."
+        "with the subtraction and the addition of the parameters. Bytes alone: the "
+        "exchange without its arithmetic. Limit: these bytes, then two reads of the "
+        "shards of all vectors and one copy of a shard, by all learners at once."
     )
     write_report(
         "adasum_exchange",
