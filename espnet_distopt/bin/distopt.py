@@ -14,7 +14,7 @@ from pathlib import Path
 from espnet_distopt.errors import InputError, one_line_errors
 
 GROUPS = {
-    "begin": ("doctor", "recipe", "simulate"),
+    "begin": ("doctor", "recipe", "calibrate", "simulate"),
     "train": (
         "launch",
         "slurm",

@@ -14,6 +14,7 @@ Everything but `between` may be missing. A bandwidth without a unit is in bytes 
 second, a time in seconds. `docs/simulation.md` explains each of them.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.lines import Lines, read_lines
+from espnet_distopt.files.writing import write_text
 from espnet_distopt.simulation.network import SHARED, Link, Network
 
 PRESETS = Path(__file__).parent / "clusters"
@@ -103,6 +105,36 @@ def read_cluster(name: str) -> Cluster:
         step=_step(lines),
         source=str(lines.values.get("source", "")),
     )
+
+
+def write_cluster(cluster: Cluster, path: Path) -> None:
+    """Write a file from which `read_cluster` reads `cluster`, to three digits.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    network, rows = cluster.network, []
+    if cluster.source:
+        rows.append(f"source: {json.dumps(cluster.source)}")
+    rows.append(f"per_node: {network.per_node}")
+    names = ("inside", "between") if network.per_node > 1 else ("between",)
+    for name in names:
+        link: Link = getattr(network, name)
+        latency = f"latency: {link.latency * 1e6:.3g} us"
+        rows.append(f"{name}: {{{latency}, bandwidth: {_rate(link.bandwidth)}}}")
+    for name in SHARED:
+        value: float = getattr(network, name)
+        if math.isfinite(value):
+            rows.append(f"{name}: {_rate(value)}")
+    if cluster.step is not None:
+        parts = {"fixed": cluster.step.fixed, "sample": cluster.step.sample}
+        words = [f"{name}: {1e3 * value:.3g} ms" for name, value in parts.items()]
+        rows.append(f"step: {{{', '.join(words)}}}")
+    write_text(path, "\n".join(rows) + "\n")
+
+
+def _rate(value: float) -> str:
+    return f"{float(f'{value / 1e6:.3g}'):g} MB/s"
 
 
 def _network(lines: Lines) -> Network:

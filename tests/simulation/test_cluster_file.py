@@ -1,11 +1,17 @@
 """These tests check what is read from cluster files, and the lines of mistakes."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation.cluster_file import StepTime, presets, read_cluster
+from espnet_distopt.simulation.cluster_file import (
+    StepTime,
+    presets,
+    read_cluster,
+    write_cluster,
+)
 from espnet_distopt.simulation.network import Link, Network
 
 WHOLE = """\
@@ -42,6 +48,21 @@ def test_units(tmp_path: Path) -> None:
     assert found.step == StepTime(fixed=0.02, sample=0.0015)
     assert found.step.of(10) == pytest.approx(0.035)
     assert found.source == "measured on a Monday"
+
+
+@pytest.mark.parametrize(
+    "text", [WHOLE.replace("800 Mbit/s", "1e17"), "between: {bandwidth: 1 GB/s}"]
+)
+def test_what_is_written_is_read(text: str, tmp_path: Path) -> None:
+    """To three digits."""
+    found = read_cluster(write(tmp_path, text))
+    write_cluster(found, tmp_path / "again.yaml")
+    again = read_cluster(str(tmp_path / "again.yaml"))
+    assert (again.source, again.step) == (found.source, found.step)
+    network, rough = (asdict(each.network) for each in (found, again))
+    for name in ("inside", "between"):
+        assert rough.pop(name) == pytest.approx(network.pop(name), rel=5e-3)
+    assert rough == pytest.approx(network, rel=5e-3)
 
 
 def test_what_is_missing_is_not_shared(tmp_path: Path) -> None:
