@@ -13,8 +13,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))}
 
 UNTRACEABLE = {
-    *("adasum.json", "adasum_exchange.json", "batch_size.json", "blstm.json"),
-    *("growth.json", "healing_joins.json", "links_100.json", "links_1000.json"),
+    *("adasum.json", "batch_size.json", "blstm.json"),
+    *("growth.json", "healing_joins.json", "links_100.json"),
     *("memory.json", "moments.json", "overhead.json", "overlap_quality.json"),
     *("padding.json", "second_moment_singles.json"),
     *("shorten.json", "straggler.json", "straggler_sweep.json"),
