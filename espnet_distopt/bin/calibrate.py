@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from espnet_distopt.distributed import slurm_step
 from espnet_distopt.errors import InputError, one_line_errors
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Measure, and write the file; every learner of the run calls it."""
     args = get_parser().parse_args(cmd)
+    slurm_step.apply(cmd)
     size = int(os.environ.get("WORLD_SIZE") or 1)
     if size < 2:
         raise InputError(

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from slurm.daemons import MiniSlurm
 
+from espnet_distopt.simulation.cluster_file import read_cluster
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TWO_BY_TWO = ("--nodes", "2", "--tasks_per_node", "2")
@@ -93,6 +95,15 @@ def test_ranks_meet_on_two_nodes() -> None:
             "SLURM_NODEID": rank // 2,
             "sum": 6.0,
         }
+
+
+@pytest.mark.usefixtures("cluster")
+def test_links_are_measured_in_a_job() -> None:
+    script = ("-m", "espnet_distopt.bin.calibrate", "--message_seconds", "0.01")
+    command = (sys.executable, *script, "--out", "cluster.yaml")
+    done = run("links", *TWO_BY_TWO, command=command)
+    assert done.returncode == 0, done.stderr
+    assert read_cluster("cluster.yaml").network.per_node == 2
 
 
 @pytest.mark.usefixtures("cluster")
