@@ -55,7 +55,14 @@ class AllReduceMean(GroupCollective):
 
     Every learner gets the same bits. In a group of one learner `tensor` keeps its bits.
     Cost: 2n(N-1)/N.
+
+    Attributes:
+        kept: another tensor with the same content, which does not change until the
+            result is there. After a death the average is repeated from it. If it is
+            None, a driver that survives deaths makes a copy.
     """
+
+    kept: Tensor | None = None
 
     def bytes_sent(self, size: int) -> int:
         """Return the bytes that one learner sends, where `size` learners take part."""

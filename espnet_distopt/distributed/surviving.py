@@ -15,7 +15,8 @@ its result None, so that the algorithm can name other ranks.
 The living learners who repeat meet first (`meetings`), and so agree on who they are.
 Until the next meeting or repetition that list holds for all further collectives.
 
-Cost: a copy of the tensor, and two operations of the store.
+Cost: two operations of the store; and a copy of the tensor, unless the algorithm keeps
+one (`AllReduceMean.kept`).
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from espnet_distopt.core.effects import GroupCollective
+from espnet_distopt.core.effects import AllReduceMean, GroupCollective
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.groups import Groups
@@ -92,7 +93,9 @@ class SurvivingCollectives:
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
-        return self._begin(effect, members, effect.tensor.clone())
+        kept = effect.kept if isinstance(effect, AllReduceMean) else None
+        copy = effect.tensor.clone() if kept is None else kept
+        return self._begin(effect, members, copy)
 
     def _begin(
         self, effect: GroupCollective, members: Members, copy: Tensor

@@ -396,6 +396,28 @@ def test_one_that_dies_while_nobody_talks_to_it_is_not_waited_for() -> None:
     assert found[0] == ["learner 1 has died: its process is gone; 1 of 2 go on"]
 
 
+def die_before_the_average(victim: int) -> tuple[float, int]:
+    """Lose a learner while the others train on beside the average that they await."""
+    with session("local_sgd", period=4, delay=2) as run:
+        for count in range(6):
+            if (run.learner.rank, count) == (victim, 4):
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(run)
+        average = float(run.learner.params)
+        run.finish()
+        return average, len(run.learner.members.ranks)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_delayed_average_is_repeated_from_what_was_sent(victim: int) -> None:
+    """What the others have trained meanwhile does not count as sent."""
+    found = launch(3, die_before_the_average, victim, dying=[victim])
+    others = [rank for rank in range(3) if rank != victim]
+    mean = sum(4 * growth(rank) for rank in others) / 2
+    for rank in others:
+        assert found[rank] == (pytest.approx(mean + 2 * growth(rank)), 2)
+
+
 @pytest.mark.parametrize("seconds", [0.9, -1.0])
 def test_a_heartbeat_below_a_second_is_refused(seconds: float) -> None:
     model = nn.Linear(1, 1)

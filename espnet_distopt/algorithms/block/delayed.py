@@ -124,8 +124,11 @@ class LateAverage:
         return snapshot
 
     def _begin(self) -> Program:
-        for tensor in [self.message.clone(), *self._sent.values()]:
-            self._handles.append((yield Begin(AllReduceMean(tensor))))
+        sent = self.message.clone()
+        self._handles.append((yield Begin(AllReduceMean(sent, kept=self.message))))
+        for name, tensor in self._sent.items():
+            mean = AllReduceMean(tensor, kept=self._snapshots[name])
+            self._handles.append((yield Begin(mean)))
 
     def wait(self) -> Generator[Effect, Any, None]:
         """Wait for the averages; begin them anew in a run that was resumed."""
