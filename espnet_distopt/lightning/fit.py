@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import lightning.pytorch as pl
 
-from espnet_distopt.errors import STOPPED
+from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
 from espnet_distopt.lightning.own_state import State
@@ -77,6 +77,9 @@ class Fit:
         """End the learners' steps, and put the consensus model into the parameters.
 
         Returns the consensus distance; None if the learners have met already.
+
+        Raises:
+            PeerLostError: a learner has died.
         """
         if self._met or self.stopping or self.failed:
             return None
@@ -91,8 +94,23 @@ class Fit:
         # Some learners may have been told to stop by a clock of their own.
         stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
         stop, trained = self.session.means([stop, trained])
+        self._check_all_live()
         self._trainer.should_stop, self.all_trained = stop > 0, trained == 1.0
         return distance
+
+    def _check_all_live(self) -> None:
+        """Raise PeerLostError if a learner is lost: Lightning's collectives need all.
+
+        The process group that Lightning has made would wait for the dead in validation.
+        """
+        learner = self.session.learner
+        lost = sorted({*range(learner.size)} - {*learner.members.ranks})
+        if lost:
+            names = ", ".join(map(str, lost))
+            raise PeerLostError(
+                f"Lightning cannot train on without learner {names}: "
+                "fit(ckpt_path=...) goes on from the last checkpoint"
+            )
 
     # Where the learner is, for its loader
 

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.precision import Precision
 
 from espnet_distopt.algorithms import lookup, options
+from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import check_options
 
@@ -38,6 +39,15 @@ def check_algorithm(algorithm: object, conf: Mapping[str, Any]) -> None:
         )
     own = {key: conf[key] for key in conf.keys() - SESSION_OPTIONS}
     options(algorithm, own)
+
+
+def check_start() -> None:
+    """Raise InputError in a process that the launcher started for one that has died."""
+    if incarnation() > 0:
+        raise InputError(
+            "DistoptStrategy: with Lightning, a learner cannot be replaced: start "
+            "`distopt launch` without --restarts"
+        )
 
 
 def check_trainer_plugins(

@@ -89,6 +89,7 @@ class DistoptStrategy(ApartStrategy):
         timeout: timedelta | None = default_pg_timeout,
         **options: Any,
     ) -> None:
+        refusals.check_start()
         refusals.check_algorithm(algorithm, options)
         super().__init__(
             accelerator=accelerator,

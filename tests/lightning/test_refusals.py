@@ -32,6 +32,12 @@ def test_when_the_strategy_is_made(
         DistoptStrategy(name, **options)
 
 
+def test_a_replacement_of_a_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTOPT_INCARNATION", "1")
+    with pytest.raises(InputError, match="a learner cannot be replaced: start"):
+        DistoptStrategy("adpsgd")
+
+
 @pytest.mark.parametrize(
     ("learners", "strategy", "options", "words"),
     [

@@ -1,0 +1,63 @@
+"""Fits for test_killed, under `distopt launch`: FOLDER WAY, the second one of WAYS."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+
+from espnet_distopt.lightning import DistoptStrategy
+from tests.lightning.toy import Toy, flat, loaders, trainer
+
+ALGORITHMS = ["adpsgd", "bmuf_adam"]
+
+
+class Dying(Toy):
+    """Its learner 1 is killed in the third batch of the second epoch."""
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        if self.global_rank == 1 and self.current_epoch == 1 and batch_idx == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().training_step(batch, batch_idx)
+
+
+def fit(folder: Path, algorithm: str, module: Toy, again: bool = False) -> Any:
+    """Train for three epochs; return the model and the samples of this learner."""
+    torch.manual_seed(int(os.environ["RANK"]))
+    fitted = trainer(
+        folder,
+        DistoptStrategy(algorithm),
+        int(os.environ["WORLD_SIZE"]),
+        enable_checkpointing=True,
+        callbacks=[ModelCheckpoint(folder, save_last=True)],
+        max_epochs=3,
+    )
+    path = folder / "last.ckpt" if again else None
+    fitted.fit(module, **loaders(64), ckpt_path=path)
+    return flat(module).tolist(), module.seen
+
+
+def again(folder: Path) -> None:
+    """Let all that were killed go on, and train one that was not; write results."""
+    found = {
+        name: fit(folder / name, name, Toy("epoch"), again=True) for name in ALGORITHMS
+    }
+    found["whole"] = fit(folder / "whole", "bmuf_adam", Toy("epoch"))
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
+
+
+def main(folder: Path, way: str) -> None:
+    """Go the way: an algorithm, with which a learner is killed, or `again`."""
+    if way == "again":
+        again(folder)
+    else:
+        fit(folder / way, way, Dying("epoch"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
