@@ -43,7 +43,7 @@ python=.venv/bin/python
 list=$(list_for "$python") ||
     die ".venv is not Python 3.11, 3.12 or 3.13: move it away and run again"
 lists=("$list")
-[ "${1-}" != --dev ] || lists+=(requirements/dev.txt)
+[ "${1-}" != --dev ] || lists+=(requirements/dev.txt requirements/espnet3.txt)
 
 stamp=.venv/installed${1-}.cksum
 sums=$(cksum setup.cfg pyproject.toml tools/setup.sh "${lists[@]}")
@@ -94,16 +94,26 @@ mend_torchaudio() {
         die "torchaudio cannot be imported: see .venv/bin/python -c 'import torchaudio'"
 }
 
+# install_list FILE OPTIONS...: install the packages of a list, and no others: no resolver
+# accepts espnet's pins beside torch's, so that the list is complete instead.
+install_list() {
+    log "set-up: $(grep -c '==' "$1") packages of $1, a minute or two"
+    pip install --no-deps "${@:2}" -r "$1" ||
+        die "the packages of $1 are not to be had: allow pip to reach an index" \
+            "or put their wheels into a directory that PIP_FIND_LINKS names"
+}
+
 make_venv
 install_torch
-for packages in "${lists[@]}"; do
-    log "set-up: $(grep -c '==' "$packages") packages of $packages, a minute or two"
-    # No resolver accepts espnet's pins beside torch's: the list is complete instead.
-    pip install --no-deps -r "$packages"
-done
+install_list "$list"
+if [ "${1-}" = --dev ]; then
+    install_list requirements/dev.txt
+    rm -rf .venv/espnet3 # pip does not clear it of other versions.
+    install_list requirements/espnet3.txt --ignore-requires-python --target .venv/espnet3
+fi
 mend_torchaudio
 pip install --no-deps --no-build-isolation -e .
-# The stamp without --dev is the same list less its last line.
+# The stamp without --dev is the same list less what --dev adds.
 head -n 4 <<<"$sums" >.venv/installed.cksum
 echo "$sums" >"$stamp"
 log "set-up: done, .venv is ready"

@@ -1,11 +1,5 @@
-"""ESPnet3: its seams by stand-ins of the same names, and its smallest recipe whole."""
+"""ESPnet3's seams, by stand-ins of the same names; test_mini_an4 has ESPnet3 itself."""
 
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -13,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch.distributed as dist
-import yaml
 from torch.utils.data import DataLoader
 
 from tests.lightning.toy import Toy, data, strategy, trainer
@@ -77,97 +69,3 @@ def test_learners_do_not_meet_in_steps_and_divide_whole_batches(tmp_path: Path) 
     for name in ("adpsgd", "bmuf_adam"):
         losses = [learner[name][1] for learner in found]
         assert losses[0] == losses[1]
-
-
-def installed() -> bool:
-    """Return whether ESPnet 202611 is there with what its recipes import."""
-    names = ("espnet3", "egs3", "espnet_model_zoo", "hydra", "omniio", "dask")
-    return all(importlib.util.find_spec(name) for name in names)
-
-
-SPH2PIPE = """
-    #!{python}
-    import io, sys, wave
-    from pathlib import Path
-    from espnet_distopt.corpora.audio.sphere import SphereFile
-    with SphereFile(Path(sys.argv[-1])) as file:
-        samples = file.read(0, file.header.samples, 0)
-        out = io.BytesIO()
-        with wave.open(out, "wb") as wav:
-            wav.setparams((1, 2, file.header.sample_rate, 0, "NONE", ""))
-            wav.writeframes(samples.astype("<i2").tobytes())
-    sys.stdout.buffer.write(out.getvalue())
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    """Copy mini_an4 from the wheel; its converter of SPHERE files is ours."""
-    found = importlib.util.find_spec("egs3")
-    assert found is not None and found.submodule_search_locations is not None
-    source = Path(found.submodule_search_locations[0], "mini_an4", "esp2_asr")
-    folder = tmp_path / "recipe"
-    shutil.copytree(source, folder)
-    tool = folder / "bin" / "sph2pipe"
-    tool.parent.mkdir()
-    text = textwrap.dedent(SPH2PIPE).lstrip().format(python=sys.executable)
-    tool.write_text(text)
-    tool.chmod(0o755)
-    return folder
-
-
-def configure(recipe: Path, name: str, chosen: Any) -> None:
-    """Write a configuration; only the strategy differs from stock training."""
-    config = yaml.safe_load(
-        (recipe / "conf" / "training_asr_transformer.yaml").read_text()
-    )
-    for key in [k for k in config["dataset"]["preprocessor"] if "data_aug" in k]:
-        del config["dataset"]["preprocessor"][key]
-    config["dataloader"]["train"]["iter_factory"]["batches"]["batch_size"] = 1
-    options = {"accelerator": "cpu", "max_epochs": 2, "log_every_n_steps": 1}
-    trainer = {**options, "strategy": chosen}
-    config |= {"parallel": None, "num_device": 2, "trainer": trainer}
-    (recipe / "conf" / f"{name}.yaml").write_text(yaml.safe_dump(config))
-
-
-def run(recipe: Path, name: str, *stages: str) -> str:
-    """Run stages of the recipe; return what it says."""
-    path = os.pathsep.join([str(recipe), os.environ.get("PYTHONPATH", "")])
-    roles = {"training": name, "inference": "i", "metrics": "metrics"}
-    configs = [f"--{role}_config=conf/{each}.yaml" for role, each in roles.items()]
-    done = subprocess.run(
-        [sys.executable, "run.py", "--stages", *stages, *configs],
-        cwd=recipe,
-        env=os.environ
-        | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        | {"PATH": f"{recipe / 'bin'}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout + done.stderr
-
-
-@pytest.mark.recipes
-@pytest.mark.timeout(2400)
-@pytest.mark.skipif(not installed(), reason="no ESPnet 202611 with its recipes")
-def test_mini_an4_is_trained_decoded_and_scored(recipe: Path) -> None:
-    inference = yaml.safe_load((recipe / "conf" / "inference.yaml").read_text())
-    # Stock DDP has no best checkpoint: it drops the one utterance of validation.
-    inference["model"]["asr_model_file"] = "${exp_dir}/last.ckpt"
-    (recipe / "conf" / "i.yaml").write_text(yaml.safe_dump(inference))
-    ours = "espnet_distopt.lightning.DistoptStrategy"
-    strategies = {
-        "ddp": "ddp",
-        "adpsgd": {"_target_": ours, "algorithm": "adpsgd"},
-        "bmuf_adam": {"_target_": ours, "algorithm": "bmuf_adam"},
-    }
-    for name, chosen in strategies.items():
-        configure(recipe, name, chosen)
-    run(recipe, "ddp", "create_dataset", "train_tokenizer", "collect_stats")
-    for name in strategies:
-        run(recipe, name, "train", "infer", "measure")
-        exp = recipe / "exp" / name
-        assert "WER" in (exp / "i" / "metrics.json").read_text()

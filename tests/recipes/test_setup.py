@@ -36,6 +36,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "requirements" / "py311.txt").write_text("a==1\ntorch==2.0\n")
     (tmp_path / "requirements" / "py312.txt").write_text("a==3\ntorch==3.0\n")
     (tmp_path / "requirements" / "dev.txt").write_text("pytest==9\n")
+    (tmp_path / "requirements" / "espnet3.txt").write_text("espnet==4\n")
     (tmp_path / "path").mkdir()
     script(tmp_path / "path" / "python3.11", STUB)
     return tmp_path
@@ -76,6 +77,10 @@ def no_gpu(checkout: Path) -> None:
 
 THE_LIST = "--no-deps -r requirements/py311.txt"
 DEV_LIST = "--no-deps -r requirements/dev.txt"
+BESIDE = (
+    "--no-deps --ignore-requires-python --target .venv/espnet3 "
+    "-r requirements/espnet3.txt"
+)
 OURSELVES = "--no-deps --no-build-isolation -e ."
 
 
@@ -91,7 +96,7 @@ def test_installs_once(checkout: Path) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_a_changed_list_installs_again(checkout: Path) -> None:
     setup(checkout, "--dev")
-    assert DEV_LIST in installed(checkout)
+    assert installed(checkout)[1:] == [THE_LIST, DEV_LIST, BESIDE, OURSELVES]
     setup(checkout)
     assert installed(checkout) == []  # --dev has made the rest as well
     (checkout / "requirements" / "py311.txt").write_text("a==2\ntorch==2.0\n")
@@ -102,10 +107,23 @@ def test_a_changed_list_installs_again(checkout: Path) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_an_interrupted_set_up_is_not_taken_for_whole(checkout: Path) -> None:
     done = setup(checkout, STUB_ABSENT="py311.txt")
-    assert done.returncode != 0
+    assert done.returncode == 2
+    assert "py311.txt are not to be had: allow pip to reach an index" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     installed(checkout)
     assert setup(checkout).returncode == 0
     assert THE_LIST in installed(checkout)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_what_lies_beside_the_environment_is_replaced(checkout: Path) -> None:
+    old = checkout / ".venv" / "espnet3" / "old.py"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    assert setup(checkout, "--dev", STUB_ABSENT="espnet3.txt").returncode == 2
+    assert not old.exists()
+    assert setup(checkout, "--dev").returncode == 0
+    assert BESIDE in installed(checkout)
 
 
 @pytest.mark.usefixtures("no_gpu")
