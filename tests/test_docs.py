@@ -15,6 +15,11 @@ FAMILIES = sorted((DOCS / "algorithms").glob("*.md"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 ID = "(?:AD|AS|BA|BM|D|H|LB|LS|R|SC|SD)[0-9]+"
+RUN = {
+    "README.md": "tests/test_readme.py",
+    "docs/how_it_works.md": "tests/test_added_algorithm.py",
+}
+"""Page with a block of Python, and the test that runs it."""
 TERMS = {
     *("learner", "rank", "node", "super learner", "worker", "driver"),
     *("step", "attempted step", "update", "batch", "effective batch size"),
@@ -109,6 +114,16 @@ def test_the_map_of_the_package_names_every_folder() -> None:
     for path in [*package.glob("*/__init__.py"), *package.glob("*.py")]:
         place = f"{path.parent.name}/" if path.parent != package else path.name
         assert f"[{place}]" in text or place == "__init__.py", place
+
+
+def test_every_block_of_python_is_run_by_a_test() -> None:
+    blocks = {named(page): page.read_text().count("```python") for page in PAGES}
+    assert {page: count for page, count in blocks.items() if count} == dict.fromkeys(
+        RUN, 1
+    )
+    for page, test in RUN.items():
+        text = (ROOT / test).read_text()
+        assert Path(page).name in text and "```" in text, test
 
 
 def test_what_the_pages_say_of_methods_exists() -> None:

@@ -4,6 +4,7 @@ The environment is new. It sees the heavy packages of this one through a path fi
 not the checkout, which this one has as an editable installation.
 """
 
+import json
 import os
 import re
 import shutil
@@ -144,3 +145,34 @@ def test_a_recipe_is_copied_and_runs(environment: Path, tmp_path: Path) -> None:
     said = run("bash", "-c", f"{line} {options}", cwd=tmp_path, fails=True)
     assert "adpsdg" in said.splitlines()[-1]
     assert "exists" in run(distopt, "recipe", "fsdd", "my", cwd=tmp_path, fails=True)
+
+
+def test_a_copied_recipe_runs_to_its_table(environment: Path, tmp_path: Path) -> None:
+    """All stages run on 68 lines: two learners really train, for one pass."""
+    line = run(environment / "distopt", "recipe", "mini_ocr", "my", cwd=tmp_path)
+    sizes = {"train": 24, "dev": 4, "test": 4}
+    lines = " ".join(
+        f"--{name}_{kind} {count}"
+        for name, count in sizes.items()
+        for kind in ("printed", "digits")
+    )
+    options = (
+        f'--nj 1 --local_data_opts "--nj 1 {lines}" '
+        '--train_args "--max_epoch 1 --num_workers 0"'
+    )
+    run("bash", "-c", f"{line.strip()} {options}", cwd=tmp_path)
+    exp = tmp_path / "my" / "egs" / "mini_ocr" / "ocr1" / "exp"
+    trained = json.loads((exp / "ocr_bmuf_adam_2/distopt/summary.json").read_text())
+    assert (trained["learners"], trained["epochs"]) == (2, 1)
+    rows = [
+        row.strip("| ").split(" | ")
+        for row in (exp / "RESULTS.md").read_text().splitlines()
+        if row.startswith("|")
+    ]
+    head, _, row = rows[:3]
+    rates = {name: cell for name, cell in zip(head, row, strict=True) if "ER" in name}
+    parts = ("known", "unseen", "digits", "all")
+    assert set(rates) == {f"{er} {p} (jiwer)" for er in ("CER", "WER") for p in parts}
+    for cell in rates.values():
+        assert 0 < float(cell.split()[0]) <= 150, cell
+    assert "| test | all | 12 | 169 |" in (exp / "RESULTS.md").read_text()

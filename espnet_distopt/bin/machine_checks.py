@@ -21,6 +21,9 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 
+OLDEST_TORCH = (2, 13)
+"""The oldest version with which the tests were run; setup.cfg has it, too."""
+
 TORCH_SECONDS = 120
 ESPNET_SECONDS = 300
 """Limits of an import; the first one on a network file system takes long."""
@@ -74,8 +77,9 @@ def check_torch(folder: Path) -> Finding:
     if error:
         return missing(f"torch: {error}: pip install torch")
     found, gloo, cards, nccl = printed.split()
-    if tuple(map(int, re.findall(r"\d+", found)[:2])) < (2, 4):
-        return missing(f"torch {found}: 2.4 or later is needed")
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        return missing(f"torch {found}: {oldest} or later is needed")
     if gloo != "True":
         return missing(f"torch {found} was built without gloo, which gossip needs")
     gpus = f"{cards} GPUs" + (", NCCL" if nccl == "True" else ", no NCCL")

@@ -19,6 +19,7 @@ from espnet_distopt.scoring.report import (
     interval_note,
     overview,
 )
+from espnet_distopt.scoring.worst import MOST
 
 STYLE = """\
 body { font: 16px/1.5 sans-serif; max-width: 70rem; margin: auto; padding: 0 1rem 3rem;
@@ -87,6 +88,7 @@ def page(
         parts.append(f"<p>{escape(interval_note(scored))}</p>")
         for heading, table in counts(scored):
             parts += [f"<h3>{escape(heading)}</h3>", _table(table)]
+        parts += _worst(scored)
     parts += _configurations({e.scores.name: e.configuration for e in trainings})
     lines = environment_lines([e.scores for e in trainings], environment, None)
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
@@ -140,6 +142,24 @@ def _summary(histories: Sequence[Experiment], now: float) -> Table:
             ]
         )
     return Table(head.split(","), rows, left=3)
+
+
+def _worst(scored: Sequence[DecodedExperiment]) -> Iterator[str]:
+    """Yield the worst lines of each decoded set of which scoring has kept some."""
+    if not any(each.worst for each in scored):
+        return
+    yield "<h2>Worst lines</h2>"
+    yield "<p>The lines of each set with the most errors, of words, or of characters "
+    yield "where a character error rate was counted.</p>"
+    for experiment in scored:
+        for name, lines in experiment.worst.items():
+            rows = [
+                [line.id, f"{line.errors} of {line.length}", line.ref, line.hyp]
+                for line in lines[:MOST]
+            ]
+            yield f"<h3>{escape(experiment.name)}: {escape(name)}</h3>"
+            head = ["line", "errors", "reference", "hypothesis"]
+            yield _table(Table(head, rows, left=len(head)))
 
 
 def _configurations(configurations: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

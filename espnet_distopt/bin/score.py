@@ -17,14 +17,16 @@ from espnet_distopt.scoring.trn import (
     read_text,
     read_utt2spk,
 )
+from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
-        description="Count word errors. Writes ref.trn, hyp.trn, result.txt and "
-        "result.json into --out. An utterance decoded to nothing counts as deletions; "
-        "an utterance missing from the hypotheses is an error.",
+        description="Count word errors. Writes ref.trn, hyp.trn, result.txt, "
+        "result.json and, for reports, worst.json into --out. An utterance decoded to "
+        "nothing counts as deletions; an utterance missing from the hypotheses is an "
+        "error.",
     )
     parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
     parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
@@ -45,8 +47,9 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Score the text, and print the counts."""
     args = get_parser().parse_args(cmd)
-    # It is removed first, so that a failed scoring leaves no earlier result.
-    (args.out / "result.json").unlink(missing_ok=True)
+    # They are removed first, so that a failed scoring leaves no earlier result.
+    for name in ("result.json", FILE):
+        (args.out / name).unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
@@ -56,6 +59,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
         write_text(args.out / "ref.trn", format_trn(ref, speakers))
         write_text(args.out / "hyp.trn", format_trn(hyp, speakers))
+        write_worst(args.out, worst_lines(ref, hyp))
         result.write(args.out)
     print(result.summary(), end="")
 

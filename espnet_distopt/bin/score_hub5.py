@@ -24,6 +24,7 @@ from espnet_distopt.scoring.sides import (
     read_sides,
 )
 from espnet_distopt.scoring.subsets import parse_halves
+from espnet_distopt.scoring.worst import FILE, worst_segments, write_worst
 
 _FILES = ("stm", "glm", "ctm", "out")
 
@@ -82,6 +83,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     score = _score_as_is if args.ctm_as_is else _score
     with explain_failed_write(args.out):
         result = score(sides, halves, args)
+        if not args.ctm_as_is:  # As it is, only hubscr knows which words are scored.
+            write_worst(args.out, worst_segments(sides))
         result.write(args.out)
     print(result.summary(), end="")
 
@@ -132,7 +135,7 @@ def _self_test(scorer: str, sctk: str | None) -> None:
 
 def _remove_old(out: Path) -> None:
     # They are removed first, so that a failed scoring leaves no earlier result.
-    for name in ("result.json", "result.txt", CTM, *REPORTS):
+    for name in ("result.json", "result.txt", FILE, CTM, *REPORTS):
         (out / name).unlink(missing_ok=True)
 
 

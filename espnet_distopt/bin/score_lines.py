@@ -8,15 +8,18 @@ from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.scoring.characters import read_lines, score_lines
+from espnet_distopt.scoring.result import CER
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import read_utt2spk
+from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Count character and word errors of text lines with jiwer. Writes "
-        "result.txt and result.json into OUT/score_cer and OUT/score_wer. A line "
+        "result.txt and result.json into OUT/score_cer and OUT/score_wer, and, for "
+        "reports, the worst lines into OUT/score_cer/worst.json. A line "
         "decoded to nothing counts as deletions; a line missing from the hypotheses, "
         "or without a reference text, is an error.",
     )
@@ -39,7 +42,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     outs = [args.out / "score_cer", args.out / "score_wer"]
     for out in outs:  # so that a failed scoring leaves no earlier result
-        (out / "result.json").unlink(missing_ok=True)
+        for name in ("result.json", FILE):
+            (out / name).unlink(missing_ok=True)
     halves = parse_halves(args.half)
     ref, hyp = read_lines(args.ref, args.hyp)
     writers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
@@ -47,6 +51,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     with explain_failed_write(args.out):
         for out, result in zip(outs, results, strict=True):
             out.mkdir(parents=True, exist_ok=True)
+            if result.measure == CER:
+                write_worst(out, worst_lines(ref, hyp, characters=True))
             result.write(out)
     for result in results:
         print(result.summary(), end="")

@@ -1,11 +1,12 @@
 """Reads what an experiment directory tells of its training and its scores."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.result import Result
+from espnet_distopt.scoring.worst import WorstLine, read_worst
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,25 @@ class DecodedExperiment:
     """An experiment: its name, its training, and its results by test set.
 
     A set has one result, or one for characters and one for words.
+
+    Attributes:
+        name: The name of the directory.
+        summary: How it was trained.
+        results: The results of each set.
+        worst: The worst lines of each set of which scoring has kept some, the worst
+            first.
     """
 
     name: str
     summary: TrainingSummary
     results: dict[str, list[Result]]
+    worst: dict[str, list[WorstLine]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path) -> "DecodedExperiment":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
+
+        The worst lines are in `worst.json` beside a result.
 
         A set is named `SET`, or `DECODE/SET` if the experiment was decoded in more than
         one way. A file, or a directory of something else, is an experiment without
@@ -72,9 +83,12 @@ class DecodedExperiment:
         paths = sorted(directory.glob("*/*/score_[cw]er/result.json"))
         decodings = {path.parts[-4] for path in paths}
         results: dict[str, list[Result]] = {}
+        worst: dict[str, list[WorstLine]] = {}
         for path in paths:
             decoding, test_set = path.parts[-4:-2]
             name = test_set if len(decodings) == 1 else f"{decoding}/{test_set}"
             results.setdefault(name, []).append(Result.read(path))
+            if lines := read_worst(path.parent):
+                worst[name] = lines
         summary = TrainingSummary.read(directory / "distopt" / "summary.json")
-        return cls(directory.resolve().name, summary, results)
+        return cls(directory.resolve().name, summary, results, worst)

@@ -4,11 +4,11 @@ It knows no GLM, only the first of alternatives, and no optional words. Its figu
 near those of hubscr, but are of another kind, and must not stand beside published ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.sides import ConversationSide
+from espnet_distopt.scoring.sides import ConversationSide, is_judged
 from espnet_distopt.scoring.spoken_words import plain_hypothesis, plain_reference
 
 
@@ -28,9 +28,18 @@ def count_normalized(sides: Mapping[str, ConversationSide]) -> dict[str, Counts]
     """
     counts = {}
     for name, side in sides.items():
-        segments = {str(n): segment for n, segment in enumerate(side.segments())}
-        ref = {n: plain_reference(text) for n, (text, _) in segments.items()}
-        hyp = {n: plain_hypothesis(words) for n, (_, words) in segments.items()}
+        segments = list(plain_segments(side))
+        ref = {str(n): words for n, (_, words, _) in enumerate(segments)}
+        hyp = {str(n): words for n, (_, _, words) in enumerate(segments)}
         if segments:
             counts[name] = Jiwer().count(ref, hyp)
     return counts
+
+
+def plain_segments(
+    side: ConversationSide,
+) -> Iterator[tuple[float, list[str], list[str]]]:
+    """Yield each scored segment: start in s, words of reference and of hypothesis."""
+    judged = filter(is_judged, side.references)
+    for reference, (text, words) in zip(judged, side.segments(), strict=True):
+        yield reference.span.start, plain_reference(text), plain_hypothesis(words)

@@ -26,13 +26,19 @@ def fake_torch(folder: Path, version: str, gloo: bool = True, cards: int = 0) ->
     (package / "distributed.py").write_text(DISTRIBUTED.format(gloo=gloo))
 
 
+def test_the_oldest_torch_is_that_of_the_installation() -> None:
+    text = (Path(__file__).resolve().parents[2] / "setup.cfg").read_text()
+    oldest = ".".join(map(str, machine_checks.OLDEST_TORCH))
+    assert f"    torch>={oldest}\n" in text
+
+
 @pytest.mark.parametrize(
     ("torch", "mark", "text"),
     [
-        ({"version": "2.4.0"}, "ok", "torch 2.4.0: gloo, no GPU"),
-        ({"version": "2.13.0", "cards": 2}, "ok", "gloo, 2 GPUs, NCCL"),
-        ({"version": "2.3.1+cpu"}, "missing", "2.4 or later is needed"),
-        ({"version": "2.9.0", "gloo": False}, "missing", "built without gloo"),
+        ({"version": "2.13.0"}, "ok", "torch 2.13.0: gloo, no GPU"),
+        ({"version": "2.14.1", "cards": 2}, "ok", "gloo, 2 GPUs, NCCL"),
+        ({"version": "2.6.0+cpu"}, "missing", "2.13 or later is needed"),
+        ({"version": "2.13.0", "gloo": False}, "missing", "built without gloo"),
     ],
 )
 def test_torch(

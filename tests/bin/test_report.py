@@ -9,6 +9,7 @@ import pytest
 from espnet_distopt.bin.report import main
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.result import Result
+from espnet_distopt.scoring.worst import WorstLine, write_worst
 from tests.monitoring.written import line, pair, step, write
 
 
@@ -96,6 +97,26 @@ def test_names_are_not_taken_for_markup(tmp_path: Path) -> None:
     assert "a&lt;b&gt;&amp;c" in text
 
 
+def test_the_worst_lines_of_each_set_at_most_ten(tmp_path: Path) -> None:
+    experiment = scored(tmp_path / "a")
+    lines = [WorstLine(f"u{n:02}", 20 - n, 20, "<b> & co", "") for n in range(12)]
+    write_worst(experiment / "decode" / "test" / "score_wer", lines)
+    text = written(tmp_path, experiment, scored(tmp_path / "b"))
+    balance = Balance()
+    balance.feed(text)
+    assert not balance.open
+    section = text.partition("<h2>Worst lines</h2>")[2].partition("<h2>")[0]
+    assert "<b>" not in section
+    assert section.count("&lt;b&gt; &amp; co") == 10
+    assert re.findall(r"<h3>(.*?)</h3>", section) == ["a: test"]
+    words = re.sub(r"<[^>]+>", " ", section)
+    assert re.search(r"u00\s+20 of 20\s.*u09\s+11 of 20\s", words, re.DOTALL)
+
+
+def test_without_kept_lines_there_is_no_section(tmp_path: Path) -> None:
+    assert "Worst lines" not in written(tmp_path, scored(tmp_path / "a"))
+
+
 def test_what_is_no_training_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +138,7 @@ def test_a_stock_training_has_scores_alone(tmp_path: Path) -> None:
         ("empty", "train or score first"),
         ("learner", "learner0.jsonl:4: not a line of a learner"),
         ("configuration", "config.yaml"),
+        ("worst", "worst.json: not the worst lines of a set"),
     ],
 )
 def test_a_refusal_writes_nothing(
@@ -130,6 +152,9 @@ def test_a_refusal_writes_nothing(
     if damage == "learner":
         with (directory / "distopt" / "learner0.jsonl").open("a") as file:
             file.write("[1]\n")
+    elif damage == "worst":
+        scored(directory)
+        (directory / "decode/test/score_wer/worst.json").write_text('[{"id": 1}]')
     elif damage == "configuration":
         (directory / "config.yaml").write_text("a: [")
     with pytest.raises(SystemExit) as ended:

@@ -51,7 +51,7 @@ def score(directory: Path, *options: str, **files: str | bytes | None) -> Path:
 @needs_sctk
 def test_files_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = score(tmp_path, *HALVES)
-    names = {"hyp.ctm", *REPORTS, "result.json", "result.txt"}
+    names = {"hyp.ctm", *REPORTS, "result.json", "result.txt", "worst.json"}
     assert {path.name for path in out.iterdir()} == names
     result = Result.read(out / "result.json")
     assert re.fullmatch(r"hubscr \(sclite [\d.]+\)", result.scorer)
@@ -258,7 +258,7 @@ def test_bad_input(
 ) -> None:
     out = tmp_path / "score_wer"
     out.mkdir()
-    for name in ("result.json", "result.txt", *REPORTS):
+    for name in ("result.json", "result.txt", "worst.json", *REPORTS):
         (out / name).write_text("of an earlier scoring")
     with pytest.raises(SystemExit) as stopped:
         score(tmp_path, *options, **files)

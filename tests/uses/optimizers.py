@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torch.optim import (
     LBFGS,
     SGD,
-    Adafactor,
     Adagrad,
     Adam,
-    Muon,
     NAdam,
     Optimizer,
     RAdam,
@@ -81,6 +79,7 @@ class TheRAdam(Use):
 
 class TheMuon(Use):
     title = "Muon"
+    known = hasattr(torch.optim, "Muon")  # Torch has it since 2.9.
     note = LOCAL
     refused = unknown("Muon")
 
@@ -89,16 +88,17 @@ class TheMuon(Use):
         return nn.Sequential(first, nn.Tanh(), last)
 
     def optimize(self, model: nn.Module) -> Optimizer:
-        return Muon(model.parameters(), lr=0.02)
+        return torch.optim.Muon(model.parameters(), lr=0.02)
 
 
 class TheAdafactor(Use):
     title = "Adafactor"
+    known = hasattr(torch.optim, "Adafactor")  # Torch has it since 2.5.
     note = LOCAL
     refused = unknown("Adafactor")
 
     def optimize(self, model: nn.Module) -> Optimizer:
-        return Adafactor(model.parameters(), lr=0.05)
+        return torch.optim.Adafactor(model.parameters(), lr=0.05)
 
 
 class TheRprop(Use):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 
 from espnet_distopt.algorithms import ALGORITHMS
@@ -19,6 +20,7 @@ from tests.uses.use import COLUMNS, STEPS, Use
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "what_works.md"
 LEARNERS = 2
+KNOWN = [row for row in ROWS if row.known]
 PRELOAD.append("tests.uses.preloaded")
 
 
@@ -26,9 +28,9 @@ def run_column(column: Column) -> tuple[list[Outcome], list[str]]:
     """Run a column as one learner; return its outcomes, and its faults when alone."""
     warnings.simplefilter("ignore")
     rank, size = dist.get_rank(), dist.get_world_size()
-    outcomes = attempt_all(ROWS, column, rank, size)
+    outcomes = attempt_all(KNOWN, column, rank, size)
     dist.destroy_process_group()
-    return outcomes, [f for row in ROWS[rank::size] for f in alone(column, row)]
+    return outcomes, [f for row in KNOWN[rank::size] for f in alone(column, row)]
 
 
 def alone(column: Column, row: type[Use]) -> list[str]:
@@ -73,11 +75,16 @@ def test_a_column_is_what_the_table_says(column: Column) -> None:
     learners = launch(LEARNERS, run_column, column, timeout=120)
     wrong = [fault for _, found in learners for fault in found]
     for row, outcomes in zip(
-        ROWS, zip(*(o for o, _ in learners), strict=True), strict=True
+        KNOWN, zip(*(o for o, _ in learners), strict=True), strict=True
     ):
         found = cell_faults(column, row, list(outcomes))
         wrong += [f"{row.__name__}: {fault}" for fault in found]
     assert not wrong, f"{column.algorithm}:\n" + "\n".join(wrong)
+
+
+def test_every_row_is_run() -> None:
+    if unknown := [row.title for row in ROWS if not row.known]:
+        pytest.skip(f"torch {torch.__version__} has no {', no '.join(unknown)}")
 
 
 def test_every_algorithm_has_a_column() -> None:

@@ -88,6 +88,8 @@ class Use:
         exact_alone: whether a single learner gives the bits of the plain loop.
         rounding: the tolerance of a run, for parameters of size 1; an update is 0.01 or
             more.
+        known: whether the installed torch has what the row uses; if not, the row is
+            not run.
         pairs: the models with their optimizers; each pair has a session.
     """
 
@@ -98,6 +100,7 @@ class Use:
     everybody: ClassVar[bool] = False
     exact_alone: ClassVar[bool] = True
     rounding: ClassVar[float] = 2e-5
+    known: ClassVar[bool] = True
 
     def __init__(self, rank: int) -> None:
         torch.manual_seed(rank)
