@@ -17,7 +17,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,14 @@ from torch import Tensor, nn
 
 from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
 from espnet_distopt.algorithms.adasum.exchange import AdasumExchange
-from espnet_distopt.core.effects import AllGather, AllReduceMean, AllToAll, Effect
+from espnet_distopt.core.effects import (
+    AllGather,
+    AllReduceMean,
+    AllToAll,
+    Effect,
+    GroupCollective,
+    Work,
+)
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 
@@ -115,18 +122,7 @@ class Bench:
 
     def sent(self) -> None:
         """Send the bytes of the exchange, and compute nothing beside them."""
-        program, result = self.exchange(self.vector), None
-        while True:
-            try:
-                effect = program.send(result)
-            except StopIteration:
-                return
-            match effect:
-                case AllToAll():
-                    effect = replace(effect, arrived=None)
-                case AllGather():
-                    effect = replace(effect, prepare=None)
-            result = self.driver.run(_only(effect))
+        self._exchange_by(lambda effect: self._run(effect.with_work(lambda _: None)))
 
     def limit(self) -> None:
         """Send the bytes, then touch the memory that the arithmetic must touch.
@@ -163,36 +159,43 @@ class Bench:
 
     def by_phases(self) -> None:
         """Do the same as `adasum`, and note the seconds of each phase."""
+        self._exchange_by(self._phase)
+
+    def _exchange_by(self, carry_out: Callable[[GroupCollective], Any]) -> None:
+        """Do the exchange, whose collectives a function carries out."""
         program, result = self.exchange(self.vector), None
         while True:
             try:
                 effect = program.send(result)
             except StopIteration:
                 return
-            name = PHASES[type(effect)]
-            beside = "Gram matrices" if name == "all-to-all" else "combination"
-            start, before = time.perf_counter(), self.phases.get(beside, 0.0)
-            result = self.driver.run(_only(self._timed(effect, beside)))
-            seconds = time.perf_counter() - start
-            seconds -= self.phases.get(beside, 0.0) - before
-            self.phases[name] = self.phases.get(name, 0.0) + seconds
+            assert isinstance(effect, GroupCollective)
+            result = carry_out(effect)
 
-    def _timed(self, effect: Effect, beside: str) -> Effect:
-        def timed(work: Callable[[int], None]) -> Callable[[int], None]:
+    def _run(self, effect: GroupCollective) -> Any:
+        return self.driver.run(_only(effect))
+
+    def _phase(self, effect: GroupCollective) -> Any:
+        """Carry out a collective, and note its seconds and those of its work."""
+        name = PHASES[type(effect)]
+        beside = "Gram matrices" if name == "all-to-all" else "combination"
+
+        def timed(work: Work) -> Work:
             def run(stop: int) -> None:
                 start = time.perf_counter()
                 work(stop)
-                seconds = time.perf_counter() - start
-                self.phases[beside] = self.phases.get(beside, 0.0) + seconds
+                self._note(beside, time.perf_counter() - start)
 
             return run
 
-        match effect:
-            case AllToAll(arrived=work) if work is not None:
-                return replace(effect, arrived=timed(work))
-            case AllGather(prepare=work) if work is not None:
-                return replace(effect, prepare=timed(work))
-        return effect
+        start, before = time.perf_counter(), self.phases.get(beside, 0.0)
+        result = self._run(effect.with_work(timed))
+        worked = self.phases.get(beside, 0.0) - before
+        self._note(name, time.perf_counter() - start - worked)
+        return result
+
+    def _note(self, phase: str, seconds: float) -> None:
+        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
     def measure(self, work: Callable[[], None]) -> Spent:
         """Time a call that all learners begin together, until the last has ended."""

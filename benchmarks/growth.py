@@ -79,13 +79,9 @@ def measure(name: str, size: int, steps: int) -> Growth:
                 model, optimizer, gradient, name, rank, size, factor, **options
             )
         )
-    network = Network(
-        inside=_for_larger_messages(INSIDE, factor),
-        between=_for_larger_messages(BETWEEN, factor),
-        per_node=NODE,
-    )
+    network = Network(inside=INSIDE, between=BETWEEN, per_node=NODE)
     compute = Compute(seconds=STEP_SECONDS, spread=SPREAD)
-    simulation = Simulation(learners, compute, network)
+    simulation = Simulation(learners, compute, network.for_larger_messages(factor))
     simulation.start()
     began = simulation.seconds
     for virtual in learners:
@@ -94,11 +90,6 @@ def measure(name: str, size: int, steps: int) -> Growth:
     ends = [line.seconds for line in simulation.record if line.step == steps]
     sent = fmean(virtual.metrics()["bytes"] for virtual in learners)
     return Growth(seconds=(fmean(ends) - began) / steps, bytes=sent * factor / steps)
-
-
-def _for_larger_messages(link: Link, factor: float) -> Link:
-    """Return a link on which a message takes as long as one `factor` times larger."""
-    return Link(latency=link.latency, bandwidth=link.bandwidth / factor)
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ It is started as a training is: by the launcher, by torchrun, or by Slurm.
 import argparse
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -108,16 +107,10 @@ def _step_time(directory: Path) -> "StepTime":
     from espnet_distopt.simulation.calibration import Computed, step_time
 
     found = Experiment.read(directory, whole=True)
-    lines = (
-        [line for each in found.learners.values() for line in each.lines]
-        if found
-        else []
-    )
     computed = [
-        Computed(
-            line.batches, line.samples, line.seconds - line.comm_time - line.wait_time
-        )
-        for line in lines
+        Computed(line.batches, line.samples, line.computing)
+        for each in (found.learners.values() if found else ())
+        for line in each.lines
         if line.samples
     ]
     if not computed:
@@ -132,26 +125,23 @@ def _measure(size: int, per_node: int, seconds: float) -> "Network":
     import torch.distributed as dist
 
     from espnet_distopt.distributed.link_times import bandwidth, latency
-    from espnet_distopt.simulation.calibration import experiments, network
+    from espnet_distopt.simulation.calibration import LINKS, experiments, network
 
     pairs = experiments(size, per_node)
     latencies: dict[str, float] = {}
     bandwidths: dict[str, float] = {}
     for name, exchanging in pairs.items():
-        if name in ("between", "inside"):
+        if name in LINKS.values():
             latencies[name] = latency(exchanging[0])
-        link = "inside" if name in ("inside", "bus") else "between"
-        rate = bandwidth(exchanging, latencies[link], seconds)
+        rate = bandwidth(exchanging, latencies[LINKS[name]], seconds)
         bandwidths[name] = rate
         if dist.get_rank() == 0:
             words = f"{1e6 * latencies[name]:.0f} us and " if name in latencies else ""
             many = (
                 f"{len(exchanging)} pairs at a time" if exchanging[1:] else "one pair"
             )
-            sys.stdout.write(
-                f"{name}: {words}{rate / 1e6:.4g} MB/s each way for {many}\n"
-            )
-            sys.stdout.flush()
+            said = f"{name}: {words}{rate / 1e6:.4g} MB/s each way for {many}"
+            print(said, flush=True)
     return network(per_node, pairs, bandwidths, latencies)
 
 

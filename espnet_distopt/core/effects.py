@@ -10,8 +10,8 @@ Costs are the bytes that one learner sends, for a tensor of n bytes and N learne
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -21,6 +21,9 @@ means all living learners. Each of them yields the collective. If one of them di
 before all have the result, and the algorithm survives, a collective of all is repeated
 among those who live, from what they contributed. One of given ranks is dropped: the
 result is None, and `tensor` is as it was."""
+
+Work = Callable[[int], None]
+"""What a learner computes beside a collective, piece by piece; see `AllToAll`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,13 @@ class GroupCollective(Collective):
     """
 
     ranks: Ranks = None
+
+    def with_work(self, change: Callable[[Work], Work | None]) -> Self:
+        """Return this effect with `change` made to its work beside the communication.
+
+        An effect without such work is returned as it is.
+        """
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +106,11 @@ class AllToAll(GroupCollective):
     """
 
     into: Tensor | None = None
-    arrived: Callable[[int], None] | None = None
+    arrived: Work | None = None
+
+    def with_work(self, change: Callable[[Work], Work | None]) -> Self:
+        """Return this effect with `change` made to `arrived`."""
+        return replace(self, arrived=self.arrived and change(self.arrived))
 
     def bytes_sent(self, size: int) -> int:
         """Return the bytes that one learner sends, where `size` learners take part."""
@@ -118,7 +132,11 @@ class AllGather(GroupCollective):
     """
 
     into: Tensor | None = None
-    prepare: Callable[[int], None] | None = None
+    prepare: Work | None = None
+
+    def with_work(self, change: Callable[[Work], Work | None]) -> Self:
+        """Return this effect with `change` made to `prepare`."""
+        return replace(self, prepare=self.prepare and change(self.prepare))
 
     def bytes_sent(self, size: int) -> int:
         """Return the bytes that one learner sends, where `size` learners take part."""

@@ -26,6 +26,7 @@ from espnet_distopt.core.effects import (
     Collective,
     GroupCollective,
     NeighbourAllGather,
+    Work,
 )
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
@@ -171,7 +172,7 @@ class Collectives:
     def _without_work(self, effect: GroupCollective) -> GroupCollective:
         """Return `effect`, with its work not counted as communication time."""
 
-        def uncounted(work: Callable[[int], None]) -> Callable[[int], None]:
+        def uncounted(work: Work) -> Work:
             def run(stop: int) -> None:
                 start = time.perf_counter()
                 work(stop)
@@ -179,12 +180,7 @@ class Collectives:
 
             return run
 
-        match effect:
-            case AllToAll(arrived=work) if work is not None:
-                return replace(effect, arrived=uncounted(work))
-            case AllGather(prepare=work) if work is not None:
-                return replace(effect, prepare=uncounted(work))
-        return effect
+        return effect.with_work(uncounted)
 
     @contextmanager
     def _timed(self) -> Generator[None, None, None]:

@@ -17,11 +17,11 @@ ROUNDS = 50
 """The number of exchanges of empty messages in a row, of which the mean counts."""
 
 SMALLEST, LARGEST = 1 << 20, 1 << 28
-"""The bytes of the messages by which bandwidths are measured."""
+"""The least and the most bytes of a message by which a bandwidth is measured."""
 
 REPEATS = 5
-"""The number of repeats, of which the fastest counts: whatever else the machines do
-makes an exchange slower, and the first one also makes the connections."""
+"""The number of repeats. Only the fastest counts, because other work on the machines
+slows an exchange down, and the first exchange also opens the connections."""
 
 
 def exchange_seconds(pairs: Sequence[Pair], nbytes: int, rounds: int = 1) -> float:
@@ -31,7 +31,8 @@ def exchange_seconds(pairs: Sequence[Pair], nbytes: int, rounds: int = 1) -> flo
     get the same figure: the fastest of a few repeats, each until the last pair is done.
 
     Args:
-        pairs: who exchanges with whom. No learner is in two pairs; the others wait.
+        pairs: the pairs that exchange. No learner is in two of them, and learners in
+            none of them wait.
         nbytes: the size of each message, in bytes.
         rounds: the number of exchanges that are made in a row and divided by.
     """
@@ -69,7 +70,7 @@ def bandwidth(pairs: Sequence[Pair], lead: float, target: float) -> float:
     All pairs exchange at one time. All learners call it, as with `exchange_seconds`.
 
     Args:
-        pairs: who exchanges with whom.
+        pairs: the pairs that exchange.
         lead: the seconds of a message that do not depend on its size (`latency`).
         target: the seconds that a message shall take. Its size is found from a short
             one, and is the same for all learners.
@@ -78,4 +79,5 @@ def bandwidth(pairs: Sequence[Pair], lead: float, target: float) -> float:
     wanted = int(SMALLEST * target / seconds)
     nbytes = min(max(wanted, SMALLEST), LARGEST)
     seconds = exchange_seconds(pairs, nbytes)
+    # On a busy machine the latency may have come out longer than the whole message.
     return nbytes / max(seconds - lead, seconds / 2)

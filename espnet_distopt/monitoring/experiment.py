@@ -90,14 +90,13 @@ class Experiment:
         They are those that the learner which has lived longest has told of, and what
         another one has told of since: a learner may stop before it has noticed.
         """
-        told = [each for each in self.learners.values() if each.members is not None]
+        told = [each for each in self.learners.values() if each.told_of_members]
         if not told:
             return []
-        newest = max(told, key=lambda each: _members_line(each).time)
+        newest = max(told, key=lambda each: each.told_of_members[-1].time)
         living = [self.learners[r] for r in newest.members or () if r in self.learners]
         witness = min(living or [newest], key=lambda each: each.since_start[0].time)
-        lines = [line for line in witness.since_start if line.members is not None]
-        latest = _members_line(newest)
+        lines, latest = [*witness.told_of_members], newest.told_of_members[-1]
         if not lines or latest.time > lines[-1].time:
             lines.append(latest)
         before, found = set(range(self.last.learners)), []
@@ -248,10 +247,6 @@ def log_end(directory: Path) -> str:
     rows = [row.strip() for row in rows if row.strip()]
     errors = [row for row in rows if re.search(r"[Ee]rror\b.*:|Killed|SIG[A-Z]+", row)]
     return (errors or rows or [""])[-1]
-
-
-def _members_line(learner: LearnerHistory) -> Line:
-    return [line for line in learner.since_start if line.members is not None][-1]
 
 
 def _time(line: Line) -> float:

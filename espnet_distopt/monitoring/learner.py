@@ -64,10 +64,15 @@ class LearnerHistory:
         starts = [n for n, line in enumerate(self.lines) if line.event in STARTS]
         return self.lines[max(starts, default=0) :]
 
+    @cached_property
+    def told_of_members(self) -> Sequence[Line]:
+        """The lines since its last start in which it tells who lives."""
+        return [line for line in self.since_start if line.members is not None]
+
     @property
     def members(self) -> set[int] | None:
         """Who lives, as it last told since its last start; None if it did not."""
-        told = [line for line in self.since_start if line.members is not None]
+        told = self.told_of_members
         return members_of(told[-1]) if told else None
 
     @cached_property
@@ -100,8 +105,7 @@ class LearnerHistory:
         This figure tells them apart, because a fast one waits in collectives meanwhile.
         """
         samples = self.total("samples")
-        spent = self.total("comm_time") + self.total("wait_time")
-        return (self.total("seconds") - spent) / samples if samples else None
+        return self.total("computing") / samples if samples else None
 
     @property
     def staleness_max(self) -> float | None:

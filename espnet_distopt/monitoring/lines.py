@@ -104,6 +104,11 @@ class Line:
     saved: bool | None = None
     error: str | None = None
 
+    @property
+    def computing(self) -> float:
+        """The seconds of training since the last line without those of waiting."""
+        return self.seconds - self.comm_time - self.wait_time
+
 
 def append(line: Line, path: Path) -> None:
     """Add `line` to a learner's file, which is made if it is missing.

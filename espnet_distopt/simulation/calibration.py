@@ -14,6 +14,15 @@ from espnet_distopt.simulation.network import Link, Network
 SHARES = 0.9
 """Pairs share something if each has less than this part of what one has alone."""
 
+LINKS = {
+    "between": "between",
+    "card": "between",
+    "inside": "inside",
+    "bus": "inside",
+    "switch": "between",
+}
+"""The link that messages pass in each of the `experiments`."""
+
 EQUAL = 0.05
 """Batches are of one size if their standard deviation is less than this part of it."""
 
@@ -74,20 +83,18 @@ def network(
         name: Link(latency=seconds, bandwidth=bandwidths[name])
         for name, seconds in latencies.items()
     }
-    alone = dict(bandwidths)
     shared = {}
     # Messages in both directions pass the bus and the switch, and a card in one.
-    for name, link, directions in (
+    for name, less_shared, directions in (
         ("card", "between", 1),
         ("bus", "inside", 2),
         ("switch", "card", 2),
     ):
         if name not in bandwidths:
             continue
-        limit = alone.get(link, alone["between"])
-        if bandwidths[name] < SHARES * limit:
+        own = bandwidths[LINKS[name]]
+        if bandwidths[name] < SHARES * bandwidths.get(less_shared, own):
             together = directions * len(pairs[name]) * bandwidths[name]
-            own = links["inside" if name == "bus" else "between"].bandwidth
             shared[name] = max(together, own)
     return Network(per_node=per_node, **links, **shared)  # type: ignore[arg-type]
 

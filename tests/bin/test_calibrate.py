@@ -32,15 +32,8 @@ def test_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         lines.append(lines.Line(**own), exp / "distopt" / f"learner{rank}.jsonl")
     done = subprocess.run(
         [
-            *LAUNCH,
-            "--nproc",
-            "4",
-            *MODULE,
-            "--message_seconds=0.05",
-            "--out",
-            out,
-            "--exp",
-            exp,
+            *(*LAUNCH, "--nproc", "4", *MODULE),
+            *("--message_seconds", "0.05", "--out", out, "--exp", exp),
         ],
         env=os.environ | VARIABLES,
         capture_output=True,
