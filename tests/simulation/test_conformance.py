@@ -72,6 +72,7 @@ def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
     if not hasattr(config, "period"):
         return [{}]
     others = [{"delay": 2}, {"per_node": 2}] if hasattr(config, "delay") else []
+    others += [{"keep": 0.1}] if name == "local_sgd" else []
     return [{"period": 3, **other} for other in [{}, *others]]
 
 

@@ -29,7 +29,8 @@ learner the same bits. With one node there is nothing to average, and every lear
 keeps its bits.
 
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
-moments; with m learners a node 2n(m-1)/m more in every step.
+moments; with m learners a node 2n(m-1)/m more in every step. With `keep` learners send
+their largest changes only, see `compression`.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
 Adam's moments are extrapolated.
 
@@ -43,6 +44,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
+from espnet_distopt.algorithms.block.compression import CompressedAverage
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
@@ -90,11 +92,16 @@ class Bmuf(StepsInNodes):
         self._rates = LearningRates(learner) if rule.follows_lr else None
         self.filter = BlockFilter(rule, learner.params, config.period, self._rates)
         self._late = LateAverage(bool(self._moments and self._moments.averaged))
+        self._compressed = None
+        if config.compresses and workers > 1:
+            self._compressed = CompressedAverage(learner, config.keep)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
         yield from super().start(learner)
         self.filter.start(learner.params)
+        if self._compressed:
+            self._compressed.begin_block(learner.params)
 
     def change_members(self, learner: Learner, members: Members) -> None:
         """Take the rule for the workers that have taken part in the block's end.
@@ -155,8 +162,13 @@ class Bmuf(StepsInNodes):
         message = self._message(learner, ended)
         agreed = self._read((yield self._mean(message)))
         if agreed.tau > 0:
-            yield self._mean(learner.params)
+            if self._compressed:
+                yield from self._compressed.average(learner.params)
+            else:
+                yield self._mean(learner.params)
             k = self.filter.end_block(learner.params, self.rule, agreed)
+            if self._compressed:
+                self._compressed.begin_block(learner.params)
             if self._moments:
                 yield from self._moments.end_block(agreed.steps, agreed.tau, k)
         return agreed.share_ended == 1
@@ -215,6 +227,7 @@ class Bmuf(StepsInNodes):
             "moments": self._moments.state_dict() if self._moments else {},
             "rates": list(self._rates.last) if self._rates else [],
             "late": self._late.state_dict(),
+            "compressed": self._compressed.state_dict() if self._compressed else None,
         }
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:
@@ -230,7 +243,7 @@ class Bmuf(StepsInNodes):
 
         Raises:
             InputError: the number of learners or `per_node` has changed within a block;
-                or the option `moments`.
+                or `keep` is no longer 1; or the option `moments` has changed.
         """
         then = state["learners"], state.get("per_node", 1)
         within = state["block_steps"] > 0 or state.get("late") is not None
@@ -248,3 +261,6 @@ class Bmuf(StepsInNodes):
         if self._rates:
             self._rates.last = list(state["rates"])
         self._late.load_state_dict(state.get("late"), self.filter.theta)
+        if self._compressed:
+            saved = state.get("compressed")
+            self._compressed.load_state_dict(saved, self._params, within)

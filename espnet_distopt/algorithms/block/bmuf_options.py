@@ -15,6 +15,7 @@ class BmufConfig(BlockConfig):
         period: number of steps in a block (tau).
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        keep: share of the parameters whose changes are sent, see `compression`.
         momentum: block momentum (eta); None means 1 - 1/N, where N is
             the number of workers.
         block_lr: block learning rate (zeta).

@@ -24,6 +24,7 @@ class DilocoConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        keep: share of the parameters whose changes are sent, see `compression`.
         momentum: Nesterov momentum of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
         warmup: number of steps before the outer optimizer sets in; until then blocks

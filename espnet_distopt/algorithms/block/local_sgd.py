@@ -22,6 +22,7 @@ class LocalSgdConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        keep: share of the parameters whose changes are sent, see `compression`.
         moments: treatment of the optimizer's moments at the end of a block: local (left
             alone), average or reset.
         second_moment: consistent corrects Adam's second moment, which is that of this

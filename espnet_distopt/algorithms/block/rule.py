@@ -68,14 +68,18 @@ class BlockConfig:
         per_node: number of learners on each node; ranks are numbered node by node. The
             learners of a node average their gradients in every step and so are one
             worker; blocks are averaged over the workers.
+        keep: the share of the parameters whose changes are sent at the end of a block,
+            the largest ones, in 8 bits; what is not sent is remembered, see
+            `compression`. 1 averages all parameters in full precision.
 
     Raises:
-        InputError: a number is out of range.
+        InputError: a number is out of range, or options exclude each other.
     """
 
     period: int = 8
     delay: int = 0
     per_node: int = 1
+    keep: float = 1.0
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -86,7 +90,28 @@ class BlockConfig:
                 f"{self.delay}"
             )
         check_per_node(self.per_node)
-        self.rule(workers=1)  # A BlockRule checks its own numbers.
+        rule = self.rule(workers=1)  # A BlockRule checks its own numbers.
+        if self.compresses:
+            self._check_keep(rule)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether learners send a part of their changes only."""
+        return self.keep != 1
+
+    def _check_keep(self, rule: BlockRule) -> None:
+        if not 0 < self.keep <= 1:
+            raise InputError(f"keep must be in (0, 1], not {self.keep}")
+        if self.delay:
+            raise InputError(
+                f"keep: {self.keep} needs delay: 0, not {self.delay}, because what the "
+                "learners send at the end of a block is not sent beside the next one"
+            )
+        if rule.moments not in ("local", "reset"):
+            raise InputError(
+                f"keep: {self.keep} needs moments: local or reset, not {rule.moments}, "
+                "because moments are sent in full precision"
+            )
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule for a number of workers, which are learners or nodes."""

@@ -30,6 +30,7 @@ class SlowMoConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        keep: share of the parameters whose changes are sent, see `compression`.
         momentum: slow momentum (beta). The best value depends on the number of
             learners: it is smaller with few of them, and always smaller than the
             1 - 1/N of block momentum.
