@@ -25,11 +25,10 @@ CLAIM = Claim(
     ),
     source="this project, `espnet_distopt/algorithms/block/compression.py`",
     setting=(
-        f"{SETTING} Bytes are those of a large model. The rows for contrast have "
-        "averages in full precision, and a smaller share of the changes."
+        f"{SETTING} Bytes are those of a large model. The row for contrast has a "
+        "smaller share of the changes. There were 10 seeds at first, and 20 more "
+        "because these did not decide."
     ),
-    comparisons=tuple(
-        comparisons(WHOLE, [FEWER, (8, 1.0), (100, 1.0), (8, 0.02)], FEWER)
-    ),
-    seeds=tuple(range(10, 20)),
+    comparisons=tuple(comparisons(WHOLE, [FEWER, (8, 0.02)], FEWER)),
+    seeds=tuple(range(10, 40)),
 )
