@@ -88,7 +88,7 @@ def site_page(path: str) -> tuple[str, str] | None:
         return path.removeprefix("docs/"), ""
     if path == RESULTS:
         return "results/index.md", ""
-    if path.startswith(RESULTS) and path.endswith(".md"):
+    if path.startswith(RESULTS) and path.endswith((".md", ".svg")):
         return f"results/{Path(path).name}", ""
     if path.startswith("examples/"):
         return "examples.md", Path(path).stem
@@ -111,13 +111,15 @@ def root_pages() -> Iterator[tuple[str, str]]:
 
 
 def results() -> Iterator[tuple[str, str]]:
-    """Yield the reports of the benchmarks, and a list of them."""
+    """Yield the reports of the benchmarks, a list of them, and their drawings."""
     lines = ["# Reports of the benchmarks", ""]
     for path in sorted((ROOT / RESULTS).rglob("*.md")):
         text = turned(path.read_text(), str(path.relative_to(ROOT)), "results/x.md")
         yield f"results/{path.name}", f"# {path.stem}\n\n{text}"
         lines.append(f"- [{path.stem}]({path.name})")
     yield "results/index.md", "\n".join(lines) + "\n"
+    for path in sorted((ROOT / RESULTS).glob("*.svg")):
+        yield f"results/{path.name}", path.read_text()
 
 
 def reference() -> Iterator[tuple[str, str]]:

@@ -255,13 +255,18 @@ def test_an_average_in_full_precision_goes_on_compressed_after_an_epoch() -> Non
         load(small[0], saved(whole[0]))
 
 
-def virtual(name: str, size: int, **options: Any) -> list[VirtualLearner]:
+def virtual(
+    name: str, size: int, share: int = 1, **options: Any
+) -> list[VirtualLearner]:
+    """Return learners; each has the mean of the gradients of `share` ranks."""
     found = []
     for rank in range(size):
         model = Point(drawn(99, SIZE).tolist())
 
         def gradient(step: int, model: Point = model, rank: int = rank) -> float:
-            loss = (model.x * drawn(1000 * rank + step, SIZE)).sum()
+            ranks = range(rank * share, (rank + 1) * share)
+            mean = torch.stack([drawn(1000 * r + step, SIZE) for r in ranks]).mean(0)
+            loss = (model.x * mean).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             return float(loss.detach())
 
@@ -291,6 +296,20 @@ def test_cb7_the_bytes_of_a_block() -> None:
     ending = 2 * 8 * numbers * 3 // 4  # All say that their epoch has ended.
     sent = [v.bytes_sent - b for v, b in zip(learners, before, strict=True)]
     assert sent == [3 * each + ending] * 4
+
+
+def test_a_node_is_one_worker() -> None:
+    nodes = virtual("local_sgd", 4, period=2, keep=0.02, per_node=2)
+    workers = virtual("local_sgd", 2, share=2, period=2, keep=0.02)
+    for learners in (nodes, workers):
+        simulation = Simulation(learners)
+        simulation.start()
+        simulation.epoch(6)
+    for learner in nodes:
+        assert torch.equal(learner.learner.params, nodes[0].learner.params)
+    torch.testing.assert_close(
+        nodes[0].learner.params, workers[0].learner.params, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("at", [0.5, 1.5, 2.5, 3.5, 6.0, 9.0])
