@@ -25,9 +25,9 @@ CLAIM = Claim(
     ),
     source="this project, `espnet_distopt/algorithms/block/compression.py`",
     setting=(
-        f"{SETTING} Bytes are those of a large model. The row for contrast has a "
-        "smaller share of the changes."
+        f"{SETTING} Bytes are those of a large model. There were 10 seeds at first, "
+        "and 15 more because these did not decide."
     ),
-    comparisons=tuple(comparisons(WHOLE, [FEWER, (8, 0.02)], FEWER)),
-    seeds=tuple(range(10, 20)),
+    comparisons=tuple(comparisons(WHOLE, [FEWER], FEWER)),
+    seeds=tuple(range(10, 35)),
 )
