@@ -1,6 +1,7 @@
-"""With four learners, Local SGD with `keep: 0.02` sends 300 times fewer bytes at no loss.
+"""With four learners, Local SGD with `keep: 0.02` sends 300 times fewer bytes.
 
-The claim is this project's own; see `fewer_bytes`. It asks how far one can go.
+The claim, that this costs no loss, is this project's own; see `fewer_bytes`. It asks
+how far one can go.
 """
 
 from convergence.claim import Claim
