@@ -1,12 +1,17 @@
 """A real browser without a window, which says what is wrong with a page."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -22,6 +27,8 @@ def browser() -> Iterator[Browser]:
     """Start Chromium."""
     if CHROMIUM is None and "CI" not in os.environ:
         pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright  # All tests import this file.
+
     with sync_playwright() as playwright:
         # As root, as in a container, Chromium refuses to start with its sandbox.
         found = playwright.chromium.launch(
