@@ -76,6 +76,7 @@ TOGETHER = [
     if not entry.algorithm.wants_gossip
     for options in (
         [{"period": 3}, {"period": 3, "delay": 2}, {"period": 3, "per_node": 2}]
+        + ([{"period": 3, "keep": 0.1}] if name == "local_sgd" else [])
         if hasattr(entry.config, "delay")
         else [{"period": 3}]
         if hasattr(entry.config, "period")
