@@ -26,7 +26,7 @@ from report import how_often, spread, write_report
 LEARNERS = 2
 EPOCHS = 2
 SECONDS = 1.0
-"""Those of the fast learner's passes over a batch; a real one takes a thirtieth of it."""
+"""Those of the fast learner's passes over a batch; a thirtieth of them computes."""
 
 STRATEGIES: dict[str, Any] = {
     "ddp": "ddp",

@@ -155,7 +155,7 @@ class DistoptStrategy(ApartStrategy):
             module = trainer.lightning_module
             options = self._options
             session = Session(module, self.optimizers[0], self.algorithm, **options)
-            self._fit = Fit(trainer, session)
+            self._fit = Fit(trainer, session, self._queues)
             self._fit.own, self._own = self._own, None
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
@@ -174,11 +174,30 @@ class DistoptStrategy(ApartStrategy):
         alone = refusals.steps_alone(self.algorithm) and self.world_size > 1
         return self._work_queue and alone
 
+    @property
+    def _place_in_evaluation(self) -> tuple[int, int] | None:
+        """The place of this learner among the living, from 0, and their number."""
+        living = self._fit.living if self._fit is not None else None
+        return living.place if living else None
+
+    @property
+    def distributed_sampler_kwargs(self) -> State:
+        """By what Lightning divides samples; those for validation among the living.
+
+        The share of a dead learner in training is in the work queue.
+        """
+        assert self.lightning_module is not None
+        place = self._place_in_evaluation
+        if self.lightning_module.trainer.training or place is None:
+            return super().distributed_sampler_kwargs
+        return {"rank": place[0], "num_replicas": place[1]}
+
     def process_dataloader(self, dataloader: Any) -> Any:
         """Let training begin where this learner was stopped, and share batches."""
         assert self.lightning_module is not None
         trainer = self.lightning_module.trainer
-        dataloader = espnet3.loader(dataloader, trainer, self._queues)
+        place = self._place_in_evaluation if not trainer.training else None
+        dataloader = espnet3.loader(dataloader, trainer, self._queues, place)
         if trainer.state.fn != TrainerFn.FITTING or not trainer.training:
             return dataloader
         if isinstance(dataloader, espnet3.Uncut):
@@ -303,4 +322,5 @@ class DistoptStrategy(ApartStrategy):
         if self._callback is not None and self.lightning_module is not None:
             callbacks = self.lightning_module.trainer.callbacks  # type: ignore[attr-defined]
             callbacks.remove(self._callback)
+        self._lost = fit.lost if fit.living is not None else ()
         fit.close(error)
