@@ -64,7 +64,7 @@ def fit(folder: Path, algorithm: str, module: Toy, again: bool = False) -> Any:
         max_epochs=3,
     )
     path = folder / "last.ckpt" if again else None
-    fitted.fit(module, **loaders(64), ckpt_path=path)
+    fitted.fit(module, **loaders(60), ckpt_path=path)
     return flat(module).tolist(), module.seen
 
 

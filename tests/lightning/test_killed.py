@@ -73,7 +73,7 @@ def test_learners_that_step_alone_repeat_the_epoch(
     gone_on: list[dict[str, Any]],
 ) -> None:
     seen = Counter(n for learner in gone_on for n in learner["adpsgd"][1])
-    assert seen == Counter({n: 2 for n in range(64)})
+    assert seen == Counter({n: 2 for n in range(60)})
     assert gone_on[0]["adpsgd"][0] == gone_on[1]["adpsgd"][0]
 
 
@@ -95,10 +95,10 @@ def test_learners_of_adpsgd_go_on_without_another(folder: Path) -> None:
     assert len(first["losses"]) == 3
     # Others have trained on the batches of the dead learner, but for the one it was
     # killed in and the next, which Lightning reads ahead; in the next epoch, on all.
-    lost = set(range(64)) - samples(place, "trained", 1).keys()
+    lost = set(range(60)) - samples(place, "trained", 1).keys()
     assert len(lost) == 8
     assert max(samples(place, "trained", 1).values()) == 1
-    assert samples(place, "trained", 2).keys() == set(range(64))
+    assert samples(place, "trained", 2).keys() == set(range(60))
     # And all samples are validated, already at the end of the epoch of the death.
     for epoch in range(3):
         assert samples(place, "validated", epoch).keys() == set(range(12))
