@@ -237,8 +237,13 @@ class Fit:
         raise SystemExit(STOPPED)
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the fit: the handlers of signals and the session."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
-        self.session.close(error)
+        """End the fit: the session and the handlers of signals."""
+        try:
+            self.session.close(error)
+        finally:
+            # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
+            # would wait for the other learners, which may have left.
+            if not self.stopping:
+                for number, handler in self._handlers.items():
+                    signal.signal(number, handler)
+            self._handlers.clear()
