@@ -48,7 +48,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(
     markdown: str, page: Page, config: MkDocsConfig, files: Files
 ) -> str:
-    """Turn the links of a page in docs/ to pages of the site."""
+    """Turn the links of a page in docs/ to pages of the site.
+
+    In a search, pages for users come before the reference and the reports.
+    """
+    if page.file.src_uri.startswith(("reference/", "results/")):
+        page.meta["search"] = {"boost": 0.1}
     if page.file.generated_by:
         return markdown
     return turned(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)

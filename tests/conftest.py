@@ -7,8 +7,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.browser import browser
 from tests.fork_server import context
 from tests.kinds import KINDS, kind_of
+
+__all__ = ["browser"]  # A fixture of all tests.
 
 # The shell of a runner in the background ignores it, and so would all that is started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -51,6 +51,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in heading_anchors(aim), f"{named(page)}: {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_list_items_go_on_as_both_renderers_read_them(page: Path) -> None:
+    """After an empty line, a list item goes on with four spaces; its code has a fence.
+
+    A forge takes two spaces, too, and code by its indentation. The site's Markdown
+    takes both for text outside the list.
+    """
+    fenced, before = False, ""
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not before:
+            found = re.match(r" {1,3}\S| {5,}\S", line)
+            assert not found, f"{named(page)}, line {number}: {line}"
+        before = line
+
+
 def vectors(page: Path) -> set[str]:
     """The vectors and rules that a page defines, in bold at a list item's start."""
     return set(re.findall(rf"^- \*\*({ID})\*\*", page.read_text(), re.MULTILINE))

@@ -8,6 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.sync_api import Browser
+
+from tests.browser import faults
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -117,3 +120,11 @@ def test_examples_are_shown_as_code(site: dict[Path, PageReader]) -> None:
     text = path.read_text()
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text
     assert "```" not in text
+
+
+def test_a_browser_shows_every_page_whole(
+    site: dict[Path, PageReader], browser: Browser
+) -> None:
+    paths = sorted(path for path in site if path.name != "404.html")
+    assert len(paths) > 50
+    assert not faults(browser, paths)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # This script installs what the tests need beside Python: NIST's scorer, ffmpeg (an
-# independent decoder) and Slurm. It takes Debian's packages, and only where apt-get works
-# without a password.
+# independent decoder), Slurm, and a browser for the pages. It takes Debian's packages,
+# and only where apt-get works without a password.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=../local/log.sh
@@ -14,6 +14,7 @@ has_sctk() {
     [[ $said == *"sclite Version"* ]]
 }
 has_ffmpeg() { command -v ffmpeg >/dev/null; }
+has_chromium() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null; }
 has_slurm() {
     local PATH=$PATH:/usr/sbin:/sbin
     command -v sbatch >/dev/null && command -v slurmd >/dev/null &&
@@ -45,4 +46,5 @@ need() {
 
 need sctk "its tests are skipped and recipes score with jiwer" sctk
 need ffmpeg "its tests are skipped" ffmpeg
+need chromium "its tests are skipped" chromium
 need slurm "its tests are skipped" slurm-wlm munge

@@ -25,7 +25,7 @@ STYLE = """\
 body { font: 16px/1.5 sans-serif; max-width: 70rem; margin: auto; padding: 0 1rem 3rem;
        color: #1f2937; background: #ffffff; }
 h1, h2, h3 { line-height: 1.2; margin: 2rem 0 .5rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin-bottom: 1rem; }
 .wide svg { width: 100%; min-width: 40rem; height: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { border-bottom: 1px solid #d1d5db; padding: .3rem .7rem; text-align: right; }
@@ -124,7 +124,7 @@ def _summary(histories: Sequence[Experiment], now: float) -> Table:
     head = "training,algorithm,state,learners,epoch,loss,validation,distance,duration"
     rows = []
     for each in histories:
-        last, times = each.last, [e.lines[0].time for e in each.learners.values()]
+        last = each.last
         figures = (
             each.loss,
             each.at_epoch_end("valid_loss"),
@@ -138,7 +138,7 @@ def _summary(histories: Sequence[Experiment], now: float) -> Table:
                 str(last.learners),
                 f"{each.behind.epoch} of {last.max_epoch}",
                 *(NONE if f is None else f"{f:.4g}" for f in figures),
-                format_time(last.time - min(times)),
+                format_time(each.seconds),
             ]
         )
     return Table(head.split(","), rows, left=3)

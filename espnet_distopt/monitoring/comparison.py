@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from espnet_distopt.files.writing import whole_file
+from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 
 INTERVALS = 40
@@ -14,7 +15,7 @@ INTERVALS = 40
 
 
 def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
-    """Write a PNG with the losses of all experiments over their minutes of training.
+    """Write a PNG with the losses of all experiments over their time of training.
 
     Args:
         experiments: The experiments, read with all their lines.
@@ -26,15 +27,16 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     """
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
+    unit = time_unit(max(each.seconds for each in experiments))
     for number, experiment in enumerate(experiments):
         colour, name = f"C{number}", experiment.last.algorithm
-        minutes, losses = training_losses(experiment)
-        axes.plot(minutes, losses, color=colour, alpha=0.4)
-        minutes, losses = validation_losses(experiment)
-        label = f"{name}: {minutes[-1]:.1f} minutes" if minutes else name
-        axes.plot(minutes, losses, color=colour, marker="o", label=label)
+        times, losses = training_losses(experiment, unit)
+        axes.plot(times, losses, color=colour, alpha=0.4)
+        times, losses = validation_losses(experiment, unit)
+        label = f"{name}: {duration(times[-1] * unit.seconds)}" if times else name
+        axes.plot(times, losses, color=colour, marker="o", label=label)
     axes.set(
-        xlabel="minutes since the first batch",
+        xlabel=f"{unit.name} since the first batch",
         ylabel="loss (thin: training; dots: validation)",
         yscale="log",
         title=title,
@@ -45,8 +47,10 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
         figure.savefig(new, format="png", dpi=150)
 
 
-def training_losses(experiment: Experiment) -> tuple[list[float], list[float]]:
-    """Return minutes, and the mean training loss of all learners around each."""
+def training_losses(
+    experiment: Experiment, unit: TimeUnit
+) -> tuple[list[float], list[float]]:
+    """Return times, and the mean training loss of all learners around each."""
     first = _first(experiment)
     points = [
         (line.time - first, line.loss, line.samples)
@@ -60,17 +64,19 @@ def training_losses(experiment: Experiment) -> tuple[list[float], list[float]]:
         interval = min(int(time / width), INTERVALS - 1)
         total, count = sums.get(interval, (0.0, 0))
         sums[interval] = total + loss * samples, count + samples
-    minutes = [(interval + 0.5) * width / 60 for interval in sorted(sums)]
-    return minutes, [sums[key][0] / sums[key][1] for key in sorted(sums)]
+    times = [(interval + 0.5) * width / unit.seconds for interval in sorted(sums)]
+    return times, [sums[key][0] / sums[key][1] for key in sorted(sums)]
 
 
-def validation_losses(experiment: Experiment) -> tuple[list[float], list[float]]:
-    """Return the minutes at which epochs ended, and the validation losses."""
+def validation_losses(
+    experiment: Experiment, unit: TimeUnit
+) -> tuple[list[float], list[float]]:
+    """Return the times at which epochs ended, and the validation losses."""
     found = dict(_validations(experiment))
     first = _first(experiment)
     times = [found[epoch][0] for epoch in sorted(found)]
     losses = [found[epoch][1] for epoch in sorted(found)]
-    return [(time - first) / 60 for time in times], losses
+    return [(time - first) / unit.seconds for time in times], losses
 
 
 def _validations(experiment: Experiment) -> Iterator[tuple[int, tuple[float, float]]]:

@@ -1,4 +1,6 @@
-"""Durations in words, for people."""
+"""Durations in words, and the unit of a plot's time axis, for people."""
+
+from typing import NamedTuple
 
 
 def duration(seconds: float) -> str:
@@ -14,3 +16,27 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class TimeUnit(NamedTuple):
+    """A unit of time for the axis of a plot.
+
+    Attributes:
+        name: Its name, in the plural.
+        seconds: How many seconds it has.
+    """
+
+    name: str
+    seconds: int
+
+
+def time_unit(seconds: float) -> TimeUnit:
+    """Return the largest unit of which a duration has at least two.
+
+    Example:
+        >>> [time_unit(seconds).name for seconds in (66, 600, 90_000)]
+        ['seconds', 'minutes', 'hours']
+    """
+    units = (TimeUnit("hours", 3600), TimeUnit("minutes", 60))
+    found = (unit for unit in units if seconds >= 2 * unit.seconds)
+    return next(found, TimeUnit("seconds", 1))

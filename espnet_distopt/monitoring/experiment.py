@@ -76,6 +76,16 @@ class Experiment:
         return max((each.last for each in self.learners.values()), key=_time)
 
     @property
+    def begin(self) -> float:
+        """The Unix time of the first line of all learners."""
+        return min(each.lines[0].time for each in self.learners.values())
+
+    @property
+    def seconds(self) -> float:
+        """The seconds from the first line to the latest."""
+        return self.last.time - self.begin
+
+    @property
     def failures(self) -> list[Line]:
         """The last lines of learners that have failed since any was last started."""
         learners = self.living.values()

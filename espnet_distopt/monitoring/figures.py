@@ -8,6 +8,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from espnet_distopt.monitoring.duration import TimeUnit, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.lines import Line
 from espnet_distopt.monitoring.plots import NAMED, curve, rate
@@ -20,13 +21,13 @@ def losses(experiments: Sequence[Experiment]) -> str:
     """Draw training and validation losses over time, and validation over samples."""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
+    unit = time_unit(max(each.seconds for each in experiments))
     for number, experiment in enumerate(experiments):
         colour, name = f"C{number % 10}", experiment.directory.resolve().name
-        first = begin(experiment)
         for learner in experiment.learners.values():
-            hours, values = curve(learner, lambda line: line.loss, first)
-            left.plot(hours, values, color=colour, linewidth=0.8, alpha=0.7)
-        points = list(validations(experiment))
+            drawn = curve(learner, lambda line: line.loss, experiment.begin, unit)
+            left.plot(*drawn, color=colour, linewidth=0.8, alpha=0.7)
+        points = list(validations(experiment, unit))
         for axis, x in ((middle, 0), (right, 1)):
             axis.plot(
                 [point[x] for point in points],
@@ -35,8 +36,8 @@ def losses(experiments: Sequence[Experiment]) -> str:
                 color=colour,
                 label=name,
             )
-    left.set(title="training loss of each learner", xlabel="hours")
-    middle.set(title="validation loss", xlabel="hours")
+    left.set(title="training loss of each learner", xlabel=unit.name)
+    middle.set(title="validation loss", xlabel=unit.name)
     right.set(title="validation loss", xlabel="utterances, of all learners")
     if any(axis.lines for axis in (middle, right)):
         middle.legend(fontsize="small")
@@ -50,7 +51,7 @@ def learners(experiment: Experiment) -> str:
     """
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     speed, staleness, spent = figure.subplots(1, 3)
-    first = begin(experiment)
+    begin, unit = experiment.begin, time_unit(experiment.seconds)
     rows: list[tuple[Axes, str, Callable[[Line], float | None]]] = [
         (speed, "utterances a second", rate),
         (staleness, "staleness in steps", lambda line: line.staleness),
@@ -58,20 +59,21 @@ def learners(experiment: Experiment) -> str:
     for axis, title, of in rows:
         empty = True
         for rank, learner in experiment.learners.items():
-            hours, values = curve(learner, of, first)
+            times, values = curve(learner, of, begin, unit)
             empty = empty and all(map(math.isnan, values))
             axis.plot(
-                hours, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
+                times, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
             )
         if empty:
             axis.text(0.5, 0.5, "none", ha="center", transform=axis.transAxes)
+            axis.set_yticks([])
         for change in experiment.changes:
             axis.axvline(
-                (change.time - first) / 3600,
+                (change.time - begin) / unit.seconds,
                 color=f"C{change.rank % 10}",
                 linestyle="--" if change.joins else ":",
             )
-        axis.set(title=title, xlabel="hours")
+        axis.set(title=title, xlabel=unit.name)
     if len(experiment.learners) <= NAMED:
         speed.legend(title="learner", fontsize="small")
     ranks = list(experiment.learners)
@@ -80,18 +82,16 @@ def learners(experiment: Experiment) -> str:
         spent.bar(ranks, parts, bottom=below, label=name)
         below = [a + b for a, b in zip(below, parts, strict=True)]
     spent.set(title="share of training time", xlabel="learner", xticks=ranks)
-    spent.legend(fontsize="small", loc="lower right")
+    figure.legend(
+        *spent.get_legend_handles_labels(), fontsize="small", loc="outside right center"
+    )
     return _svg(figure, [speed, staleness, spent], experiment.directory.name)
 
 
-def begin(experiment: Experiment) -> float:
-    """Return the Unix time of an experiment's first line."""
-    return min(each.lines[0].time for each in experiment.learners.values())
-
-
-def validations(experiment: Experiment) -> Iterator[tuple[float, int, float]]:
-    """Yield hours, utterances of all learners until then, and the validation loss."""
-    first = begin(experiment)
+def validations(
+    experiment: Experiment, unit: TimeUnit
+) -> Iterator[tuple[float, int, float]]:
+    """Yield the time, utterances of all learners until then, and validation loss."""
     everything = [line for e in experiment.learners.values() for line in e.lines]
     # All learners know the loss of an epoch; the first that told of it is taken.
     told: dict[int, Line] = {}
@@ -101,7 +101,8 @@ def validations(experiment: Experiment) -> Iterator[tuple[float, int, float]]:
     for line in told.values():
         samples = sum(each.samples for each in everything if each.time <= line.time)
         assert line.valid_loss is not None
-        yield (line.time - first) / 3600, samples, line.valid_loss
+        time = (line.time - experiment.begin) / unit.seconds
+        yield time, samples, line.valid_loss
 
 
 def shares(experiment: Experiment) -> dict[str, list[float]]:

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from espnet_distopt.files.writing import whole_file
+from espnet_distopt.monitoring.duration import TimeUnit, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
 from espnet_distopt.monitoring.lines import Line
@@ -36,9 +37,8 @@ def plot(experiments: Sequence[Experiment], path: Path) -> None:
 
 
 def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
-    first = min(each.lines[0].time for each in experiment.learners.values())
-    last = experiment.last
-    axes[0].set_title(f"{experiment.directory.name} ({last.algorithm})")
+    begin, unit = experiment.begin, time_unit(experiment.seconds)
+    axes[0].set_title(f"{experiment.directory.name} ({experiment.last.algorithm})")
     rows: list[tuple[str, Callable[[Line], float | None]]] = [
         ("loss", lambda line: line.loss),
         ("samples/s", rate),
@@ -47,16 +47,14 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
     for axis, (label, of) in zip(axes, rows, strict=False):
         axis.set_ylabel(label)
         for rank, learner in experiment.learners.items():
-            hours, values = curve(learner, of, first)
-            axis.plot(
-                hours, values, marker=".", color=f"C{rank}", label=f"learner {rank}"
-            )
+            drawn = curve(learner, of, begin, unit)
+            axis.plot(*drawn, marker=".", color=f"C{rank}", label=f"learner {rank}")
     one = next(iter(experiment.learners.values()))
-    hours, values = curve(one, lambda line: line.valid_loss, first)
-    axes[0].plot(hours, values, marker="o", color="black", label="validation")
-    hours, values = curve(one, lambda line: line.consensus_distance, first)
-    axes[3].plot(hours, values, marker="o")
-    axes[3].set(ylabel="consensus distance", xlabel="hours")
+    drawn = curve(one, lambda line: line.valid_loss, begin, unit)
+    axes[0].plot(*drawn, marker="o", color="black", label="validation")
+    drawn = curve(one, lambda line: line.consensus_distance, begin, unit)
+    axes[3].plot(*drawn, marker="o")
+    axes[3].set(ylabel="consensus distance", xlabel=unit.name)
     if len(experiment.learners) <= NAMED:
         axes[0].legend()
     for axis in axes:
@@ -64,25 +62,29 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
 
 
 def curve(
-    learner: LearnerHistory, of: Callable[[Line], float | None], first: float
+    learner: LearnerHistory,
+    of: Callable[[Line], float | None],
+    begin: float,
+    unit: TimeUnit,
 ) -> tuple[list[float], list[float]]:
     """Return a figure of a learner over time; a NaN makes a gap before each start.
 
     Args:
         learner: The learner, read with all its lines.
         of: Takes the figure from a line; None leaves the line out.
-        first: Unix time of the curve's origin.
+        begin: Unix time of the curve's origin.
+        unit: The unit of time.
 
     Returns:
-        Hours since `first`, and the figure.
+        The time since `begin`, and the figure.
     """
-    hours, values = [], []
+    times, values = [], []
     for line in learner.lines:
         value = math.nan if line.event in STARTS else of(line)
         if value is not None:
-            hours.append((line.time - first) / 3600)
+            times.append((line.time - begin) / unit.seconds)
             values.append(value)
-    return hours, values
+    return times, values
 
 
 def rate(line: Line) -> float | None:

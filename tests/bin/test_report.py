@@ -5,11 +5,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from espnet_distopt.bin.report import main
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.result import Result
 from espnet_distopt.scoring.worst import WorstLine, write_worst
+from tests.browser import faults
 from tests.monitoring.written import line, pair, step, write
 
 
@@ -69,6 +71,14 @@ def test_the_page_is_whole_and_needs_no_network(tmp_path: Path) -> None:
     assert text.count("<svg") == 2
     assert not re.search(r"(?:src|href)=[\"'](?!#)", text)
     assert "url(http" not in text
+
+
+def test_a_browser_shows_the_page_whole(tmp_path: Path, browser: Browser) -> None:
+    experiment = scored(trained(tmp_path / "asr_adpsgd_2", lr=0.1, note="long " * 50))
+    line = WorstLine("u1", 20, 20, "words " * 40, "")
+    write_worst(experiment / "decode" / "test" / "score_wer", [line])
+    written(tmp_path, experiment)
+    assert not faults(browser, [tmp_path / "report.html"])
 
 
 def test_the_page_has_states_figures_and_error_rates(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from espnet_distopt.monitoring.duration import TimeUnit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.figures import learners, losses, shares, validations
 
 from .written import line, pair, step, write
+
+HOURS = TimeUnit("hours", 3600)
 
 
 def experiment(directory: Path) -> Experiment:
@@ -29,7 +32,7 @@ def experiment(directory: Path) -> Experiment:
 
 
 def test_a_validation_counts_the_utterances_of_all_learners(tmp_path: Path) -> None:
-    found = list(validations(experiment(tmp_path)))
+    found = list(validations(experiment(tmp_path), HOURS))
     assert found == [
         (pytest.approx(20 / 3600), 240, 3.5),
         (pytest.approx(3630 / 3600), 480, 3.0),
@@ -70,3 +73,12 @@ def test_a_death_and_a_return_are_drawn(tmp_path: Path) -> None:
     dashes = [p.count("stroke-dasharray") for p in (learners(died), learners(lived))]
     # Two changes, each in two pictures.
     assert dashes[0] - dashes[1] == 4
+
+
+def test_the_axis_of_a_short_training_is_not_in_hours(tmp_path: Path) -> None:
+    lines = pair(line("begin", 0), step(30, 7200), line("epoch", 7200, valid_loss=3.5))
+    long = Experiment.read(write(tmp_path / "long", *lines), whole=True)
+    short = experiment(tmp_path / "short")
+    assert long is not None
+    assert ">minutes<" in losses([short]) and ">hours<" in losses([long])
+    assert ">minutes<" not in losses([short, long])

@@ -11,6 +11,7 @@ import pytest
 
 from espnet_distopt.bin import status
 from espnet_distopt.monitoring.comparison import training_losses, validation_losses
+from espnet_distopt.monitoring.duration import time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.monitoring.written import START, line, pair, step, write
 
@@ -79,9 +80,10 @@ def test_losses_are_compared_in_one_picture(exp: Path) -> None:
     assert Path("losses.png").read_bytes().startswith(b"\x89PNG")
     experiment = Experiment.read(exp, whole=True)
     assert experiment is not None
-    minutes, losses = validation_losses(experiment)
+    unit = time_unit(120)
+    minutes, losses = validation_losses(experiment, unit)
     assert losses == [2.0] and minutes == [pytest.approx(1.0)]
-    minutes, losses = training_losses(experiment)
+    minutes, losses = training_losses(experiment, unit)
     assert minutes == sorted(minutes) and all(loss > 0 for loss in losses)
 
 
