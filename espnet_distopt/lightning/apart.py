@@ -1,6 +1,6 @@
 """Lightning's own collectives, which must not run while learners step apart.
 
-Where the fit survives deaths, all others are those of `living`, too.
+Where the fit survives deaths, all collectives are of the learners that live (`living`).
 """
 
 from typing import Any
@@ -20,6 +20,9 @@ class ApartStrategy(DDPStrategy):
     Lightning itself, callbacks and modules call these methods, some of them in each
     step: since 2.6 Lightning broadcasts in each step whether learner 0 is to end. A
     learner that has no collectives within an epoch waits for nobody.
+
+    Where the others go on without a dead learner, collectives at the end of an epoch
+    are those of the living, and the living divide the samples of validation.
 
     Attributes:
         algorithm: the name of the algorithm.
@@ -111,9 +114,25 @@ class ApartStrategy(DDPStrategy):
                 f"all_gather within an epoch would make learners of {self.algorithm} "
                 "wait for each other: use it in validation or at the epoch's end"
             )
-        living = self._living
-        return (
-            living.gather(tensor)
-            if living
-            else super().all_gather(tensor, *args, **kwargs)
-        )
+        if living := self._living:
+            return living.gather(tensor)
+        return super().all_gather(tensor, *args, **kwargs)
+
+    @property
+    def _place_in_evaluation(self) -> tuple[int, int] | None:
+        """The place of this learner among the living, from 0, and their number."""
+        living = self._fit.living if self._fit is not None else None
+        return living.place if living else None
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """By what Lightning divides samples; those for validation among the living.
+
+        The share of a dead learner in training is in the work queue.
+        """
+        assert self.lightning_module is not None
+        place = self._place_in_evaluation
+        if self.lightning_module.trainer.training or place is None:
+            kept: dict[str, Any] = super().distributed_sampler_kwargs
+            return kept
+        return {"rank": place[0], "num_replicas": place[1]}

@@ -174,24 +174,6 @@ class DistoptStrategy(ApartStrategy):
         alone = refusals.steps_alone(self.algorithm) and self.world_size > 1
         return self._work_queue and alone
 
-    @property
-    def _place_in_evaluation(self) -> tuple[int, int] | None:
-        """The place of this learner among the living, from 0, and their number."""
-        living = self._fit.living if self._fit is not None else None
-        return living.place if living else None
-
-    @property
-    def distributed_sampler_kwargs(self) -> State:
-        """By what Lightning divides samples; those for validation among the living.
-
-        The share of a dead learner in training is in the work queue.
-        """
-        assert self.lightning_module is not None
-        place = self._place_in_evaluation
-        if self.lightning_module.trainer.training or place is None:
-            return super().distributed_sampler_kwargs
-        return {"rank": place[0], "num_replicas": place[1]}
-
     def process_dataloader(self, dataloader: Any) -> Any:
         """Let training begin where this learner was stopped, and share batches."""
         assert self.lightning_module is not None
