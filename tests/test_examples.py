@@ -55,6 +55,21 @@ def test_a_run_goes_on_where_it_has_ended(tmp_path: Path) -> None:
     assert model["0.weight"].shape == (32, 20)
 
 
+def test_a_loop_of_accelerate(tmp_path: Path) -> None:
+    if "CI" not in os.environ:
+        pytest.importorskip("accelerate")
+    words = ["--out", tmp_path, "--epochs", "2", "--precision", "bf16"]
+    found = launch(EXAMPLES / "accelerate_loop.py", *words)
+    taken = {(epoch, learner): batches for epoch, learner, batches, _ in found}
+    for epoch in range(2):
+        assert taken[epoch, 0] + taken[epoch, 1] == 64
+        assert taken[epoch, 1] < taken[epoch, 0]
+    losses = [loss for *_, loss in found]
+    assert losses[0] == losses[1] > losses[2] == losses[3]
+    model = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert model["0.weight"].shape == (32, 20)
+
+
 def test_lightning_starts_its_learners_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     found = []

@@ -16,6 +16,7 @@ class EpochEnds(pl.Callback):
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
+        self._dividing = fit.session.learner.size
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Begin the epoch."""
@@ -27,8 +28,13 @@ class EpochEnds(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Form the consensus model for validation."""
-        if not trainer.sanity_checking:
-            self._meet(trainer)
+        if trainer.sanity_checking:
+            return
+        self._meet(trainer)
+        living = self._fit.living
+        if living is not None and living.place[1] < self._dividing:
+            self._dividing = living.place[1]
+            divide_anew(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Form the consensus model, where there was no validation."""
@@ -41,6 +47,14 @@ class EpochEnds(pl.Callback):
         distance = self._fit.meet()
         if distance is not None:
             trainer.strategy.consensus_distance = distance  # type: ignore[attr-defined]
+
+
+def divide_anew(trainer: pl.Trainer) -> None:
+    """Divide the samples of the validation that begins among those who live."""
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop._combined_loader = None
+    loop.setup_data()
+    loop.reset()
 
 
 def end_without_batches(trainer: pl.Trainer) -> None:

@@ -50,13 +50,20 @@ class Uncut:
         return iter(self.loader)
 
 
-def loader(iterator: Any, trainer: pl.Trainer, queued: bool) -> Any:
+def loader(
+    iterator: Any,
+    trainer: pl.Trainer,
+    queued: bool,
+    place: tuple[int, int] | None = None,
+) -> Any:
     """Return this learner's batches of an ESPnet3 iterator, or a loader as it is.
 
     Args:
         iterator: ESPnet3's iterator of all batches, or any loader.
         trainer: the trainer.
         queued: whether learners take batches of training from a work queue.
+        place: the place of this learner among those that validate, from 0, and their
+            number; None: all learners do.
 
     Raises:
         InputError: the batches have no numbers, so that they cannot be divided.
@@ -65,7 +72,7 @@ def loader(iterator: Any, trainer: pl.Trainer, queued: bool) -> Any:
         return iterator
     source = iterator._source
     source = source() if callable(source) else source
-    size, rank = trainer.world_size, trainer.global_rank
+    rank, size = place or (trainer.global_rank, trainer.world_size)
     part = "train" if trainer.training else "valid"
     config: Any = trainer.lightning_module.config
     if size == 1 or config.dataloader[part].get("batch_distribution") == "global":

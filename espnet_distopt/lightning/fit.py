@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
+from espnet_distopt.lightning.living import Living
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
@@ -26,9 +27,12 @@ class Fit:
     Args:
         trainer: Lightning's trainer.
         session: this learner's session, which is closed with the fit.
+        queues: whether the learners may take batches from a work queue.
 
     Attributes:
         session: the same.
+        living: the collectives of the learners that live; None if the fit ends when a
+            learner dies.
         alone: whether learners are between two meetings, so that a collective of
             Lightning's would make them wait for each other.
         begun: the number of batches of this epoch that the learner has begun in this
@@ -39,8 +43,12 @@ class Fit:
         own: this learner's saved state, until it is taken; None without one.
     """
 
-    def __init__(self, trainer: pl.Trainer, session: Session) -> None:
+    def __init__(
+        self, trainer: pl.Trainer, session: Session, queues: bool = False
+    ) -> None:
         self.session = session
+        survives = queues and session.algorithm.survives
+        self.living = Living(session) if survives else None
         self.alone = False
         self.begun = 0
         self.stopping = self.failed = False
@@ -89,27 +97,36 @@ class Fit:
         self.alone, self._met = False, True
         for schedule in self._schedules:
             schedule.finish_epoch()
-        self._queued = None
+        queued, self._queued = self._queued is not None, None
         distance = self.session.enter_consensus()
         # Some learners may have been told to stop by a clock of their own.
         stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
         stop, trained = self.session.means([stop, trained])
-        self._check_all_live()
+        self._check_living(queued)
         self._trainer.should_stop, self.all_trained = stop > 0, trained == 1.0
         return distance
 
-    def _check_all_live(self) -> None:
-        """Raise PeerLostError if a learner is lost: Lightning's collectives need all.
-
-        The process group that Lightning has made would wait for the dead in validation.
-        """
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The learners that have died, as far as this one knows."""
         learner = self.session.learner
-        lost = sorted({*range(learner.size)} - {*learner.members.ranks})
+        return tuple(sorted({*range(learner.size)} - {*learner.members.ranks}))
+
+    def _check_living(self, queued: bool) -> None:
+        """Raise PeerLostError if a learner is lost that the others cannot do without.
+
+        Args:
+            queued: whether the others have trained on the batches of the dead.
+        """
+        lost, why = self.lost, ""
+        if 0 in lost:
+            why = ", which logs and saves"
+        elif self.living is not None and queued:
+            return
         if lost:
-            names = ", ".join(map(str, lost))
             raise PeerLostError(
-                f"Lightning cannot train on without learner {names}: "
-                "fit(ckpt_path=...) goes on from the last checkpoint"
+                f"Lightning cannot train on without learner {', '.join(map(str, lost))}"
+                f"{why}: fit(ckpt_path=...) goes on from the last checkpoint"
             )
 
     # Where the learner is, for its loader
@@ -220,8 +237,13 @@ class Fit:
         raise SystemExit(STOPPED)
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the fit: the handlers of signals and the session."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
-        self.session.close(error)
+        """End the fit: the session and the handlers of signals."""
+        try:
+            self.session.close(error)
+        finally:
+            # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
+            # would wait for the other learners, which may have left.
+            if not self.stopping:
+                for number, handler in self._handlers.items():
+                    signal.signal(number, handler)
+            self._handlers.clear()

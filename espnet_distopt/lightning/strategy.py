@@ -155,7 +155,7 @@ class DistoptStrategy(ApartStrategy):
             module = trainer.lightning_module
             options = self._options
             session = Session(module, self.optimizers[0], self.algorithm, **options)
-            self._fit = Fit(trainer, session)
+            self._fit = Fit(trainer, session, self._queues)
             self._fit.own, self._own = self._own, None
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
@@ -178,7 +178,8 @@ class DistoptStrategy(ApartStrategy):
         """Let training begin where this learner was stopped, and share batches."""
         assert self.lightning_module is not None
         trainer = self.lightning_module.trainer
-        dataloader = espnet3.loader(dataloader, trainer, self._queues)
+        place = self._place_in_evaluation if not trainer.training else None
+        dataloader = espnet3.loader(dataloader, trainer, self._queues, place)
         if trainer.state.fn != TrainerFn.FITTING or not trainer.training:
             return dataloader
         if isinstance(dataloader, espnet3.Uncut):
@@ -303,4 +304,5 @@ class DistoptStrategy(ApartStrategy):
         if self._callback is not None and self.lightning_module is not None:
             callbacks = self.lightning_module.trainer.callbacks  # type: ignore[attr-defined]
             callbacks.remove(self._callback)
+        self._lost = fit.lost if fit.living is not None else ()
         fit.close(error)

@@ -14,14 +14,23 @@ from torch import Tensor
 from espnet_distopt.lightning import DistoptStrategy
 from tests.lightning.toy import Toy, flat, loaders, trainer
 
-ALGORITHMS = ["adpsgd", "bmuf_adam"]
+KILLED = {"adpsgd": 0, "bmuf_adam": 1}
+"""Algorithm -> the learner whose death ends its fit."""
 
 
 class Dying(Toy):
-    """Its learner 1 is killed in the third batch of the second epoch."""
+    """A learner is killed in the third batch of the second epoch.
+
+    Args:
+        dies: its rank.
+    """
+
+    def __init__(self, dies: int) -> None:
+        super().__init__("epoch")
+        self.dies = dies
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        if self.global_rank == 1 and self.current_epoch == 1 and batch_idx == 2:
+        if (self.global_rank, self.current_epoch, batch_idx) == (self.dies, 1, 2):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().training_step(batch, batch_idx)
 
@@ -45,7 +54,7 @@ def fit(folder: Path, algorithm: str, module: Toy, again: bool = False) -> Any:
 def again(folder: Path) -> None:
     """Let all that were killed go on, and train one that was not; write results."""
     found = {
-        name: fit(folder / name, name, Toy("epoch"), again=True) for name in ALGORITHMS
+        name: fit(folder / name, name, Toy("epoch"), again=True) for name in KILLED
     }
     found["whole"] = fit(folder / "whole", "bmuf_adam", Toy("epoch"))
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
@@ -56,7 +65,7 @@ def main(folder: Path, way: str) -> None:
     if way == "again":
         again(folder)
     else:
-        fit(folder / way, way, Dying("epoch"))
+        fit(folder / way, way, Dying(KILLED[way]))
 
 
 if __name__ == "__main__":

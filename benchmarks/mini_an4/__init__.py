@@ -1,0 +1,1 @@
+"""ESPnet3's smallest recipe, mini_an4, trained by learners of chosen speeds."""

@@ -1,0 +1,131 @@
+"""Options of Lightning's trainer that learners could take differently; two of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.plugins.precision import MixedPrecision
+
+from espnet_distopt.lightning import DistoptStrategy
+from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
+from tests.processes import launch
+
+OVERFLOWS = 4
+"""The number of steps that a scaler skips before its scale is small enough."""
+
+
+class Steps(Callback):
+    """Notes how many steps the session has counted at the end of the fit."""
+
+    count = 0
+
+    def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+        self.count = trainer.strategy._fit.session.learner.steps
+
+
+class Own(Toy):
+    """Logs a value that each learner has for itself, and only learner 0's is low."""
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("own", float(self.global_rank))
+
+
+def scaled(overflows: int) -> MixedPrecision:
+    """Return 16-mixed on the CPU, whose first steps overflow and are skipped."""
+    # float32's largest number is 2**128; halved at each overflow, the scale is right.
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** (8 + 40 * (overflows > 0)))
+    scaler.set_backoff_factor(2.0 ** (-40 / max(1, overflows)))
+    return MixedPrecision("16-mixed", "cpu", scaler=scaler)
+
+
+def fit(
+    folder: Path, module: Toy, algorithm: str | None, learners: int, **options: Any
+) -> dict[str, Any]:
+    """Train; `algorithm` None is Lightning's single device."""
+    torch.manual_seed(3 + dist.get_rank() if learners > 1 else 3)
+    steps = Steps()
+    callbacks = [steps, *options.pop("callbacks", [])]
+    if learners > 1:
+        chosen: Any = strategy(str(algorithm))
+    else:
+        chosen = DistoptStrategy(algorithm) if algorithm else "auto"
+        callbacks = callbacks if algorithm else []
+    fitted = trainer(
+        folder, chosen, learners, **{"max_epochs": 2, "callbacks": callbacks, **options}
+    )
+    fitted.fit(module, **loaders())
+    return {
+        "model": flat(module).tolist(),
+        "seen": module.seen,
+        "epochs": fitted.current_epoch,
+        "rate": fitted.optimizers[0].param_groups[0]["lr"],
+        "attempted": steps.count,
+        "made": float(next(iter(fitted.optimizers[0].state.values()))["step"]),
+        "precision": str(fitted.precision),
+    }
+
+
+def fits_of_two(folder: Path) -> dict[str, Any]:
+    rank = dist.get_rank()
+    low = EarlyStopping("own", stopping_threshold=0.5)
+    slow = 0.05 * rank
+    overflows = OVERFLOWS * rank
+    return {
+        "stopped": fit(folder, Own(), "adpsgd", 2, callbacks=[low], max_epochs=4),
+        "skipped": fit(folder, Toy(), "bmuf_adam", 2, plugins=[scaled(overflows)]),
+        "half": fit(folder, Toy("epoch"), "adpsgd", 2, precision="16-mixed"),
+        "accumulated": fit(
+            folder,
+            Toy("step", slow),
+            "adpsgd",
+            2,
+            accumulate_grad_batches=2,
+            gradient_clip_val=0.1,
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return launch(2, fits_of_two, tmp_path_factory.mktemp("options"), timeout=200)
+
+
+def test_all_stop_early_if_one_is_content(two: list[dict[str, Any]]) -> None:
+    assert [learner["stopped"]["epochs"] for learner in two] == [1, 1]
+
+
+def test_a_skipped_step_is_an_attempted_one(two: list[dict[str, Any]]) -> None:
+    first, second = (learner["skipped"] for learner in two)
+    assert first["attempted"] == second["attempted"] == 12
+    assert first["model"] == second["model"]
+    assert torch.tensor(first["model"]).isfinite().all()
+
+
+def test_half_precision_on_a_cpu_is_bfloat16(two: list[dict[str, Any]]) -> None:
+    for learner in two:
+        assert learner["half"]["precision"] == "bf16-mixed"
+        assert learner["half"]["model"] == two[0]["half"]["model"]
+        # A schedule by epoch: halved after each.
+        assert learner["half"]["rate"] == pytest.approx(0.0025)
+
+
+def test_accumulation_and_clipping_with_shares_that_differ(
+    two: list[dict[str, Any]],
+) -> None:
+    found = [learner["accumulated"] for learner in two]
+    assert found[0]["model"] == found[1]["model"]
+    assert sorted(n for each in found for n in each["seen"]) == sorted([*range(48)] * 2)
+    assert len(found[1]["seen"]) < len(found[0]["seen"])
+    for each in found:
+        assert each["rate"] == pytest.approx(0.001)
+
+
+def test_skipped_steps_of_one_learner_are_lightnings_own(tmp_path: Path) -> None:
+    plain = fit(tmp_path, Toy(), None, 1, plugins=[scaled(OVERFLOWS)])
+    ours = fit(tmp_path, Toy(), "bmuf_adam", 1, plugins=[scaled(OVERFLOWS)])
+    free = fit(tmp_path, Toy(), None, 1, plugins=[scaled(0)])
+    assert ours["model"] == plain["model"] != free["model"]
+    assert (ours["attempted"], ours["made"]) == (24, 24 - OVERFLOWS)
