@@ -40,11 +40,6 @@ METHODS = [
         algorithm="bmuf",
         options={"period": PERIOD},
     ),
-    SimulatedMethod(
-        name=f"local_sgd, blocks of {PERIOD}, 2 % of the changes",
-        algorithm="local_sgd",
-        options={"period": PERIOD, "keep": 0.02},
-    ),
 ]
 """The methods that are ranked."""
 

@@ -50,11 +50,6 @@ def test_four_learners_on_two_nodes(
     assert list(step.values()) == sorted(step.values())
     assert found["allreduce"][1] == "25.0 s"
     assert float(found["bmuf, blocks of 8"][2].split()[0]) == pytest.approx(190, abs=5)
-    compressed = found["local_sgd, blocks of 8, 2 % of the changes"]
-    # Each sends 12 bytes for 256 of the stand-in's 4,000 parameters to three others, and
-    # three numbers; 1 GB of messages is 62,500 times the stand-in.
-    sent = (3 * 16 * 12 + 2 * 24 * 3 / 4) * 62_500 / 8 / 1e6
-    assert float(compressed[2].split()[0]) == pytest.approx(sent, rel=0.02)
     assert any(line.startswith("distopt: ") for line in lines)
 
 
