@@ -230,7 +230,8 @@ fi
 
 if at_stage 12 "decoding"; then
     [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
-    [ -z "$word_ngram" ] || require "$word_ngram" 5
+    # Stage 5 may have run for another configuration of the decoding.
+    [ -z "$word_ngram" ] || [ -s "$word_ngram" ] || make_ngram
     for algorithm in $systems; do
         experiment "$algorithm"
         require "$exp/$model" 11

@@ -154,9 +154,9 @@ def test_a_search_of_words_estimates_its_ngram(words: Recipe) -> None:
         assert call[call.index("--config") + 1] == "conf/decode.yaml"
     assert (words.directory / "exp/asr_adpsgd_2/decode/test/text").exists()
     arpa.unlink()
-    late = words.asr("--stage", "12", "--ngram_order", "2")
-    assert late.returncode == 2
-    assert "words_2.arpa is missing: run from stage 5" in late.stderr
+    late = words.asr("--stage", "12", "--ngram_order", "2", STUB_REAL="make_ngram")
+    assert late.returncode == 0, late.stderr
+    assert arpa.exists()
 
 
 def test_a_search_of_words_takes_another_ngram(words: Recipe) -> None:
