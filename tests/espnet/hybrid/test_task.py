@@ -6,6 +6,7 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
+import yaml
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.reporter import Reporter
 
@@ -106,6 +107,15 @@ def test_learners_train_it_together(root: Path, tmp_path: Path, algorithm: str) 
         tmp_path / "log"
     )
     ASRTask.build_model_from_file(output / "config.yaml", output / "2epoch.pth")
+
+
+def test_a_schedule_in_epochs_counts_the_chunks(root: Path, tmp_path: Path) -> None:
+    more = ["--scheduler", "warmuplr", "--scheduler_conf", "warmup_steps=2epochs"]
+    DistoptHybridTask.main(cmd=arguments(root, tmp_path, *more, "--max_epoch", "1"))
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    frames = read_table(root / "train/utt2num_frames", int)
+    chunks = sum(count // 7 for count in frames.values())
+    assert config["scheduler_conf"] == {"warmup_steps": 2 * round(chunks / 8)}
 
 
 def train(
