@@ -25,9 +25,9 @@ inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decod
 use_lm=false                # train a language model and decode with it
 lm_config=conf/lm.yaml
 lm_train_text=              # more text files (id, words) than the training set's own
-ngram_file=                 # decode with this n-gram over the tokens (needs kenlm)
+ngram_file=                 # decode with this n-gram: over tokens (kenlm), or over words (search: words)
 lexicon=conf/lexicon.txt    # pronunciations (hybrid)
-ngram_order=3               # order of the n-gram (hybrid)
+ngram_order=3               # order of the n-gram (hybrid, and search: words)
 ali=                        # Kaldi's alignments, e.g. exp/tri4_ali, instead of a GMM (hybrid)
 gmm_args=                   # more options of gmm_train (hybrid)
 token_type=bpe              # word, char or bpe
@@ -76,7 +76,7 @@ case $feats_type in
     *) die "--feats_type $feats_type: expected raw or lines" ;;
 esac
 
-decode_options=()
+decode_options=() word_ngram=
 case $system in
     ctc)
         # shellcheck source=system_ctc.sh
@@ -101,7 +101,6 @@ if [ "$use_lm" = true ]; then
 fi
 if [ -n "$ngram_file" ]; then
     decode_name+=_ngram
-    decode_options+=(--ngram_file "$ngram_file")
     configs+=("$ngram_file")
 fi
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
@@ -231,6 +230,8 @@ fi
 
 if at_stage 12 "decoding"; then
     [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
+    # Stage 5 may have run for another configuration of the decoding.
+    [ -z "$word_ngram" ] || [ -s "$word_ngram" ] || make_ngram
     for algorithm in $systems; do
         experiment "$algorithm"
         require "$exp/$model" 11

@@ -19,6 +19,7 @@ out=                        # directory to make
 nj=2                        # processes
 lm=                         # directory of a language model (local/lm.sh), or none
 ngram_file=                 # n-gram over the tokens, as KenLM reads it, or none
+word_ngram=                 # n-gram over words (ARPA), if the config has `search: words`
 align_data=                 # if this data directory has an STM, tell the times of words
 part=                       # only this one of the nj parts, or only `merge`; all if empty
 # end of options
@@ -65,6 +66,7 @@ needed=()
 needed+=("$exp/$model" "$data/$dump_list" "$config")
 [ -z "$lm" ] || needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
 [ -z "$ngram_file" ] || needed+=("$ngram_file")
+[ -z "$word_ngram" ] || needed+=("$word_ngram")
 if [ "$dry_run" = false ]; then
     for file in "${needed[@]}"; do
         [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"

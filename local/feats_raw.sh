@@ -11,7 +11,8 @@ data_scp=wav.scp
 dump_list=wav.scp
 
 # use_feats: end the script if an option is wrong; set `dump_scp`, the file of dump/train
-# that says where the input is stored, and `data_type`, ESPnet's type of this input.
+# that says where the input is stored, `data_type`, ESPnet's type of this input, and
+# `word_ngram`, the n-gram of a search of words, if there is one.
 use_feats() {
     local factor
     dump_scp=wav.scp data_type=kaldi_ark
@@ -19,12 +20,30 @@ use_feats() {
         [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
             die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
     done
-    ! grep -q '^search: *best_path' "$decode_config" ||
-        [ "$use_lm$ngram_file" = false ] ||
-        die "$decode_config: the best path uses no language model, and no n-gram"
-    [ -z "$ngram_file" ] || "$python" -c "import kenlm" 2>/dev/null ||
-        die "--ngram_file needs the Python package kenlm: pip install kenlm"
+    case $(search_of "$decode_config") in
+        best_path)
+            [ "$use_lm$ngram_file" = false ] ||
+                die "$decode_config: the best path uses no language model, and no n-gram"
+            ;;
+        words)
+            [ "$use_lm" = false ] ||
+                die "$decode_config: the search of words uses an n-gram, no language model"
+            word_ngram=${ngram_file:-data/ngram/words_$ngram_order.arpa}
+            decode_options+=(--word_ngram "$word_ngram")
+            ;;
+        '')
+            [ -n "$ngram_file" ] || return 0
+            "$python" -c "import kenlm" 2>/dev/null ||
+                die "--ngram_file needs the Python package kenlm: pip install kenlm"
+            decode_options+=(--ngram_file "$ngram_file")
+            ;;
+        *) die "$decode_config: search: expected best_path or words" ;;
+    esac
 }
+
+# search_of CONFIG: print `best_path` or `words` if ctc_inference decodes, or nothing if
+# ESPnet's own asr_inference does.
+search_of() { sed -n 's/^search: *\([^ #]*\).*/\1/p' "$1"; }
 
 # formatting SET: set `format`, the arguments of python that format a set.
 formatting() {
@@ -80,9 +99,10 @@ decode_part() {
     local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
     rm -rf "$output" "$out"/{text,token,ctm}
     mkdir -p "$out/log"
-    if grep -q '^search: *best_path' "$config"; then
+    [ -z "$word_ngram" ] || more=(--config "$config" --ngram_file "$word_ngram")
+    if [ -n "$(search_of "$config")" ]; then
         exec "$python" -m espnet_distopt.bin.ctc_inference \
-            --exp "$exp" --model "$model" --data "$data" \
+            --exp "$exp" --model "$model" --data "$data" "${more[@]}" \
             --out "$output/1best_recog" --job "$1" --nj "$nj"
     fi
     awk -v job="$1" -v nj="$nj" 'NR % nj == job % nj' "$data/wav.scp" >"$keys"

@@ -20,8 +20,16 @@ use_system() {
     systems=$distopt
 }
 
-# make_tokens: write the token list (stage 5).
+# make_ngram: write the n-gram of a search of words, unless it is the user's.
+make_ngram() {
+    [ -z "$word_ngram" ] || [ -n "$ngram_file" ] ||
+        tool make_ngram --text "dump/$train_set/text" --order "$ngram_order" \
+            --out "$word_ngram"
+}
+
+# make_tokens: write the token list (stage 5), and the n-gram of a search of words.
 make_tokens() {
+    make_ngram
     tool make_tokens --type "$token_type" --nbpe "$nbpe" \
         --text "dump/$train_set/text" --out "$token_dir"
 }

@@ -1,26 +1,38 @@
-"""Decode speech by the best path through a model's CTC output."""
+"""Decode speech by the best path through a model's CTC output, or by its best words."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from espnet_distopt.bin.options import model_files
 from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, whole_file
+from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.hmm.ngram import Ngram, read_arpa
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Decode the utterances of a directory of format_data in batches: "
-        "the best token of each frame, without repetitions and blanks. Writes "
-        "OUT/token and OUT/text, as espnet2.bin.asr_inference does.",
+        "the best token of each frame, without repetitions and blanks, or (with "
+        "--ngram_file) the best words of an n-gram. Writes OUT/token and OUT/text, as "
+        "espnet2.bin.asr_inference does.",
     )
     parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
     parser.add_argument("--model", required=True, help="model file in --exp")
     parser.add_argument(
         "--data", type=Path, required=True, help="has wav.scp and utt2num_samples"
+    )
+    parser.add_argument(
+        "--ngram_file", type=Path, help="ARPA file over words, to search them"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        help="YAML for --ngram_file: acoustic_scale, beam, max_active, word_penalty",
     )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
@@ -43,18 +55,47 @@ def main(cmd: Sequence[str] | None = None) -> None:
         if name not in samples:
             raise InputError(f"{scp}:{number}: {name} is not in utt2num_samples")
     config, parameters = model_files(args.exp, args.model)
+    ngram = read_arpa(args.ngram_file) if args.ngram_file else None
+    conf = read_yaml(args.config) if args.config else {}
 
     # These come late, because ESPnet is slow to import.
+    from espnet_distopt.algorithms.options import configure
     from espnet_distopt.espnet.alignment.best_path import decode
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
+    from espnet_distopt.hmm.search import WordSearch
 
+    conf.pop("search", None)
+    search = configure(WordSearch, conf, str(args.config))
     model = CTCModel(config, parameters)
     mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
+    if ngram is None:
+        decoded = decode(model, mine, samples)
+    else:
+        decoded = _search(model, ngram, mine, samples, search)
     tokens, texts = {}, {}
-    for name, found in decode(model, mine, samples):
+    for name, found in decoded:
         tokens[name], texts[name] = " ".join(found), model.spell(found)
         print(f"{name} (speech length: {samples[name]}): {texts[name]}", flush=True)
     _write(args.out, {"token": tokens, "text": texts})
+
+
+def _search(
+    model: Any,
+    ngram: Ngram,
+    wavs: Mapping[str, str],
+    samples: Mapping[str, int],
+    search: Any,
+) -> Iterator[tuple[str, list[str]]]:
+    from espnet_distopt.espnet.alignment.word_search import (
+        decode_words,
+        spellings,
+        word_graph,
+    )
+
+    spelled = spellings(model, ngram.words())
+    graph = word_graph(model, ngram, spelled, search)
+    print(f"{len(spelled)} of {len(ngram.words())} words have tokens", flush=True)
+    return decode_words(model, graph, spelled, wavs, samples, search)
 
 
 def _write(out: Path, tables: Mapping[str, Mapping[str, str]]) -> None:

@@ -48,6 +48,7 @@ GROUPS = {
         "make_tokens",
         "make_lexicon",
         "make_lang",
+        "make_ngram",
         "make_features",
         "speech_shapes",
         "gmm_train",

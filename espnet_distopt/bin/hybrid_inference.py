@@ -119,7 +119,8 @@ def _decode(
 ) -> None:
     from espnet_distopt.corpora.audio.log_mel import FRAME_SECONDS
     from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
-    from espnet_distopt.hmm.graph import HmmSet, expand, ngram_grammar
+    from espnet_distopt.hmm.grammar import ngram_grammar
+    from espnet_distopt.hmm.graph import HmmSet, expand
     from espnet_distopt.hmm.search import best_path
 
     places = read_places(args.places)
@@ -131,7 +132,7 @@ def _decode(
     for name, scores in scored:
         if name not in places:
             raise InputError(f"{args.places / 'text'}: {name} is missing")
-        found = best_path(graph, language.states, scores, search)
+        found = best_path(graph, scores, search)
         words = found.words if found else []
         texts[name] = " ".join(word for word, *_ in words)
         place = places[name]

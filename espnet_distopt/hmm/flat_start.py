@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.alignments import PdfCounts, Pdfs
-from espnet_distopt.hmm.graph import Graph, HmmSet, expand, linear_grammar
+from espnet_distopt.hmm.fst_text import Graph
+from espnet_distopt.hmm.grammar import linear_grammar
+from espnet_distopt.hmm.graph import HmmSet, expand
 from espnet_distopt.hmm.lexicon import SILENCE, Lexicon
 from espnet_distopt.hmm.mixtures import Mixtures, Statistics
 from espnet_distopt.hmm.search import Search, best_path
@@ -109,7 +111,7 @@ class Aligner:
             graph = expand(linear_grammar(words), self._lexicon, models)
             self._graphs[name] = graph
         for search in (_ALIGNING, _RETRY):
-            found = best_path(graph, self._states, scores, search)
+            found = best_path(graph, scores, search)
             if found is not None:
                 return found.pdfs
         return None

@@ -1,47 +1,25 @@
-"""Expands a grammar of words into a graph of states that a decoder searches.
+"""Expands a grammar of words into a graph of HMM states that a decoder searches.
 
 The graph is the composition of Kaldi's H (states), L (lexicon) and G (grammar), without
 context and without determinization, so each word's label stands on the first arc of the
-word and tells exactly when it begins. An arc's input label is a column of the decoder's
-scores, plus 1:
+word and tells exactly when it begins.
 
-- column `pdf` for a state that a word has entered already, or of silence;
-- column `P + pdf`, with P the number of pdfs, for the arc that enters a word. It has
-  the same score. So the sequence of input labels alone shows where words begin.
-
-Costs are negative natural logarithms, as in OpenFst. Source: Mohri, Pereira and Riley,
-"Speech recognition with weighted finite-state transducers", 2008.
+Source: Mohri, Pereira and Riley, "Speech recognition with weighted finite-state
+transducers", 2008.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.hmm.fst_text import FstText, Graph
+from espnet_distopt.hmm.grammar import Grammar
 from espnet_distopt.hmm.lexicon import SILENCE, Lexicon
-from espnet_distopt.hmm.ngram import BEGIN, END, NEVER, Gram, Ngram
 from espnet_distopt.hmm.states import PhoneStates
 
 _SILENCE_PROBABILITY = 0.5
 """How probable silence is before, between and after words, as in Kaldi's lexicons."""
-
-
-@dataclass
-class Grammar:
-    """A weighted acceptor of words.
-
-    Attributes:
-        states: The number of its states; the first is the start.
-        words: Arcs: source, word, cost, target.
-        backoffs: Arcs without a word: source, cost, target.
-        finals: State -> the cost of ending there.
-    """
-
-    states: int = 1
-    words: list[tuple[int, str, float, int]] = field(default_factory=list)
-    backoffs: list[tuple[int, float, int]] = field(default_factory=list)
-    finals: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,69 +33,6 @@ class HmmSet:
 
     states: PhoneStates
     stay: Sequence[float]
-
-
-def linear_grammar(words: Sequence[str]) -> Grammar:
-    """Return a grammar of a single sentence, for forced alignment."""
-    arcs = [(n, word, 0.0, n + 1) for n, word in enumerate(words)]
-    return Grammar(len(words) + 1, arcs, [], {len(words): 0.0})
-
-
-def ngram_grammar(
-    model: Ngram, words: Mapping[str, object], penalty: float = 0.0
-) -> Grammar:
-    """Return a grammar whose states are the histories of an n-gram model.
-
-    Args:
-        model: The model.
-        words: The words that are kept, those with a pronunciation.
-        penalty: A cost that is added to that of each word.
-
-    Raises:
-        InputError: The model has none of these words.
-    """
-    histories = {gram for gram in model.backoffs if len(gram) < model.order}
-    histories |= {gram[:-1] for gram in model.probabilities if len(gram) > 1}
-    start: Gram = (BEGIN,) if (BEGIN,) in histories else ()
-    ordered = [start, *sorted(histories - {start, ()}), *([()] if start else [])]
-    numbers = {history: number for number, history in enumerate(ordered)}
-
-    def state(history: Gram) -> int:
-        while history not in numbers:
-            history = history[1:]
-        return numbers[history]
-
-    grammar = Grammar(len(ordered))
-    for gram, log10 in model.probabilities.items():
-        source, word = numbers[gram[:-1]], gram[-1]
-        cost = -log10 * math.log(10)
-        if word == END:
-            grammar.finals[source] = cost
-        elif word in words and log10 > NEVER:
-            target = state(gram[-(model.order - 1) :] if model.order > 1 else ())
-            grammar.words.append((source, word, cost + penalty, target))
-    for history, number in numbers.items():
-        if history:
-            cost = -model.backoffs.get(history, 0.0) * math.log(10)
-            grammar.backoffs.append((number, cost, state(history[1:])))
-    if not grammar.words:
-        raise InputError("the n-gram has none of the lexicon's words")
-    return grammar
-
-
-@dataclass
-class Graph:
-    """A graph to search.
-
-    Attributes:
-        fst: kaldifst's `StdVectorFst`.
-        words: The words by their label; label 0 means no word.
-        pdfs: The number of pdfs, P.
-    """
-
-    fst: Any
-    words: list[str]
-    pdfs: int
 
 
 def expand(
@@ -160,33 +75,18 @@ def expand(
         writer.arc(leave[source], leave[target], 0, 0, cost)
     for number, cost in grammar.finals.items():
         writer.final(leave[number], cost)
-    return Graph(writer.compile(), ["", *labels], len(models.states))
+    silent = len(models.states.pdfs(SILENCE))
+    return Graph(writer.compile(), ["", *labels], len(models.states), silent)
 
 
-class _Writer:
-    """Writes a graph as OpenFst's text, which kaldifst compiles.
-
-    The start is the source of the first arc that is written.
-    """
+class _Writer(FstText):
+    """Writes the states of phones."""
 
     def __init__(self, models: HmmSet, scale: float) -> None:
+        super().__init__()
         self._states = models.states
         self._stay = [-scale * math.log(p) for p in models.stay]
         self._go = [-scale * math.log(1 - p) for p in models.stay]
-        self._count = 0
-        self._lines: list[str] = []
-
-    def state(self) -> int:
-        self._count += 1
-        return self._count - 1
-
-    def arc(
-        self, source: int, target: int, ilabel: int, olabel: int, cost: float
-    ) -> None:
-        self._lines.append(f"{source} {target} {ilabel} {olabel} {cost:.6f}\n")
-
-    def final(self, state: int, cost: float) -> None:
-        self._lines.append(f"{state} {cost:.6f}\n")
 
     def phones(
         self, phones: Sequence[str], source: int, target: int, cost: float, label: int
@@ -201,18 +101,3 @@ class _Writer:
                 self.arc(into, into, pdf + 1, 0, self._stay[pdf])
                 source, cost, olabel = into, self._go[pdf], 0
         self.arc(source, target, 0, 0, cost)
-
-    def compile(self) -> Any:
-        kaldifst = _kaldifst()
-        return kaldifst.compile("".join(self._lines), acceptor=False)
-
-
-def _kaldifst() -> Any:
-    try:
-        import kaldifst
-    except ImportError:
-        raise InputError(
-            "the hybrid system needs kaldifst and kaldi-decoder: "
-            "pip install kaldifst kaldi-decoder"
-        ) from None
-    return kaldifst

@@ -37,6 +37,11 @@ class Ngram:
     probabilities: dict[Gram, float]
     backoffs: dict[Gram, float]
 
+    def words(self) -> list[str]:
+        """Return the words, without the marks of a sentence's begin and end, sorted."""
+        found = {gram[0] for gram in self.probabilities if len(gram) == 1}
+        return sorted(found - {BEGIN, END})
+
     def log10(self, word: str, history: Gram) -> float:
         """Return log10 of the probability of a word after the words of a history.
 

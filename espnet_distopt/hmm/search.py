@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.hmm.graph import Graph
-from espnet_distopt.hmm.lexicon import SILENCE
-from espnet_distopt.hmm.states import PhoneStates
+from espnet_distopt.hmm.fst_text import Graph
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,26 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Decoding(Search):
-    """The options of decoding, which are the keys of `conf/decode_hybrid.yaml`.
+class WordSearch(Search):
+    """The options of a search of words, which are those of `conf/decode_words.yaml`.
 
     Attributes:
         word_penalty: The cost of each word beside that of the n-gram; above 0, it
             favours short texts.
+    """
+
+    word_penalty: float = 0.0
+
+
+@dataclass(frozen=True)
+class Decoding(WordSearch):
+    """The options of a hybrid system, which are those of `conf/decode_hybrid.yaml`.
+
+    Attributes:
         prior_scale: How much of the log priors is taken from a network's log
             posteriors; 1 makes likelihoods of them, by Bayes's rule.
     """
 
-    word_penalty: float = 0.0
     prior_scale: float = 1.0
 
 
@@ -66,13 +73,12 @@ class BestPath:
 
 
 def best_path(
-    graph: Graph, states: PhoneStates, scores: NDArray[np.float32], search: Search
+    graph: Graph, scores: NDArray[np.float32], search: Search
 ) -> BestPath | None:
     """Return the best path, or None if none within the beam reaches an end.
 
     Args:
         graph: The graph to search.
-        states: The states of its phones.
         scores: The score of each pdf at each frame, shape (frames, pdfs).
         search: The options.
     """
@@ -93,19 +99,13 @@ def best_path(
     labels, words = _labels(lattice)
     starts = [frame for frame, label in enumerate(labels) if label > graph.pdfs]
     pdfs = (np.asarray(labels, np.int32) - 1) % graph.pdfs
-    silent = pdfs < len(states.pdfs(SILENCE))
     stops = [*starts, len(pdfs)][1:]
     ends = [
-        start + _first_true(silent[start:stop])
+        start + 1 + int(np.flatnonzero(pdfs[start:stop] >= graph.silent)[-1])
         for start, stop in zip(starts, stops, strict=True)
     ]
     names = [graph.words[word] for word in words]
     return BestPath(pdfs, list(zip(names, starts, ends, strict=True)))
-
-
-def _first_true(values: NDArray[np.bool_]) -> int:
-    """Return the index of the first true value; the length if there is none."""
-    return int(np.argmax(values)) if values.any() else len(values)
 
 
 def _labels(lattice: Any) -> tuple[list[int], list[int]]:
@@ -122,7 +122,7 @@ def _library() -> Any:
         import kaldifst  # noqa: F401
     except ImportError:
         raise InputError(
-            "the hybrid system needs kaldifst and kaldi-decoder: "
+            "a search in a graph of words needs kaldifst and kaldi-decoder: "
             "pip install kaldifst kaldi-decoder"
         ) from None
     return kaldi_decoder

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.hmm.graph import expand, linear_grammar, ngram_grammar
+from espnet_distopt.hmm.grammar import linear_grammar, ngram_grammar
+from espnet_distopt.hmm.graph import expand
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.search import BestPath, Search, best_path
 from espnet_distopt.hmm.states import phone_segments
@@ -18,7 +19,7 @@ WIDE = Search(acoustic_scale=1.0, beam=1000.0)
 def decode(text: list[list[str]], pdfs: list[int], wrong: float = -9.0) -> BestPath:
     grammar = ngram_grammar(estimate(text, LEXICON, 2), LEXICON)
     graph = expand(grammar, LEXICON, MODELS)
-    found = best_path(graph, STATES, scores(pdfs, wrong), WIDE)
+    found = best_path(graph, scores(pdfs, wrong), WIDE)
     assert found is not None
     return found
 
@@ -48,10 +49,8 @@ def test_the_cost_of_the_best_path_is_that_of_its_parts() -> None:
     # shorter one has the same number of frames to stay in its states.
     grammar = linear_grammar(["oh"])
     graph = expand(grammar, LEXICON, MODELS)
-    assert (
-        best_path(graph, STATES, np.zeros((2, len(STATES)), np.float32), WIDE) is None
-    )
-    three = best_path(graph, STATES, np.zeros((3, len(STATES)), np.float32), WIDE)
+    assert best_path(graph, np.zeros((2, len(STATES)), np.float32), WIDE) is None
+    three = best_path(graph, np.zeros((3, len(STATES)), np.float32), WIDE)
     assert three is not None
     assert three.pdfs.tolist() == list(STATES.pdfs("oh"))
 
@@ -60,7 +59,7 @@ def test_another_pronunciation_is_found_in_forced_alignment() -> None:
     graph = expand(linear_grammar(["hello"]), LEXICON, MODELS)
     for phones in (("h", "oh"), ("oh",)):
         pdfs = spoken(*phones)
-        found = best_path(graph, STATES, scores(pdfs), WIDE)
+        found = best_path(graph, scores(pdfs), WIDE)
         assert found is not None
         assert found.pdfs.tolist() == pdfs
 
@@ -87,7 +86,7 @@ def test_ngram_states_back_off() -> None:
 def test_nothing_within_the_beam_reaches_an_end() -> None:
     graph = expand(linear_grammar(["hi", "hi"]), LEXICON, MODELS)
     narrow = Search(acoustic_scale=1.0, beam=0.01)
-    assert best_path(graph, STATES, scores(spoken("oh"), -99.0), narrow) is None
+    assert best_path(graph, scores(spoken("oh"), -99.0), narrow) is None
 
 
 def test_a_word_without_pronunciation() -> None:
@@ -109,7 +108,7 @@ def test_a_penalty_keeps_a_noise_from_becoming_a_word() -> None:
     found = []
     for penalty in (0.0, 20.0):
         graph = expand(ngram_grammar(model, LEXICON, penalty), LEXICON, MODELS)
-        path = best_path(graph, STATES, heard, WIDE)
+        path = best_path(graph, heard, WIDE)
         assert path is not None
         found.append([word for word, *_ in path.words])
     assert found == [["hi", "oh"], ["hi"]]
@@ -118,6 +117,6 @@ def test_a_penalty_keeps_a_noise_from_becoming_a_word() -> None:
 def test_silence_has_no_words() -> None:
     model = estimate([["hi"], []], LEXICON, 2)
     graph = expand(ngram_grammar(model, LEXICON), LEXICON, MODELS)
-    path = best_path(graph, STATES, scores(spoken("SIL", frames=9)), WIDE)
+    path = best_path(graph, scores(spoken("SIL", frames=9)), WIDE)
     assert path is not None
     assert path.words == []

@@ -36,6 +36,18 @@ LEARNERS = {
     "train_bmuf_adam_64": 64,
 }
 
+_ADAM = "--optim adam --optim_conf lr=0.001"
+HYBRID = [
+    ("adpsgd", 16, 2560, ""),
+    ("hadpsgd", 64, 8192, "--batch_size 8192"),
+    ("adpsgd", 96, 12288, "--batch_size 12288"),
+    ("d1d_model", 128, 16384, "--batch_size 16384"),
+    ("bmuf_adam", 32, 4096, f"--batch_size 4096 {_ADAM}"),
+    ("bmuf_adam", 64, 8192, f"--batch_size 8192 {_ADAM}"),
+]
+"""The papers' trainings of docs/hybrid.md: algorithm, learners, batch, and what
+`--train_args` adds."""
+
 # The configurations follow from these figures of the recipe and of the papers.
 HOURS = 286 * (1 / 0.9 + 1 + 1 / 1.1)
 SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
@@ -44,7 +56,7 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 def kind(path: Path) -> str:
     if path.parent.name.startswith("distopt"):
         return "distopt"
-    if path.stem in ("decode_ocr", "decode_best_path", "decode_hybrid"):
+    if path.stem in ("decode_ocr", "decode_best_path", "decode_hybrid", "decode_words"):
         return path.stem
     name = path.stem.split("_")[0]
     return {"blstm": "train", "cnn": "ocr"}.get(name, name)
@@ -82,6 +94,10 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
     if kind(path) == "decode_hybrid":
         configure(hmm.Decoding, content, path.name)
         return
+    if kind(path) == "decode_words":
+        assert content.pop("search") == "words"
+        configure(hmm.WordSearch, content, path.name)
+        return
     if kind(path) == "decode_best_path":
         assert content == {"search": "best_path"}
         return
@@ -94,13 +110,55 @@ def test_every_config_is_read_by_its_program(path: Path) -> None:
     }
 
 
-def test_the_steps_of_the_hybrid_schedule_follow_from_the_hours() -> None:
-    config = yaml.safe_load((ROOT / "conf" / "hybrid.yaml").read_text())
-    chunks = 286 * 3600 * 100 / config["chunk_length"]
-    schedule = config["scheduler_conf"]
-    assert schedule["steps_per_epoch"] == round(chunks / config["batch_size"])
-    assert schedule["warmup_steps"] == 10 * schedule["steps_per_epoch"]
-    assert schedule["gamma"] == pytest.approx(0.5**0.5)
+@pytest.mark.parametrize("hours", [286, 2000])
+@pytest.mark.parametrize(("algorithm", "learners", "batch", "train_args"), HYBRID)
+def test_the_papers_hybrid_trainings(
+    tmp_path: Path,
+    algorithm: str,
+    learners: int,
+    batch: int,
+    train_args: str,
+    hours: int,
+) -> None:
+    """The commands of docs/hybrid.md are accepted, and their schedules are right."""
+    stated = f"--distopt {algorithm} --nlearners {learners}"
+    stated += f' --train_args "{train_args}"' if train_args else ""
+    assert f"`{stated}`" in (ROOT / "docs" / "hybrid.md").read_text()
+    frames = tmp_path / "utt2num_frames"
+    frames.write_text(f"u {hours * 360_000}\n")
+    config = ["--config", str(ROOT / "conf" / "hybrid.yaml")]
+    distopt = ["--distopt_config", str(ROOT / "conf" / "distopt" / f"{algorithm}.yaml")]
+    check.main([*config, *distopt, "--nlearners", str(learners)])
+    options = [*train_args.split(), "--train_shape_file", str(frames)]
+    args = DistoptHybridTask.get_parser().parse_args([*config, *options])
+    # Each learner has 128 chunks where the paper says so, and 160 with 16 learners.
+    assert args.batch_size == batch == learners * (160 if learners == 16 else 128)
+    count_epochs(args, learners)
+    steps = hours * 360_000 // 21 / batch
+    schedule = args.scheduler_conf
+    assert schedule["steps_per_epoch"] == round(steps)
+    assert schedule["warmup_steps"] == 10 * round(steps)
+    if hours > 286:
+        return  # The steps of 2,000 hours take minutes.
+    peak = args.optim_conf["lr"]
+    shape = [min(1.0, epoch / 10, 2 ** (5 - epoch / 2)) for epoch in range(1, 17)]
+    expected = [peak * part for part in shape]
+    assert rates(args, round(steps)) == pytest.approx(expected, rel=1e-3)
+
+
+def rates(args: argparse.Namespace, steps: int) -> list[float]:
+    """Return the learning rates at the ends of epochs, from ESPnet's own scheduler."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = optim_classes[args.optim]([weight], **args.optim_conf)
+    scheduler = scheduler_classes[args.scheduler](optimizer, **args.scheduler_conf)
+    found = []
+    for _ in range(args.max_epoch):
+        for _ in range(steps):
+            rate = optimizer.param_groups[0]["lr"]
+            optimizer.step()
+            scheduler.step()
+        found.append(rate)
+    return found
 
 
 def test_all_configs_of_the_recipes_were_found() -> None:
@@ -154,24 +212,14 @@ def test_learning_rate(name: str) -> None:
     args = parsed(TUNING / f"{name}.yaml")
     args.num_iters_per_epoch = 1810
     count_epochs(args, LEARNERS[name])
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = optim_classes[args.optim]([weight], **args.optim_conf)
-    conf = args.scheduler_conf
-    scheduler = scheduler_classes[args.scheduler](optimizer, **conf)
-    rates = []
-    for _ in range(args.max_epoch):
-        assert conf["steps_per_epoch"] == 1810
-        for _ in range(1810):
-            rate = optimizer.param_groups[0]["lr"]
-            optimizer.step()
-            scheduler.step()
-        rates.append(rate)
+    assert args.scheduler_conf["steps_per_epoch"] == 1810
+    found = rates(args, 1810)
     peak = args.optim_conf["lr"]
-    assert max(rates) == pytest.approx(peak)
+    assert max(found) == pytest.approx(peak)
     if name == "train_hadpsgd_8x8":
-        assert rates[0] == pytest.approx(peak / 10)
-        assert rates[9] == pytest.approx(peak)
-        assert rates[15] == pytest.approx(peak / 8, rel=1e-6)  # six times sqrt(2)
+        assert found[0] == pytest.approx(peak / 10)
+        assert found[9] == pytest.approx(peak)
+        assert found[15] == pytest.approx(peak / 8, rel=1e-6)  # six times sqrt(2)
 
 
 def test_choices_are_marked() -> None:

@@ -134,6 +134,55 @@ def test_ngram(recipe: Recipe) -> None:
     assert (recipe.directory / "exp/asr_adpsgd_2/decode_ngram/test/text").exists()
 
 
+@pytest.fixture
+def words(recipe: Recipe) -> Recipe:
+    (recipe.directory / "conf" / "decode.yaml").write_text("search: words  # of CTC\n")
+    return recipe
+
+
+def test_a_search_of_words_estimates_its_ngram(words: Recipe) -> None:
+    done = words.asr("--ngram_order", "2", STUB_REAL="make_ngram", STUB_NO_KENLM="1")
+    assert done.returncode == 0, done.stderr
+    made = words.call("make_ngram")
+    assert made[made.index("--order") + 1] == "2"
+    arpa = words.directory / "data/ngram/words_2.arpa"
+    assert arpa.read_text().startswith("\\data\\\n")
+    decodings = [call for call in words.calls() if "ctc_inference" in " ".join(call)]
+    assert len(decodings) == 2
+    for call in decodings:
+        assert call[call.index("--ngram_file") + 1] == "data/ngram/words_2.arpa"
+        assert call[call.index("--config") + 1] == "conf/decode.yaml"
+    assert (words.directory / "exp/asr_adpsgd_2/decode/test/text").exists()
+    arpa.unlink()
+    late = words.asr("--stage", "12", "--ngram_order", "2", STUB_REAL="make_ngram")
+    assert late.returncode == 0, late.stderr
+    assert arpa.exists()
+
+
+def test_a_search_of_words_takes_another_ngram(words: Recipe) -> None:
+    (words.directory / "own.arpa").write_text("-\n")
+    done = words.asr("--ngram_file", "own.arpa", STUB_NO_KENLM="1")
+    assert done.returncode == 0, done.stderr
+    assert "make_ngram" not in words.modules()
+    assert (words.directory / "exp/asr_adpsgd_2/decode_ngram/test/text").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        ("words", ("--use_lm", "true"), "the search of words uses an n-gram, no lang"),
+        ("greedy", (), "search: expected best_path or words"),
+    ],
+)
+def test_a_search_that_cannot_be(
+    words: Recipe, config: str, options: tuple[str, ...], message: str
+) -> None:
+    (words.directory / "conf" / "decode.yaml").write_text(f"search: {config}\n")
+    done = words.asr(*options, "--lm_config", "conf/train.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: conf/decode.yaml: {message}")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

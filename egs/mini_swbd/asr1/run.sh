@@ -21,5 +21,6 @@ learner 1 ran at half speed. What to try next:
     cd egs/mini_swbd/asr1
     ./run.sh --stage 11 --distopt bmuf_adam        # another algorithm, in the same table
     ./run.sh --stage 11 --slow '' --nlearners 4    # no slow learner, and more of them
+    ./run.sh --stage 12 --decode_config conf/decode_words.yaml  # with an n-gram, 20 s a row
     ./run.sh --help                                # all options; README.md has the rest" \
     "$@"

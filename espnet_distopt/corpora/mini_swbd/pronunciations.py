@@ -25,7 +25,12 @@ def pronounce(words: Iterable[str]) -> dict[str, list[tuple[str, ...]]]:
             for word, found in lexicon.items():
                 phones = synthesizer.phonemes(_SPOKEN.get(word, word), accent)
                 # Stress is not a property that a short word keeps in a sentence.
-                plain = tuple(p for p in (x.strip(_STRESS) for x in phones) if p)
+                plain = tuple(filter(None, map(without_stress, phones)))
                 if plain not in found:
                     found.append(plain)
     return lexicon
+
+
+def without_stress(phoneme: str) -> str:
+    """Return the name of a phoneme without marks of stress; "" if it is only a mark."""
+    return phoneme.strip(_STRESS)

@@ -15,11 +15,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from espnet_distopt.corpora.mini_swbd.espeak_events import (
+    TimedPhoneme,
+    phonemes_of,
+    with_closures,
+)
 from espnet_distopt.errors import InputError
 
 # Names of espeak-ng's C API (speak_lib.h).
 _AUDIO_OUTPUT_SYNCHRONOUS = 2
-_INITIALIZE_DONT_EXIT = 0x8000
+_INITIALIZE_PHONEME_EVENTS, _INITIALIZE_DONT_EXIT = 1, 0x8000
 _CHUNK_MS = 60
 _POS_CHARACTER = 1
 _CHARS_UTF8 = 1
@@ -78,7 +83,7 @@ class Synthesizer:
                 _AUDIO_OUTPUT_SYNCHRONOUS,
                 _CHUNK_MS,
                 data.encode(),
-                _INITIALIZE_DONT_EXIT,
+                _INITIALIZE_PHONEME_EVENTS | _INITIALIZE_DONT_EXIT,
             )
         )
         if self.sample_rate <= 0:
@@ -88,6 +93,7 @@ class Synthesizer:
             )
         self._library.espeak_ng_SetRandSeed(seed)
         self._chunks: list[NDArray[np.int16]] = []
+        self._phonemes: list[TimedPhoneme] = []
         # It is kept as an attribute because the library holds a bare pointer to it.
         self._callback = _CALLBACK(self._collect)
         self._library.espeak_SetSynthCallback(self._callback)
@@ -122,6 +128,19 @@ class Synthesizer:
         Raises:
             InputError: espeak-ng has no such accent, or the text has nothing to say.
         """
+        return self.say_timed(text, voice)[0]
+
+    def say_timed(
+        self, text: str, voice: Voice
+    ) -> tuple[NDArray[np.float32], list[TimedPhoneme]]:
+        """Speak a text as `say` does, and tell when each phoneme begins.
+
+        espeak-ng reports a plosive when its closure ends. Here it begins with the
+        closure, which is digital silence.
+
+        Raises:
+            InputError: espeak-ng has no such accent, or the text has nothing to say.
+        """
         if self._library.espeak_SetVoiceByName(voice.name.encode()) != 0:
             raise InputError(f"espeak-ng has no voice {voice.name!r}")
         for parameter, value in (
@@ -131,13 +150,15 @@ class Synthesizer:
         ):
             self._library.espeak_SetParameter(parameter, value, 0)
         self._chunks.clear()
+        self._phonemes.clear()
         encoded = text.encode()
         status = self._library.espeak_Synth(
             encoded, len(encoded) + 1, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None
         )
         if status != 0 or not self._chunks or not text.strip():
             raise InputError(f"espeak-ng says nothing for the text {text!r}")
-        return np.concatenate(self._chunks).astype(np.float32) / np.float32(32768)
+        samples = np.concatenate(self._chunks).astype(np.float32) / np.float32(32768)
+        return samples, with_closures(self._phonemes, samples, self.sample_rate)
 
     def phonemes(self, text: str, accent: str) -> list[str]:
         """Return espeak-ng's names of the phonemes of a text, with marks of stress.
@@ -163,6 +184,7 @@ class Synthesizer:
         return [name for name in found if name]
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
+        self._phonemes += phonemes_of(events, self.sample_rate)
         if samples and count > 0:
             self._chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,36 +19,12 @@ from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 from espnet2.iterators.sequence_iter_factory import RawSampler
 from torch import Tensor
 
-from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.cutting import cutting_of
 
 _Chunk = tuple[str, dict[str, Tensor]]
 """The id of an utterance, and a piece of each of its sequences."""
 Batch = tuple[list[str], dict[str, Tensor]]
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """How utterances become chunks.
-
-    Attributes:
-        length: The number of frames of a chunk.
-        step: The number of frames from one chunk's beginning to the next one's.
-    """
-
-    length: int
-    step: int
-
-    def count(self, frames: int) -> int:
-        """Return the number of chunks of an utterance."""
-        return max(0, (frames - self.length) // self.step + 1)
-
-    def starts(self, frames: int, rng: np.random.Generator | None) -> range:
-        """Return where the chunks begin; `rng` moves all within what is left over."""
-        count = self.count(frames)
-        spare = frames - self.length - (count - 1) * self.step
-        first = int(rng.integers(spare + 1)) if rng and count else 0
-        return range(first, first + count * self.step, self.step)
 
 
 @dataclass(frozen=True)
@@ -122,19 +97,14 @@ class FrameChunks(AbsIterFactory):
         size: int = 1,
         rank: int = 0,
     ) -> None:
-        lengths = stock.chunk_lengths
-        if len(lengths) != 1 or lengths[0] < 1:
-            raise InputError(
-                f"chunk_length: expected one number above 0, not {lengths}"
-            )
-        step = max(1, int(lengths[0] * stock.chunk_shift_ratio))
         self._stock = stock
         self._frames = frames
-        self._cutting = Cutting(lengths[0], step)
+        self._cutting = cutting_of(stock.chunk_lengths, stock.chunk_shift_ratio)
+        length = self._cutting.length
         long_enough = [name for name in frames if self._cutting.count(frames[name])]
         if len(long_enough) < size:
             raise InputError(
-                f"{len(long_enough)} utterances have a chunk of {lengths[0]} frames, "
+                f"{len(long_enough)} utterances have a chunk of {length} frames, "
                 f"for {size} learners: each needs one at least"
             )
         self._shares = Shares(long_enough, size, per_epoch)
@@ -187,20 +157,6 @@ class FrameChunks(AbsIterFactory):
             (name, {key: value[at : at + length] for key, value in sequences.items()})
             for at in self._cutting.starts(self._frames[name], rng)
         ]
-
-
-def read_frames(shape_files: Sequence[str]) -> dict[str, int]:
-    """Return the number of frames of each utterance, from the first shape file.
-
-    Raises:
-        InputError: There is none, or it is malformed.
-    """
-    if not shape_files:
-        raise InputError(
-            "chunks need --train_shape_file and --valid_shape_file, with the number "
-            "of frames of each utterance"
-        )
-    return read_table(Path(shape_files[0]), counted("utterance", "frames"))
 
 
 def _take(

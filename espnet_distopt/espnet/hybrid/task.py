@@ -14,8 +14,9 @@ from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.hybrid.chunks import FrameChunks, read_frames
+from espnet_distopt.espnet.hybrid.chunks import FrameChunks
 from espnet_distopt.espnet.hybrid.model import FrameModel
+from espnet_distopt.espnet.training.cutting import read_frames
 from espnet_distopt.espnet.training.tasks import distopt_task
 
 _MODEL = "frame_cross_entropy"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.cutting import cutting_of, read_frames
 
 _EPOCHS = re.compile(r"(\d+\.?\d*) ?epochs?")
 
@@ -68,16 +69,35 @@ def steps_of_epoch(args: argparse.Namespace, learners: int) -> int:
     Raises:
         InputError: The batches are not a fixed list, or a file of shapes is missing.
     """
-    if args.num_iters_per_epoch is not None:
+    if args.iterator_type == "chunk":
+        batches = _batches_of_chunks(args)
+    elif args.num_iters_per_epoch is not None:
         batches = int(args.num_iters_per_epoch)
     elif args.iterator_type != "sequence" or args.multiple_iterator:
         raise InputError(
-            "a schedule in epochs needs iterator_type: sequence and no "
+            "a schedule in epochs needs iterator_type: sequence or chunk, and no "
             "multiple_iterator: give the number of steps instead"
         )
     else:
         batches = len(list(_sampler(args, learners)))
     return max(1, batches // int(args.accum_grad))
+
+
+def _batches_of_chunks(args: argparse.Namespace) -> int:
+    """Return how many batches the chunks of all utterances fill.
+
+    The learners end an epoch together, when the one with the fewest chunks has no more,
+    so they make some steps less: one in a thousand with 16 learners and 286 hours.
+    """
+    if args.num_iters_per_epoch is not None:
+        raise InputError(
+            "a schedule in epochs needs all chunks in each: leave num_iters_per_epoch "
+            "out, or give the number of steps instead"
+        )
+    cutting = cutting_of(args.chunk_length, args.chunk_shift_ratio)
+    frames = read_frames(args.train_shape_file)
+    chunks = sum(map(cutting.count, frames.values()))
+    return round(chunks / int(args.batch_size))
 
 
 def _sampler(args: argparse.Namespace, learners: int) -> Any:

@@ -20,6 +20,8 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment.alignment import align
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+from espnet_distopt.hmm.kneser_ney import estimate
+from espnet_distopt.hmm.ngram import write_arpa
 from tests.espnet.toy import WORDS, arguments, write_toy_data
 
 TONE = 0.3  # seconds from word to word
@@ -346,4 +348,64 @@ def test_best_path_refuses_a_part_that_is_none(
     with pytest.raises(SystemExit):
         decode(toy, tmp_path, "--job", "3", "--nj", "2")
     assert "--job 3: expected a number from 1 to 2" in capsys.readouterr().err
+    assert not (tmp_path / "text").exists()
+
+
+def ngram_of(text: list[list[str]], path: Path) -> str:
+    write_arpa(path, estimate(text, {word for words in text for word in words}, 2))
+    return str(path)
+
+
+def test_a_search_of_words_hears_what_the_n_gram_expects(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoken = read_table(toy / "valid" / "text", str)
+    text = [line.split() for line in spoken.values()]
+    likely = ngram_of([*text, ["unknowable"]], tmp_path / "likely.arpa")
+    decode(toy, tmp_path / "likely", "--ngram_file", likely)
+    found = read_table(tmp_path / "likely" / "text", str)
+    mixed = {name for name, line in spoken.items() if len(set(line.split())) > 1}
+    assert all(found[name] == spoken[name] for name in mixed)
+    assert (
+        f"{len(WORDS)} of {len(WORDS) + 1} words have tokens" in capsys.readouterr().out
+    )
+    # An n-gram that knows a single word hears only this one, as often as it fits.
+    only = ngram_of([[WORDS[0]]] * 9, tmp_path / "only.arpa")
+    decode(toy, tmp_path / "only", "--ngram_file", only)
+    heard = read_table(tmp_path / "only" / "token", str)
+    assert {word for line in heard.values() for word in line.split()} == {WORDS[0]}
+
+
+@pytest.mark.parametrize(
+    ("arpa", "config", "message"),
+    [
+        ("", "", "expected \\data\\ first"),
+        ("other", "", "the n-gram has none of the lexicon's words"),
+        ("good", "beam: 0\n", "beam must be above 0, not 0"),
+        ("good", "lm_weight: 1\n", "unknown option 'lm_weight'"),
+    ],
+)
+def test_a_search_of_words_refuses(
+    toy: Path,
+    tmp_path: Path,
+    arpa: str,
+    config: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "lm.arpa"
+    path.write_text("no n-gram\n")
+    if arpa:
+        ngram_of([["xyz"] if arpa == "other" else [WORDS[0]]], path)
+    (tmp_path / "decode.yaml").write_text(f"search: words\n{config}")
+    (tmp_path / "text").touch()
+    with pytest.raises(SystemExit):
+        decode(
+            toy,
+            tmp_path,
+            *("--ngram_file", str(path), "--config", str(tmp_path / "decode.yaml")),
+        )
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "text").exists()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.hybrid.chunks import Cutting, FrameChunks, Shares
+from espnet_distopt.espnet.hybrid.chunks import FrameChunks, Shares
+from espnet_distopt.espnet.training.cutting import Cutting
 
 
 class Utterances(dict[str, Any]):

@@ -6,6 +6,7 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
+import yaml
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.reporter import Reporter
 
@@ -18,6 +19,7 @@ from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
 from espnet_distopt.hmm.alignments import read_alignments
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
+from tests.espnet.training.learners import Injection
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +92,59 @@ def test_scores_for_kaldi_are_posteriors_over_priors(
 
 
 ALGORITHMS = {
-    "allreduce": [],
-    "adpsgd": [],
-    "bmuf": ["--distopt_conf", "period=2"],
+    "adpsgd": (2, []),
+    "hadpsgd": (4, ["--distopt_conf", "per_node=2"]),
+    "bmuf": (2, ["--distopt_conf", "period=2"]),
 }
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_learners_train_it_together(root: Path, tmp_path: Path, algorithm: str) -> None:
     output = tmp_path / "exp"
-    options = arguments(root, output, "--distopt", algorithm, *ALGORITHMS[algorithm])
-    codes = learners.train(
-        options, 2, tmp_path / "meeting", tmp_path / "log", task=DistoptHybridTask
+    size, more = ALGORITHMS[algorithm]
+    options = arguments(root, output, "--distopt", algorithm, *more)
+    assert train(options, size, tmp_path / "log") == [0] * size, learners.read(
+        tmp_path / "log"
     )
-    assert codes == [0, 0], learners.read(tmp_path / "log")
     ASRTask.build_model_from_file(output / "config.yaml", output / "2epoch.pth")
+
+
+def test_a_schedule_in_epochs_counts_the_chunks(root: Path, tmp_path: Path) -> None:
+    more = ["--scheduler", "warmuplr", "--scheduler_conf", "warmup_steps=2epochs"]
+    DistoptHybridTask.main(cmd=arguments(root, tmp_path, *more, "--max_epoch", "1"))
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    frames = read_table(root / "train/utt2num_frames", int)
+    chunks = sum(count // 7 for count in frames.values())
+    assert config["scheduler_conf"] == {"warmup_steps": 2 * round(chunks / 8)}
+
+
+def train(
+    options: list[str], size: int, log: Path, injection: Injection | None = None
+) -> list[int]:
+    """Train by `size` learners, and return their exit codes."""
+    meeting = log.parent / "meeting"
+    meeting.unlink(missing_ok=True)
+    task = DistoptHybridTask
+    return learners.train(options, size, meeting, log, injection, task=task)
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "bmuf_adam"])
+def test_a_killed_training_ends_the_same(
+    root: Path, tmp_path: Path, algorithm: str
+) -> None:
+    more = ["--distopt", algorithm]
+    if algorithm == "bmuf_adam":
+        more += ["--distopt_conf", "period=2", "--distopt_conf", "warmup=1"]
+    log = tmp_path / "log"
+    whole, killed = (arguments(root, tmp_path / n, *more) for n in ("whole", "killed"))
+    assert train(whole, 2, log) == [0, 0], learners.read(log)
+    assert train(killed, 2, log, learners.kill_at_step(11)) == [-9, -9]
+    assert not (tmp_path / "killed/2epoch.pth").exists()
+    assert train(killed, 2, log) == [0, 0], learners.read(log)
+    assert "goes on from its own state after epoch 1" in learners.read(log)
+    ended = [torch.load(tmp_path / n / "2epoch.pth") for n in ("whole", "killed")]
+    assert ended[0].keys() == ended[1].keys()
+    assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
 
 
 def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
