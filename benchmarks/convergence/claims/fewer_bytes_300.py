@@ -18,7 +18,10 @@ CLAIM = Claim(
         "DDP, by compressed averages, is not more than 1 % worse than all-reduce."
     ),
     source="this project, `espnet_distopt/algorithms/block/compression.py`",
-    setting=f"{SETTING} Bytes are those of a large model.",
+    setting=(
+        f"{SETTING} Bytes are those of a large model. This was a further row of the "
+        "claim `fewer_bytes` first, and became a claim after its seeds were in."
+    ),
     comparisons=tuple(comparisons(WHOLE, [FEWER], FEWER)),
     seeds=tuple(range(10, 20)),
 )
