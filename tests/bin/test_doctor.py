@@ -37,7 +37,7 @@ def test_the_oldest_torch_is_that_of_the_installation() -> None:
     [
         ({"version": "2.13.0"}, "ok", "torch 2.13.0: gloo, no GPU"),
         ({"version": "2.14.1", "cards": 2}, "ok", "gloo, 2 GPUs, NCCL"),
-        ({"version": "2.6.0+cpu"}, "missing", "2.13 or later is needed"),
+        ({"version": "2.6.0+cpu"}, "missing", "2.8 or later is needed"),
         ({"version": "2.13.0", "gloo": False}, "missing", "built without gloo"),
     ],
 )
