@@ -50,7 +50,7 @@ from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch, of_network
-from espnet_distopt.errors import InputError, PeerLostError
+from espnet_distopt.errors import STOPPED, InputError, PeerLostError
 
 _serial = itertools.count()
 """Numbers the drivers of a process: their keys in the store must not meet."""
@@ -379,6 +379,9 @@ class ProcessGroupDriver:
     def leave(self, error: BaseException | None = None) -> None:
         """Stop the heartbeat; with an `error`, tell the other learners about it.
 
+        To end the process by `STOPPED` is no error: the learners have agreed on that,
+        and one that is still about to do so must not fail.
+
         Raises:
             PeerLostError: `error` is of the network, because a learner is lost: this
                 says so where an operation that is not the driver's has failed.
@@ -391,7 +394,8 @@ class ProcessGroupDriver:
         lost = isinstance(error, PeerLostError)
         if isinstance(error, RuntimeError) and not lost and of_network(error):
             found = self._watch.explain(error, "a collective of the training loop's")
-        if error is None:
+        stopped = isinstance(error, SystemExit) and error.code == STOPPED
+        if error is None or stopped:
             self._liveness.leave()
         elif isinstance(found, PeerLostError):
             self._liveness.leave(found.reason, alone=True)

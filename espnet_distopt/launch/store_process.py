@@ -76,7 +76,12 @@ class StoreProcess:
 
         The supervisor reads `joined`, or `error` if this node does not fit the others.
         """
-        agreed = self.store.compare_set(f"{_KEYS}counts", "", self.counts).decode()
+        key = f"{_KEYS}counts"
+        if (
+            self.node == 0
+        ):  # It keeps the store; refused, it would take the others along.
+            self.store.compare_set(key, "", self.counts)
+        agreed = self.store.get(key).decode()
         if agreed != self.counts:
             self.say(error=f"other nodes were started with --nproc {agreed}")
         elif self._is_taken():

@@ -14,10 +14,10 @@ from processes import launch
 from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.core.effects import AwaitGossip, Invite
+from espnet_distopt.core.effects import AwaitGossip, Invite, Program
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.session import Session
 
 SILENCE = 3.0
@@ -217,6 +217,28 @@ def test_an_exception_surfaces_in_the_other_with_its_text(
     results = launch(2, lose, algorithm, victim, "raises", timeout=20)
     assert results[victim] == "the victim"
     assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
+
+
+def stop_as_agreed() -> str:
+    """Both stop after a meeting; learner 0 comes out of it a second later."""
+
+    def meet() -> Program:
+        yield from ()
+        if run.learner.rank == 0:
+            time.sleep(1)
+
+    try:
+        with session("adpsgd") as run:
+            run.mean(0.0)
+            run.driver.run(meet())
+            run.driver.run(meet())
+            raise SystemExit(STOPPED)
+    except SystemExit as stop:
+        return f"stopped with {stop.code}"
+
+
+def test_who_stops_as_agreed_does_not_fail_the_others() -> None:
+    assert launch(2, stop_as_agreed, timeout=20) == [f"stopped with {STOPPED}"] * 2
 
 
 def two_sessions() -> list[float]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from espnet_distopt.bin import status
+from espnet_distopt.monitoring.experiment import Experiment
 from tests.espnet.toy import arguments, write_toy_data
 from tests.launch.launched import environment
 
@@ -54,6 +55,14 @@ def until(
         time.sleep(0.1)
 
 
+def has_joined(exp: Path, rank: int) -> bool:
+    """Return whether another learner has written that a learner has returned."""
+    found = Experiment.read(exp)
+    return found is not None and any(
+        change.joins and change.rank == rank for change in found.changes
+    )
+
+
 def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
     write_toy_data(tmp_path)
     exp, log = tmp_path / "exp", tmp_path / "log"
@@ -89,6 +98,7 @@ def test_adpsgd_goes_on_with_a_replacement_of_a_killed_learner(
             run,
             log,
         )
+        until(lambda: has_joined(exp, victim), run, log)
         run.send_signal(signal.SIGUSR1)
         assert run.wait(300) == 75, log.read_text()[-3000:]
     said = log.read_text()
