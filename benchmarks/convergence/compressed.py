@@ -9,12 +9,44 @@ other.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from convergence.claim import Arm, Comparison
+from convergence.claim import Arm, Claim, Comparison
+from convergence.claims.no_loss_adam import ALONE, SETTING
 from convergence.paired import Question
 from convergence.training import Training
 from espnet_distopt.algorithms.block.compression import CHUNK, kept_of_chunk
 
 MOST = Question(1.0)
+STEPS = 2000
+
+
+def all_reduce(learners: int) -> Training:
+    """Return the reference, a training of some learners by all-reduce."""
+    return replace(ALONE, learners=learners, samples=STEPS * learners * ALONE.batch)
+
+
+def claim(
+    learners: int, times: int, setting: tuple[int, float], seeds: range, note: str
+) -> Claim:
+    """Return the claim that compressed averages cost no loss.
+
+    Args:
+        learners: the number of learners.
+        times: how many times fewer bytes than DDP the claim says are sent.
+        setting: the period and the value of `keep`.
+        seeds: the seeds.
+        note: how the seeds were chosen.
+    """
+    return Claim(
+        text=(
+            f"With {learners} learners, Local SGD that sends {times} times fewer bytes "
+            "than DDP, by compressed averages, is not more than 1 % worse than "
+            "all-reduce."
+        ),
+        source="this project, `espnet_distopt/algorithms/block/compression.py`",
+        setting=f"{SETTING} Bytes are those of a large model. {note}",
+        comparisons=tuple(comparisons(all_reduce(learners), [setting], setting)),
+        seeds=tuple(seeds),
+    )
 
 
 def fewer(learners: int, period: int, keep: float) -> float:

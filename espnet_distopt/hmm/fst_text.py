@@ -1,6 +1,7 @@
 """Writes a graph to search as OpenFst's text, which kaldifst compiles."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from espnet_distopt.errors import InputError
@@ -61,11 +62,20 @@ class FstText:
         Raises:
             InputError: kaldifst is not installed.
         """
-        try:
-            import kaldifst
-        except ImportError:
-            raise InputError(
-                "a search in a graph of words needs kaldifst and kaldi-decoder: "
-                "pip install kaldifst kaldi-decoder"
-            ) from None
-        return kaldifst.compile("".join(self._lines), acceptor=False)
+        library = import_library("kaldifst")
+        return library.compile("".join(self._lines), acceptor=False)
+
+
+def import_library(name: str) -> Any:
+    """Return `kaldifst` or `kaldi_decoder`, which are optional.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(
+            "a search in a graph of words needs kaldifst and kaldi-decoder: "
+            "pip install kaldifst kaldi-decoder"
+        ) from None

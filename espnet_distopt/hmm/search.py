@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.hmm.fst_text import Graph
+from espnet_distopt.hmm.fst_text import Graph, import_library
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,5 @@ def _labels(lattice: Any) -> tuple[list[int], list[int]]:
 
 
 def _library() -> Any:
-    try:
-        # kaldi_decoder returns objects of kaldifst.
-        import kaldi_decoder
-        import kaldifst  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "a search in a graph of words needs kaldifst and kaldi-decoder: "
-            "pip install kaldifst kaldi-decoder"
-        ) from None
-    return kaldi_decoder
+    import_library("kaldifst")  # kaldi_decoder returns objects of it.
+    return import_library("kaldi_decoder")
