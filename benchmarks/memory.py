@@ -7,7 +7,7 @@ does not count. There are two and four real processes over gloo, where the buffe
 the driver count, and growing numbers of virtual learners, where messages in flight
 count.
 
-    python benchmarks/memory.py          # ten minutes
+    python benchmarks/memory.py          # 15 minutes
 """
 
 import argparse
@@ -42,9 +42,9 @@ METHODS |= {
     if hasattr(entry.config, "delay")
 }
 METHODS |= {
-    f"{name}, bfloat16": (name, {**METHODS[name][1], "exchange": "bfloat16"})
-    for name, entry in ALGORITHMS.items()
-    if hasattr(entry.config, "exchange")
+    f"{title}, bfloat16": (name, {**options, "exchange": "bfloat16"})
+    for title, (name, options) in METHODS.items()
+    if hasattr(ALGORITHMS[name].config, "exchange")
 }
 
 

@@ -163,6 +163,20 @@ class Attached:
         self._run(lifecycle.start())
         self._changes.forget_load()
 
+    @contextlib.contextmanager
+    def no_sync(self) -> Generator[None, None, None]:
+        """Inside, backward passes only accumulate gradients, as in DDP's `no_sync`.
+
+        An update of several backward passes has all but the last one inside. Then its
+        gradients are averaged once, by algorithms that average any. Each learner's
+        count by the samples of all its batches of the update.
+        """
+        before, self.learner.accumulates = self.learner.accumulates, True
+        try:
+            yield
+        finally:
+            self.learner.accumulates = before
+
     def _check_open(self) -> None:
         if self._closed:
             raise InputError(
@@ -173,6 +187,15 @@ class Attached:
         """Raise InputError if the session was left, or the model was loaded."""
         self._check_open()
         self._changes.check_not_loaded()
+
+    def _check_averaged(self) -> None:
+        learner = self.learner
+        if learner.accumulated is not None:
+            raise InputError(
+                f"{learner.where}: the optimizer has stepped on gradients that were "
+                "not averaged: leave no_sync() for the last backward pass of each "
+                "update"
+            )
 
     def _run(self, program: Generator[Effect, Any, Any]) -> Any:
         return self.driver.run(program)

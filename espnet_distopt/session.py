@@ -118,7 +118,7 @@ class Session(Attached):
             samples: the number of samples of this learner's batch.
         """
         self._check()
-        self.learner.samples = float(samples)
+        self.learner.samples = (self.learner.accumulated or 0.0) + float(samples)
         self._run(self._lifecycle.begin_batch())
 
     def step(self) -> None:
@@ -126,11 +126,12 @@ class Session(Attached):
 
         Raises:
             InputError: a parameter was frozen, unfrozen, added or moved, or a state was
-                loaded into the model.
+                loaded into the model; or all backward passes were in `no_sync`.
             PeerLostError: another learner has died; the message names it.
         """
         self._check()
         self.learner.check_storage()
+        self._check_averaged()
         self._changes.check_trained(self.algorithm.may_freeze)
         self._changes.count_update()
         self._train(self._lifecycle.step())
@@ -144,6 +145,7 @@ class Session(Attached):
         what follows is what follows `pause`.
         """
         self._check()
+        self.learner.accumulated = None
         finished: bool = self._train(self._lifecycle.finish())
         self._changes.remember()
         return finished

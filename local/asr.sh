@@ -20,14 +20,16 @@ line_feats=ark              # of lines: ark, or raw, which decodes an image when
 speed_perturb_factors=      # of training speech, e.g. "0.9 1.0 1.1"
 train_config=conf/train.yaml
 train_args=                 # more options of the training, e.g. "--max_epoch 20"
-decode_config=conf/decode.yaml
+tag=                        # end of the experiments' names, to tell them from others: seed1
+decode_config=              # how to decode; of several files, all decode the first algorithm
+ctc_decode_config=conf/decode.yaml  # what decode_config is for --system ctc if it is empty
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
 use_lm=false                # train a language model and decode with it
 lm_config=conf/lm.yaml
 lm_train_text=              # more text files (id, words) than the training set's own
-ngram_file=                 # decode with this n-gram: over tokens (kenlm), or over words (search: words)
+ngram_file=                 # decode with this n-gram: over tokens, or over words (search: words)
 lexicon=conf/lexicon.txt    # pronunciations (hybrid)
-ngram_order=3               # order of the n-gram (hybrid, and search: words)
+ngram_order=3               # order of the n-gram (hybrid; search: words or ngram_beam)
 ali=                        # Kaldi's alignments, e.g. exp/tri4_ali, instead of a GMM (hybrid)
 gmm_args=                   # more options of gmm_train (hybrid)
 token_type=bpe              # word, char or bpe
@@ -76,15 +78,16 @@ case $feats_type in
     *) die "--feats_type $feats_type: expected raw or lines" ;;
 esac
 
-decode_options=() word_ngram=
+decode_options=() ngram_options=() arpa=
 case $system in
     ctc)
+        decode_config=${decode_config:-$ctc_decode_config}
         # shellcheck source=system_ctc.sh
         . "$here/system_ctc.sh"
         ;;
     hybrid)
         [ "$train_config" != conf/train.yaml ] || train_config=conf/train_hybrid.yaml
-        [ "$decode_config" != conf/decode.yaml ] || decode_config=conf/decode_hybrid.yaml
+        decode_config=${decode_config:-conf/decode_hybrid.yaml}
         # shellcheck source=system_hybrid.sh
         . "$here/system_hybrid.sh"
         ;;
@@ -92,26 +95,50 @@ case $system in
 esac
 use_system
 
-decode_name=$(basename "$decode_config" .yaml)
-configs=("$train_config" "$decode_config")
-if [ "$use_lm" = true ]; then
-    decode_name+=_lm
-    decode_options+=(--lm "$lmdir")
-    configs+=("$lm_config")
-fi
-if [ -n "$ngram_file" ]; then
-    decode_name+=_ngram
-    configs+=("$ngram_file")
-fi
+# shellcheck disable=SC2206  # The variable decode_config is a list of files.
+configs=("$train_config" $decode_config)
+[ "$use_lm" = false ] || configs+=("$lm_config")
+[ -z "$ngram_file" ] || configs+=("$ngram_file")
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
 [ "$restarts" -ge 0 ] || die "--restarts $restarts: expected a number from 0"
 [ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"
+[[ $tag =~ ^[[:alnum:]._-]*$ ]] ||
+    die "--tag $tag: expected letters, digits, dots, underscores and hyphens"
 [ "$ngpu" -le 1 ] || die "--ngpu $ngpu: a learner has one GPU; use --nlearners for more"
 for config in "${configs[@]}"; do
     [ -f "$config" ] || die "$config: no such file (in $PWD)"
 done
 use_feats
+
+# searching CONFIG: set the variables of one way to decode: its `config`, the options
+# `search_options` of decode.sh, and `decode_name`, the name of the directories of its
+# results; end the script if it cannot be.
+searching() {
+    config=$1 decode_name=$(basename "$1" .yaml) search_options=()
+    use_search
+    if [ "$use_lm" = true ]; then
+        decode_name+=_lm
+        search_options+=(--lm "$lmdir")
+    fi
+    [ -z "$ngram_file" ] || decode_name+=_ngram
+}
+
+# ways ALGORITHM: print the configurations that decode its experiment. All decode that of
+# the first algorithm, which compares them; one is enough to compare the algorithms.
+ways() {
+    # shellcheck disable=SC2086  # The variable is a list of files.
+    set -- "$1" $decode_config
+    if [ "$1" = "${distopt%% *}" ]; then echo "${@:2}"; else echo "$2"; fi
+}
+
+decode_names=
+for each in $decode_config; do
+    searching "$each"
+    [[ " $decode_names " != *" $decode_name "* ]] ||
+        die "--decode_config: two of its files are named $(basename "$each")"
+    decode_names+=" $decode_name"
+done
 check_backend
 [ -z "$slow" ] || [ "$cmd_backend" = local ] || die "--slow needs cmd_backend=local"
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
@@ -150,7 +177,7 @@ experiment() {
     learners=$nlearners options=(--distopt "$1")
     [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
     [ "$1" != none ] || learners=1 options=()
-    label=$1_$learners model=$inference_asr_model
+    label=$1_$learners${tag:+_$tag} model=$inference_asr_model
     [ "$1" != gmm ] || label=gmm model=gmm.npz
     exp=$expdir/${task}_$label
 }
@@ -160,12 +187,14 @@ for algorithm in $distopt; do
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" --nlearners "$learners"
 done
 
-# decoding SET: set `decode`, the arguments of decode.sh for the current experiment.
+# decoding SET: set `decode`, the arguments of decode.sh for the current experiment and
+# the current way to decode.
 decoding() {
     decode=(
         --nj "$nj" --exp "$exp" --data "dump/$1"
-        --model "$model" --config "$decode_config"
-        --out "$exp/$decode_name/$1" --align_data "data/$1" "${decode_options[@]}"
+        --model "$model" --config "$config"
+        --out "$exp/$decode_name/$1" --align_data "data/$1"
+        "${decode_options[@]}" "${search_options[@]}"
     )
 }
 
@@ -231,13 +260,16 @@ fi
 if at_stage 12 "decoding"; then
     [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
     # Stage 5 may have run for another configuration of the decoding.
-    [ -z "$word_ngram" ] || [ -s "$word_ngram" ] || make_ngram
+    [ -z "$arpa" ] || [ -s "$arpa" ] || make_ngram
     for algorithm in $systems; do
         experiment "$algorithm"
         require "$exp/$model" 11
-        for name in $test_sets; do
-            decoding "$name"
-            run "$here/decode.sh" "${decode[@]}"
+        for each in $(ways "$algorithm"); do
+            searching "$each"
+            for name in $test_sets; do
+                decoding "$name"
+                run "$here/decode.sh" "${decode[@]}"
+            done
         done
     done
 fi
@@ -247,10 +279,13 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     for half in $halves; do parts+=(--half "$half"); done
     for algorithm in $systems; do
         experiment "$algorithm"
-        for name in $test_sets; do
-            require "$exp/$decode_name/$name/text" 12
-            log "scoring $exp on $name"
-            score "$name" "$exp/$decode_name/$name" "${parts[@]}"
+        for each in $(ways "$algorithm"); do
+            searching "$each"
+            for name in $test_sets; do
+                require "$exp/$decode_name/$name/text" 12
+                log "scoring $exp/$decode_name on $name"
+                score "$name" "$exp/$decode_name/$name" "${parts[@]}"
+            done
         done
     done
     report=(--title "$title" --command "$command")

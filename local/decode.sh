@@ -19,7 +19,7 @@ out=                        # directory to make
 nj=2                        # processes
 lm=                         # directory of a language model (local/lm.sh), or none
 ngram_file=                 # n-gram over the tokens, as KenLM reads it, or none
-word_ngram=                 # n-gram over words (ARPA), if the config has `search: words`
+arpa=                       # n-gram of the search (ARPA), if the config has one that needs it
 align_data=                 # if this data directory has an STM, tell the times of words
 part=                       # only this one of the nj parts, or only `merge`; all if empty
 # end of options
@@ -66,7 +66,7 @@ needed=()
 needed+=("$exp/$model" "$data/$dump_list" "$config")
 [ -z "$lm" ] || needed+=("$lm/config.yaml" "$lm/valid.loss.ave.pth")
 [ -z "$ngram_file" ] || needed+=("$ngram_file")
-[ -z "$word_ngram" ] || needed+=("$word_ngram")
+[ -z "$arpa" ] || needed+=("$arpa")
 if [ "$dry_run" = false ]; then
     for file in "${needed[@]}"; do
         [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
@@ -105,7 +105,7 @@ esac
 show_progress() { log "  decoded $(decoded_so_far) of $total"; }
 
 if [ "$dry_run" = false ]; then
-    log "decoding $data with $exp/$model: $total utterances, $nj process(es)"
+    log "decoding $data with $exp/$model by $config: $total utterances, $nj process(es)"
     rm -rf "$out"
     mkdir -p "$out/log"
 fi

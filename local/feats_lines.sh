@@ -7,25 +7,43 @@ task=ocr
 data_scp=images.scp
 dump_list=utt2num_frames
 
-# This function also sets `height`, and passes the kind of input to decode.sh.
+# This function also sets `height`, and `least_rows`, which is empty for none, and passes
+# the kind of input to decode.sh.
 use_feats() {
     height=$(sed -nE 's/^input_size: *([0-9]+).*/\1/p' "$train_config")
     [ -n "$height" ] || die "$train_config: expected input_size, the height of the lines"
+    least_rows=$(sed -nE 's/^line_least_rows: *([1-9][0-9]*).*/\1/p' "$train_config")
     case $line_feats in
         ark) dump_scp=feats.scp data_type=kaldi_ark ;;
-        raw) dump_scp=images.scp data_type=line_image_$height ;;
+        raw) dump_scp=images.scp data_type=line_image_$height${least_rows:+_$least_rows} ;;
         *) die "--line_feats $line_feats: expected ark or raw" ;;
     esac
     decode_options+=(--feats_type lines)
-    [ -z "$speed_perturb_factors$ngram_file" ] ||
-        die "--speed_perturb_factors and --ngram_file are for speech, not for lines"
-    [ "$use_lm" = false ] || grep -q '^search: *prefix_beam' "$decode_config" ||
-        die "--use_lm needs 'search: prefix_beam' in $decode_config"
+    [ -z "$speed_perturb_factors" ] ||
+        die "--speed_perturb_factors is for speech, not for lines"
 }
+
+use_search() {
+    [ "$use_lm" = false ] || searches prefix_beam ||
+        die "--use_lm needs 'search: prefix_beam' in $config"
+    if searches ngram_beam; then
+        [ "$token_type" = char ] ||
+            die "$config: the n-gram is over characters, not over --token_type $token_type"
+        arpa=${ngram_file:-data/ngram/characters_$ngram_order.arpa}
+        ngram_options=(--token_list "$token_list")
+        search_options+=(--arpa "$arpa")
+    elif [ -n "$ngram_file" ]; then
+        die "--ngram_file needs 'search: ngram_beam' in $config"
+    fi
+}
+
+# searches SEARCH: succeed if the configuration `config` names this search.
+searches() { grep -Eq "^search: *$1( |$)" "$config"; }
 
 formatting() {
     format=(-m espnet_distopt.bin.format_lines "data/$1" "dump/$1" --nj "$nj")
     format+=(--height "$height" --feats "$line_feats")
+    [ -z "$least_rows" ] || format+=(--least_rows "$least_rows")
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
 }
 
@@ -50,6 +68,7 @@ decode_part() {
     rm -rf "$out/log/output.$1" "$out"/{text,unfit}
     mkdir -p "$out/log"
     [ -z "$lm" ] || more+=(--lm "$lm")
+    [ -z "$arpa" ] || more+=(--ngram_file "$arpa")
     exec "$python" -m espnet_distopt.bin.ocr_inference \
         --exp "$exp" --model "$model" --data "$data" --config "$config" "${more[@]}" \
         --out "$out/log/output.$1" --job "$1" --nj "$nj"

@@ -11,8 +11,7 @@ data_scp=wav.scp
 dump_list=wav.scp
 
 # use_feats: end the script if an option is wrong; set `dump_scp`, the file of dump/train
-# that says where the input is stored, `data_type`, ESPnet's type of this input, and
-# `word_ngram`, the n-gram of a search of words, if there is one.
+# that says where the input is stored, and `data_type`, ESPnet's type of this input.
 use_feats() {
     local factor
     dump_scp=wav.scp data_type=kaldi_ark
@@ -20,24 +19,30 @@ use_feats() {
         [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
             die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
     done
-    case $(search_of "$decode_config") in
+}
+
+# use_search: end the script if the configuration `config` cannot decode; add its options
+# to `search_options`, and set `arpa` and `ngram_options`, the n-gram of the search and the
+# options that make it, if there is one.
+use_search() {
+    case $(search_of "$config") in
         best_path)
             [ "$use_lm$ngram_file" = false ] ||
-                die "$decode_config: the best path uses no language model, and no n-gram"
+                die "$config: the best path uses no language model, and no n-gram"
             ;;
         words)
             [ "$use_lm" = false ] ||
-                die "$decode_config: the search of words uses an n-gram, no language model"
-            word_ngram=${ngram_file:-data/ngram/words_$ngram_order.arpa}
-            decode_options+=(--word_ngram "$word_ngram")
+                die "$config: the search of words uses an n-gram, no language model"
+            arpa=${ngram_file:-data/ngram/words_$ngram_order.arpa}
+            search_options+=(--arpa "$arpa")
             ;;
         '')
             [ -n "$ngram_file" ] || return 0
             "$python" -c "import kenlm" 2>/dev/null ||
                 die "--ngram_file needs the Python package kenlm: pip install kenlm"
-            decode_options+=(--ngram_file "$ngram_file")
+            search_options+=(--ngram_file "$ngram_file")
             ;;
-        *) die "$decode_config: search: expected best_path or words" ;;
+        *) die "$config: search: expected best_path or words" ;;
     esac
 }
 
@@ -99,7 +104,7 @@ decode_part() {
     local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
     rm -rf "$output" "$out"/{text,token,ctm}
     mkdir -p "$out/log"
-    [ -z "$word_ngram" ] || more=(--config "$config" --ngram_file "$word_ngram")
+    [ -z "$arpa" ] || more=(--config "$config" --ngram_file "$arpa")
     if [ -n "$(search_of "$config")" ]; then
         exec "$python" -m espnet_distopt.bin.ctc_inference \
             --exp "$exp" --model "$model" --data "$data" "${more[@]}" \

@@ -32,8 +32,8 @@ queue_stage() {
         --submit_all false --dry_run false --stage "$1" --stop_stage "$1"
 }
 
-# queue_decoding SET AFTER: submit the decoding of a set by the current experiment: its
-# parts, and the job that merges their results.
+# queue_decoding SET AFTER: submit the decoding of a set by the current experiment, in the
+# current way: its parts, and the job that merges their results.
 queue_decoding() {
     local name=$label.$1 out=$exp/$decode_name/$1
     decoding "$1"
@@ -73,12 +73,15 @@ for algorithm in $systems; do
             -- "$python" "${train[@]}"
     fi
     trained=$id
-    for name in $test_sets; do
-        id=$trained
-        if chosen 12; then
-            queue_decoding "$name" "$trained${with_lm:+,$with_lm}"
-        fi
-        decoded+=${decoded:+,}$id
+    for each in $(ways "$algorithm"); do
+        searching "$each"
+        for name in $test_sets; do
+            id=$trained
+            if chosen 12; then
+                queue_decoding "$name" "$trained${with_lm:+,$with_lm}"
+            fi
+            decoded+=${decoded:+,}$id
+        done
     done
 done
 queue_stage 13 score other "$decoded"

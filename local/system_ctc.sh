@@ -20,18 +20,18 @@ use_system() {
     systems=$distopt
 }
 
-# make_ngram: write the n-gram of a search of words, unless it is the user's.
+# make_ngram: write the n-gram of the search, if it needs one that is not the user's.
 make_ngram() {
-    [ -z "$word_ngram" ] || [ -n "$ngram_file" ] ||
+    [ -z "$arpa" ] || [ -n "$ngram_file" ] ||
         tool make_ngram --text "dump/$train_set/text" --order "$ngram_order" \
-            --out "$word_ngram"
+            "${ngram_options[@]}" --out "$arpa"
 }
 
-# make_tokens: write the token list (stage 5), and the n-gram of a search of words.
+# make_tokens: write the token list (stage 5), and the n-gram of the search.
 make_tokens() {
-    make_ngram
     tool make_tokens --type "$token_type" --nbpe "$nbpe" \
         --text "dump/$train_set/text" --out "$token_dir"
+    make_ngram
 }
 
 # model_options: set `model_options`, which the statistics and the training have in

@@ -9,6 +9,7 @@ all clusters. There is no constant for a single method or a single row.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from espnet_distopt.simulation.cluster_file import StepTime
 from prediction.methods import step_seconds
@@ -67,22 +68,31 @@ class Calibration:
         return sum(misfit(self.constants[cell[0].name], [cell]) for cell in self.rows)
 
 
-def calibrate() -> Calibration:
+End = Literal["smallest", "largest"]
+"""The size of a cluster whose rows are calibrated on."""
+
+OVERLAPS = [tenths / 10 for tenths in range(1, 10)]
+
+
+def calibrate(end: End = "smallest") -> Calibration:
     """Return the calibration whose overlap factor, in tenths, fits its rows best.
 
     - T4 and A100: all four methods at the smallest size give card and bus, and with the
-      alternating ring at the second size they give the line of the compute time.
+      alternating ring at the second size they give the line of the compute time. If the
+      largest size is taken in its place, the line is that through the alternating ring
+      at both ends.
     - A40: its three rows of DDP give its card, and a factor on the compute time of an
       A100. Its GPUs have no NVLink, as the T4, whose bus is taken.
     """
-    found = [_with_overlap(tenths / 10) for tenths in range(1, 10)]
+    found = [with_overlap(overlap, end) for overlap in OVERLAPS]
     return min(found, key=Calibration.misfit)
 
 
-def _with_overlap(overlap: float) -> Calibration:
+def with_overlap(overlap: float, end: End = "smallest") -> Calibration:
+    """Return the calibration with a given overlap factor."""
     constants, rows = dict[str, Constants](), list[Cell]()
     for cluster in (T4, A100):
-        cells = _cells(cluster)
+        cells = _cells(cluster, end)
         constants[cluster.name] = _fit(cluster, cells, overlap)
         rows += cells
     cells = [(A40, learners, "ddp") for learners in A40.steps]
@@ -99,11 +109,12 @@ def _with_overlap(overlap: float) -> Calibration:
     return Calibration(constants, rows + cells)
 
 
-def _cells(cluster: PublishedCluster) -> list[Cell]:
-    smallest, second, _ = sorted(cluster.steps)
+def _cells(cluster: PublishedCluster, end: End) -> list[Cell]:
+    smallest, second, largest = sorted(cluster.steps)
+    whole, other = (smallest, second) if end == "smallest" else (largest, smallest)
     return [
-        *((cluster, smallest, method) for method in METHODS),
-        (cluster, second, "aer"),
+        *((cluster, whole, method) for method in METHODS),
+        (cluster, other, "aer"),
     ]
 
 

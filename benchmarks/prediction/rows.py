@@ -3,7 +3,8 @@
 from statistics import median
 from typing import Any
 
-from prediction.calibration import Calibration, Cell
+from prediction.calibration import OVERLAPS, Calibration, Cell, misfit, with_overlap
+from prediction.limits import Least
 from prediction.published import A40, A100, BATCH, METHODS, T4
 
 NAMES = {
@@ -97,6 +98,48 @@ def kept_back_table(calibration: Calibration) -> list[str]:
         cells = [f"{row[method]:.1f} ms" for method in METHODS]
         lines.append(
             f"| {learners} | {BATCH // learners} | " + " | ".join(cells) + " |"
+        )
+    return lines
+
+
+def overlaps_table() -> list[str]:
+    """Return what each overlap factor makes of the calibration, and of its errors.
+
+    The misfit is that of the rows of T4 and A100 that are calibrated on.
+    """
+    lines = [
+        "| overlap | misfit | card of the T4 | bus of the T4 "
+        "| T4, 64 learners, exponential | worst error |",
+        "| --: | --: | --: | --: | --: | --: |",
+    ]
+    for overlap in OVERLAPS:
+        found = with_overlap(overlap)
+        constants = found.constants[T4.name]
+        rows = [cell for cell in found.rows if cell[0] != A40]
+        misfits = (misfit(found.constants[cell[0].name], [cell]) for cell in rows)
+        lines.append(
+            f"| {overlap:g} | {sum(misfits):.5f} | {1e3 * constants.card:.1f} ms "
+            f"| {1e3 * constants.bus:.1f} ms "
+            f"| {100 * error(found, (T4, 64, 'exp')):+.1f} % "
+            f"| {100 * summary(found)['worst_error']:.1f} % |"
+        )
+    return lines
+
+
+def limits_table(limits: dict[str, Least]) -> list[str]:
+    """Return the least worst errors, by what was asked of the constants."""
+    lines = [
+        "| constants | worst error | overlap | cards: T4, A100 | buses: T4, A100 |",
+        "| :-- | --: | --: | --: | --: |",
+    ]
+    for name, least in limits.items():
+        cards, buses = (
+            ", ".join(f"{1e3 * of[cluster.name]:.1f} ms" for cluster in (T4, A100))
+            for of in (least.cards, least.buses)
+        )
+        lines.append(
+            f"| {name} | {100 * least.error:.1f} % | {least.overlap:g} "
+            f"| {cards} | {buses} |"
         )
     return lines
 

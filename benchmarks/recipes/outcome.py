@@ -26,8 +26,8 @@ with redirect_stdout(sys.stderr):
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
 MODEL = "latest.pth"
-GREEDY = "conf/decode.yaml"
-"""The recipe of text lines decodes by the best path anyway."""
+GREEDY = "conf/decode_greedy.yaml"
+"""The configuration with which the recipe of text lines decodes by the best path."""
 
 
 def measure(recipe: Recipe, folder: Path) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig, BmufCon
 from espnet_distopt.algorithms.block.diloco import DilocoConfig
 from espnet_distopt.algorithms.block.local_sgd import LocalSgdConfig
 from espnet_distopt.algorithms.block.slowmo import SlowMoConfig
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
+from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.algorithms.plugins import Plugins, load_plugins

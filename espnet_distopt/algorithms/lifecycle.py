@@ -79,7 +79,8 @@ class Lifecycle:
             self._correction.batches = self.algorithm.averaged_batches
         if self.algorithm.wants_gossip and not self.gossiping:
             self.gossiping = True
-            yield StartGossip(self.algorithm.gossip(self._learner))
+            program = self.algorithm.gossip(self._learner)
+            yield StartGossip(program, self._learner.params.device)
 
     def after_bucket(self, number: int) -> Program:
         """Let the algorithm see a part of the gradients, within a backward pass."""

@@ -22,6 +22,12 @@ def get_parser() -> argparse.ArgumentParser:
         "--height", type=int, default=32, help="pixels that a line is scaled to"
     )
     parser.add_argument(
+        "--least_rows",
+        type=int,
+        default=0,
+        help="pad lower images with paper to so many rows before they are scaled",
+    )
+    parser.add_argument(
         "--feats",
         choices=("ark", "raw"),
         default="ark",
@@ -43,6 +49,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.source,
         args.target,
         height=args.height,
+        least_rows=args.least_rows,
         feats=args.feats,
         keep_all=args.keep_all,
         nj=args.nj,

@@ -1,4 +1,4 @@
-"""Decode text lines with a trained model: greedy, or prefix beam search."""
+"""Decode text lines with a trained model: greedy, or by a prefix beam search."""
 
 import argparse
 import time
@@ -33,11 +33,16 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config",
         type=Path,
-        help="YAML: search (greedy or prefix_beam), beam_size, lm_weight, penalty, "
-        "batch_size",
+        help="YAML: search (greedy, prefix_beam or ngram_beam), beam_size, lm_weight, "
+        "penalty, batch_size",
     )
     parser.add_argument(
         "--lm", type=Path, help="directory of a language model over the same tokens"
+    )
+    parser.add_argument(
+        "--ngram_file",
+        type=Path,
+        help="ARPA file of an n-gram over the same tokens, for search: ngram_beam",
     )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--job", type=int, default=1, help="decode the lines JOB,")
@@ -68,8 +73,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     conf = read_yaml(args.config) if args.config else {}
     decoding = configure(Decoding, conf, str(args.config))
-    recognizer = LineRecognizer(config, parameters, decoding, args.lm)
-    kind = f"line_image_{recognizer.height}" if scp.stem == "images" else "kaldi_ark"
+    recognizer = LineRecognizer(config, parameters, decoding, args.lm, args.ngram_file)
+    kind = recognizer.data_type if scp.stem == "images" else "kaldi_ark"
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)

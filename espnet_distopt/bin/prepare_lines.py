@@ -32,6 +32,13 @@ def get_parser() -> argparse.ArgumentParser:
         help="with --table: directory of the images, if not the table's own",
     )
     parser.add_argument(
+        "--sets",
+        action="store_true",
+        help="with --pages DIRECTORY: write OUT/train, OUT/dev and OUT/test; the sets "
+        "are the directories of these names in it, or one page in ten is of dev, one "
+        "of test and the others are of train",
+    )
+    parser.add_argument(
         "--writer", default="", help="with --pages: of all lines, if not one a page"
     )
     return parser
@@ -41,21 +48,35 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Write the directory, and print a summary."""
     args = get_parser().parse_args(cmd)
-    if (args.images and args.pages) or (args.writer and args.table):
-        raise InputError("--images goes with --table, --writer with --pages")
+    if (args.images and args.pages) or (args.table and (args.writer or args.sets)):
+        raise InputError("--images goes with --table, --writer and --sets with --pages")
+    if args.sets and len(args.pages) > 1:
+        raise InputError("--sets goes with one directory of pages")
     # These come late, so that --help doesn't wait for numpy.
-    from espnet_distopt.corpora.lines.own import read_table_of_lines, write_pages
+    from espnet_distopt.corpora.lines.own import (
+        divide_pages,
+        read_table_of_lines,
+        write_pages,
+    )
     from espnet_distopt.corpora.lines.sets import summarize
 
     if args.table:
         lines = read_table_of_lines(args.table, args.images or args.table.parent)
         lines.write(args.out)
+        made = {args.out: lines}
     else:
-        progress = ProgressLine("pages: {done} of {total}", every=50)
-        lines = write_pages(args.pages, args.out, args.writer, progress)
-    print(summarize({args.out.name: lines}))
-    if lines.skipped:
-        print(f"{args.out / 'skipped.txt'} lists what was skipped, and why")
+        divided = {args.out: args.pages}
+        if args.sets:
+            parts = divide_pages(args.pages[0])
+            divided = {args.out / name: pages for name, pages in parts.items()}
+        made = {}
+        for out, pages in divided.items():
+            progress = ProgressLine("pages: {done} of {total}", every=50)
+            made[out] = write_pages(pages, out, args.writer, progress)
+    print(summarize({out.name: lines for out, lines in made.items()}))
+    for out, lines in made.items():
+        if lines.skipped:
+            print(f"{out / 'skipped.txt'} lists what was skipped, and why")
 
 
 if __name__ == "__main__":

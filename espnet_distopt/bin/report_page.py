@@ -41,12 +41,12 @@ class Training:
     Attributes:
         directory: The experiment's directory.
         history: What its learners have written, all of it; None for a stock training.
-        scores: How it was trained and what was scored.
+        scores: How it was trained and what was scored, for each decoding.
     """
 
     directory: Path
     history: Experiment | None
-    scores: DecodedExperiment
+    scores: Sequence[DecodedExperiment]
 
     @classmethod
     def read(cls, directory: Path) -> "Training | None":
@@ -57,7 +57,13 @@ class Training:
         """
         history = Experiment.read(directory, whole=True)
         scores = DecodedExperiment.read(directory)
-        return cls(directory, history, scores) if history or scores.results else None
+        known = history or any(each.results for each in scores)
+        return cls(directory, history, scores) if known else None
+
+    @property
+    def name(self) -> str:
+        """The name of the directory."""
+        return self.directory.resolve().name
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -82,15 +88,16 @@ def page(
         now: Unix time for which states are told.
     """
     parts = [f"<h1>{escape(title)}</h1>", *_trainings(trainings, now)]
-    scored = [each.scores for each in trainings if each.scores.results]
+    decoded = [scores for each in trainings for scores in each.scores]
+    scored = [scores for scores in decoded if scores.results]
     if scored:
         parts += ["<h2>Error rates</h2>", _table(overview(scored))]
         parts.append(f"<p>{escape(interval_note(scored))}</p>")
         for heading, table in counts(scored):
             parts += [f"<h3>{escape(heading)}</h3>", _table(table)]
         parts += _worst(scored)
-    parts += _configurations({e.scores.name: e.configuration for e in trainings})
-    lines = environment_lines([e.scores for e in trainings], environment, None)
+    parts += _configurations({e.name: e.configuration for e in trainings})
+    lines = environment_lines(decoded, environment, None)
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     parts += ["<h2>Made with</h2>", f"<ul>{items}</ul>"]
     return (

@@ -52,6 +52,13 @@ def _add_training(group: Any) -> None:
         help="option of those of --algorithm that know it (repeatable)",
     )
     add(
+        "--topology",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="run those of --algorithm that know it on each of these",
+    )
+    add(
         "--distopt_config",
         nargs="+",
         default=[],
@@ -189,10 +196,11 @@ def _advise(args: argparse.Namespace) -> None:
     from espnet_distopt.bin.simulate_arguments import trial_of
     from espnet_distopt.simulation.study.advice import advice_table, advise
 
-    if args.algorithm or args.distopt_config or args.option or args.out:
+    given = args.algorithm, args.distopt_config, args.option, args.topology, args.out
+    if any(given):
         raise InputError(
             "--advise tries all algorithms, and prints a table: leave out --algorithm, "
-            "--option, --distopt_config and --out"
+            "--option, --topology, --distopt_config and --out"
         )
     if len(args.learners) > 1:
         raise InputError("--advise needs one number of --learners")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from torch import nn
@@ -22,7 +22,7 @@ from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.quadratic import Quadratic
-from espnet_distopt.simulation.study.time_only import TimeOnly
+from espnet_distopt.simulation.study.time_only import TimeOnly, without_steps
 from espnet_distopt.simulation.study.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
@@ -53,14 +53,52 @@ def methods_of(args: argparse.Namespace) -> list[SimulatedMethod]:
             f"{', '.join(sorted(all_known)) or 'none'}"
         )
     methods = [_method_of(path) for path in args.distopt_config]
+    topologies = _topologies(algorithms, args.topology, options)
     for name, keys in known.items():
         chosen = {key: value for key, value in options.items() if key in keys}
-        methods.append(SimulatedMethod(name=name, algorithm=name, options=chosen))
+        if not topologies[name]:
+            methods.append(SimulatedMethod(name=name, algorithm=name, options=chosen))
+        for topology in topologies[name]:
+            on = SimulatedMethod(
+                name=f"{name}, {topology}",
+                algorithm=name,
+                options=chosen | {"topology": topology},
+            )
+            methods.append(on)
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two methods are called '{name}': rename a file")
     return methods
+
+
+def _topologies(
+    algorithms: Sequence[str], asked: Sequence[str], options: dict[str, Any]
+) -> dict[str, list[str]]:
+    """Return algorithm -> those of the topologies of --topology that it knows.
+
+    Raises:
+        InputError: no algorithm knows one of them, or --option names one as well.
+    """
+    if asked and "topology" in options:
+        raise InputError("--option topology: --topology says that already")
+    known = {name: _known_topologies(name) for name in algorithms}
+    everything = dict.fromkeys(topology for own in known.values() for topology in own)
+    for topology in asked:
+        if topology not in everything:
+            raise InputError(
+                f"--topology {topology}: none of --algorithm knows it; they know: "
+                f"{', '.join(everything) or 'none'}"
+            )
+    wanted = dict.fromkeys(asked)
+    return {name: [t for t in wanted if t in own] for name, own in known.items()}
+
+
+def _known_topologies(name: str) -> list[str]:
+    """Return the values of an algorithm's option `topology`; none if it has none."""
+    hint = get_type_hints(lookup(name).config).get("topology")
+    options = [*get_args(hint), *(x for part in get_args(hint) for x in get_args(part))]
+    return [option for option in options if isinstance(option, str)]
 
 
 def _key_value(option: str) -> tuple[str, Any]:
@@ -122,11 +160,13 @@ def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
         raise InputError(f"--lr must be > 0, not {args.lr}")
     if not 0 <= args.momentum < 1:
         raise InputError(f"--momentum must be in [0, 1), not {args.momentum}")
-    if args.optim == "adam":
-        if args.momentum:
-            raise InputError("--momentum belongs to --optim sgd")
-        return lambda model: Adam(model.parameters(), lr=args.lr)
-    return lambda model: SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+    if args.optim == "adam" and args.momentum:
+        raise InputError("--momentum belongs to --optim sgd")
+    kind: type[Adam | SGD] = Adam if args.optim == "adam" else SGD
+    options = {} if args.optim == "adam" else {"momentum": args.momentum}
+    if args.time_only:
+        kind = without_steps(kind)
+    return lambda model: kind(model.parameters(), lr=args.lr, **options)
 
 
 def _problem(args: argparse.Namespace) -> Problem:

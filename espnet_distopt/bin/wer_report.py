@@ -14,8 +14,9 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Print a Markdown table of word and character error rates, one row "
-        "an experiment, from the results that scoring wrote below each. What is not a "
-        "scored experiment is left out, so that exp/* may be given.",
+        "for each way in which an experiment was decoded, from the results that "
+        "scoring wrote below it. What is not a scored experiment is left out, so that "
+        "exp/* may be given.",
     )
     parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
     parser.add_argument("--title", default="Results", help="heading of the report")
@@ -28,7 +29,9 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Print the report; what is left out goes to stderr."""
     args = get_parser().parse_args(cmd)
-    experiments = [DecodedExperiment.read(directory) for directory in args.experiments]
+    experiments = [
+        decoded for path in args.experiments for decoded in DecodedExperiment.read(path)
+    ]
     scored = [experiment for experiment in experiments if experiment.results]
     for experiment in experiments:
         if not experiment.results:

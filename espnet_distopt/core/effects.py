@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 Ranks = tuple[int, ...] | None
@@ -259,9 +260,15 @@ class AwaitGossip:
 
 @dataclass(frozen=True, eq=False)
 class StartGossip:
-    """Training side: let `program` run on the gossip side, until `StopGossip`."""
+    """Training side: let `program` run on the gossip side, until `StopGossip`.
+
+    Attributes:
+        program: the program.
+        device: the device of the tensors that both sides touch.
+    """
 
     program: "Program"
+    device: torch.device
 
 
 @dataclass(frozen=True)

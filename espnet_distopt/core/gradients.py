@@ -6,6 +6,9 @@ before it; what is left is gathered when the pass ends. The gradient tensors sta
 user's own. Their values are copied to the learner's message, and the mean is copied
 back into the same tensors. So a gradient that the user keeps from one backward pass is
 not overwritten by the next.
+
+While `learner.accumulates`, a backward pass only adds to the parameters' `.grad`, as
+autograd does, and the next pass that does not accumulate sends the sum.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -68,6 +71,8 @@ class BackwardWatch:
                 self._pass = current
                 self._begin()
             self._learner.used[index] = True
+            if self._learner.accumulates:
+                return
             self._missing[bucket] -= 1
             if self._missing[bucket] == 0:
                 self._gather_complete()
@@ -76,7 +81,11 @@ class BackwardWatch:
 
     def _begin(self) -> None:
         learner = self._learner
-        learner.used = [False] * len(learner.parameters)
+        if learner.accumulated is None:
+            learner.used = [False] * len(learner.parameters)
+        if learner.accumulates:
+            learner.accumulated = learner.samples
+            return
         self._versions = [p._version for p in learner.parameters]
         self._missing = [len(bucket) for bucket in self._buckets]
         self._gathered = 0
@@ -96,6 +105,7 @@ class BackwardWatch:
             self._gather()
         self._check(range(len(self._views)))
         self._done()
+        self._learner.accumulated = None
 
     def _gather(self) -> None:
         """Gather the next bucket."""

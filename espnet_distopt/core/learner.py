@@ -48,9 +48,15 @@ class Learner:
             them with the gradients. It is empty until `watch_backward`.
         buckets: the parts of `gradient_buffer`, in the order in which a backward pass
             completes them.
-        used: for each parameter, whether the last backward pass has reached it.
-        samples: number of samples in the current batch, by which gradients may be
-            weighted; the training loop sets it before the backward pass.
+        used: for each parameter, whether the last backward pass has reached it, or one
+            before it whose gradients were only accumulated.
+        samples: number of samples in the current batch, and in those before it whose
+            gradients were only accumulated. Gradients may be weighted by it; the
+            training loop sets it before the backward pass.
+        accumulates: whether backward passes only accumulate gradients for now, and
+            nobody is told of them.
+        accumulated: `samples` of the last pass that did, until one follows that does
+            not; None after that.
         weighted: whether `grads` are the gradients times `samples`.
         steps: number of attempted steps. A step that was skipped because of a
             non-finite gradient is still an attempted one, so that learners never
@@ -98,6 +104,8 @@ class Learner:
         self.weighted = False
         self.used = [False] * len(self.parameters)
         self.samples = 1.0
+        self.accumulates = False
+        self.accumulated: float | None = None
         self.steps = 0
         self.updates = 0
         self.stepped = False

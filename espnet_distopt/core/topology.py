@@ -1,19 +1,11 @@
-"""Topologies: the learners with which a learner averages, and with which weights.
+"""Topologies of gossip: the learners with which a learner may average.
 
 Gossip runs on graphs whose edges join an active and a passive learner, which are called
-two colours. D-PSGD averages by a mixing matrix.
+two colours. D-PSGD averages by mixing matrices instead, which are in `mixing`.
 """
 
-import random
 from collections.abc import Collection, Sequence
 from itertools import takewhile
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
-
-Topology = Literal["ring", "randomized_ring", "hypercube", "complete"]
-"""The topologies of D-PSGD: the graph on which learners average."""
 
 LONGEST_RING = 16
 """The most learners that are on a ring by default. A longer ring mixes so slowly that
@@ -147,98 +139,3 @@ def deal_hypercube_colours(places: int) -> tuple[int, ...]:
         (0, 3, 5, 6)
     """
     return tuple(place for place in range(places) if place.bit_count() % 2 == 0)
-
-
-def ring_weights(rank: int, order: Sequence[int]) -> dict[int, float]:
-    """Return the weights with which `rank` averages on a ring: learner -> weight.
-
-    It gives a third each to itself, the learner before it and the learner after it.
-
-    Args:
-        rank: the learner's rank.
-        order: the ranks of all learners in the order of the ring; any number of them.
-
-    Example:
-        >>> ring_weights(0, [2, 0, 3, 1]) == {0: 1 / 3, 2: 1 / 3, 3: 1 / 3}
-        True
-        >>> ring_weights(0, [0, 1]) == {0: 1 / 3, 1: 2 / 3}
-        True
-    """
-    place = order.index(rank)
-    three = [order[p % len(order)] for p in (place - 1, place, place + 1)]
-    return {learner: three.count(learner) / 3 for learner in sorted(set(three))}
-
-
-def randomized_ring(seed: int, k: int, size: int) -> list[int]:
-    """Return the order of the learners on the ring of mixing `k`: a random permutation.
-
-    The order depends on nothing but the arguments, so that all learners know it without
-    a message.
-
-    Args:
-        seed: seed of the orders.
-        k: number of the mixing.
-        size: number of learners, N.
-    """
-    order = list(range(size))
-    random.Random(f"{seed} ring {k}").shuffle(order)
-    return order
-
-
-def mixing_weights(
-    topology: Topology, rank: int, size: int, k: int = 0, seed: int = 0
-) -> dict[int, float]:
-    """Return row `rank` of the mixing matrix W_k: learner -> weight, in order of ranks.
-
-    Args:
-        topology: ring, randomized_ring, hypercube (1/2 for the peer of bit k, and so on
-            from the first bit again; N is a power of two) or complete (1/N each).
-        rank: the learner's rank.
-        size: number of learners, N.
-        k: number of the mixing.
-        seed: seed of the orders of the randomized ring.
-    """
-    match topology:
-        case "ring":
-            return ring_weights(rank, range(size))
-        case "randomized_ring":
-            return ring_weights(rank, randomized_ring(seed, k, size))
-        case "hypercube":
-            peers = hypercube_peers(rank, size)
-            return dict.fromkeys(sorted([rank, peers[k % len(peers)]]), 0.5)
-        case "complete":
-            return dict.fromkeys(range(size), 1 / size)
-
-
-def mixing_matrix(
-    topology: Topology, size: int, k: int = 0, seed: int = 0
-) -> NDArray[np.float64]:
-    """Return W_k (N, N), whose row i has the weights with which learner i averages.
-
-    The matrix is symmetric, and its rows and columns sum to 1, so that mixing conserves
-    the mean over the learners.
-
-    Args:
-        topology: ring, randomized_ring, hypercube or complete.
-        size: number of learners, N.
-        k: number of the mixing.
-        seed: seed of the orders of the randomized ring.
-    """
-    matrix = np.zeros((size, size))
-    for rank in range(size):
-        row = mixing_weights(topology, rank, size, k, seed)
-        matrix[rank, list(row)] = list(row.values())
-    return matrix
-
-
-def spectral_gap(matrix: NDArray[np.float64]) -> float:
-    """Return 1 - |lambda_2| of a symmetric mixing matrix (N, N), N >= 2.
-
-    Each mixing multiplies the distance of the learners from their mean by |lambda_2| at
-    most.
-
-    Args:
-        matrix: the mixing matrix (N, N).
-    """
-    moduli = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
-    return float(1 - moduli[-2])

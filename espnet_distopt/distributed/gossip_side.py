@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from espnet_distopt.core.effects import Program
 from espnet_distopt.distributed.gossip_thread import GossipThread
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.retirement import Retirement
+from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.distributed.watch import Watch
 
 
@@ -27,6 +30,7 @@ class GossipSide:
     Attributes:
         rounds: the number of epochs whose gossip has begun; the number of the last.
         thread: the gossip thread of this epoch; None between two.
+        streams: the order of what both sides do on a GPU.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class GossipSide:
     ) -> None:
         self.rounds = 0
         self.thread: GossipThread | None = None
+        self.streams = Streams(torch.device("cpu"))
         self._monitor, self._tell = monitor, tell
         self._spent, self._record = spent, record
         self._watch = Watch(liveness, store)
@@ -51,9 +56,10 @@ class GossipSide:
         """How far the gossip of this epoch is; it grows with each of its sections."""
         return self.thread.progress if self.thread else 0
 
-    def start(self, program: Program) -> None:
-        """Run `program` on the gossip thread until `stop`."""
+    def start(self, program: Program, device: torch.device) -> None:
+        """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
         assert self.thread is None
+        self.streams = Streams(device)
         self.rounds += 1
         retirement = Retirement(
             self.rounds, self._watch, self._retirement_watch, self._pairs.wakeup
@@ -66,6 +72,7 @@ class GossipSide:
             self._pairs,
             retirement,
             self._tell,
+            self.streams,
             self._record,
         )
         self.thread.start()

@@ -51,6 +51,7 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.distributed.channel import memory_of
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.retirement import Retirement
+from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.distributed.watch import Watch
 
 
@@ -74,6 +75,7 @@ class GossipThread(threading.Thread):
         retirement: the end of this epoch's gossip.
         tell: tells the algorithm of a change of the members; it is called between two
             yields.
+        streams: the order of what both sides do on a GPU.
         record: the list that gets an entry for each section of the program that runs;
             None means that none is kept.
     """
@@ -87,6 +89,7 @@ class GossipThread(threading.Thread):
         pairs: Pairs,
         retirement: Retirement,
         tell: Callable[[], None],
+        streams: Streams,
         record: list[tuple[str, Any]] | None = None,
     ) -> None:
         super().__init__(name="distopt-gossip", daemon=True)
@@ -102,6 +105,7 @@ class GossipThread(threading.Thread):
         self._pairs = pairs
         self._retirement = retirement
         self._tell = tell
+        self._streams = streams
         self._record = record
         self._steps_seen = 0
         self._staged: tuple[Tensor, Tensor] | None = None
@@ -109,7 +113,8 @@ class GossipThread(threading.Thread):
     def run(self) -> None:
         """Run the program to its end; keep a failure for the training side to raise."""
         try:
-            self._drive()
+            with self._streams.beside():
+                self._drive()
             self._retirement.close()
         except BaseException as error:
             with self._monitor:
@@ -125,7 +130,8 @@ class GossipThread(threading.Thread):
                 try:
                     if self._record is not None:
                         self._record.append(("gossip", result if decided else None))
-                    effect = self._program.send(result)
+                    with self._streams.gossip_section():
+                        effect = self._program.send(result)
                 except StopIteration:
                     break
                 finally:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
@@ -250,11 +250,17 @@ class ProcessGroupDriver:
                 if in_epoch and not isinstance(effect, LIFECYCLE):
                     self._note_section()
                 try:
-                    effect = program.send(result)
+                    with self._in_order():
+                        effect = program.send(result)
                 except StopIteration as stop:
                     return stop.value
                 progress = self._gossip.progress if self._gossip else 0
             result = self._perform(effect, progress)
+
+    def _in_order(self) -> AbstractContextManager[None]:
+        """Return the context of a section: on a GPU it waits for the gossip's last."""
+        gossip = self._gossip
+        return gossip.streams.training_section() if gossip else nullcontext()
 
     def _note_section(self) -> None:
         if self.record is not None:
@@ -281,8 +287,8 @@ class ProcessGroupDriver:
         if gossip is None:
             return
         match effect:
-            case StartGossip(program):
-                gossip.start(program)
+            case StartGossip(program, device):
+                gossip.start(program, device)
             case AwaitGossip():
                 gossip.wait(progress)
             case Published() if gossip.thread is not None:

@@ -3,7 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,13 @@ class DistoptStrategy(ApartStrategy):
         """Tell the session that a batch begins."""
         assert self._fit is not None
         self._fit.begin_batch()
+
+    @contextmanager
+    def block_backward_sync(self) -> Generator[None, None, None]:
+        """Inside, gradients are only accumulated."""
+        assert self._fit is not None
+        with self._fit.session.no_sync():
+            yield
 
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], *args: Any, **kw: Any

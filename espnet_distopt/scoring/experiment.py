@@ -1,6 +1,7 @@
 """Reads what an experiment directory tells of its training and its scores."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,12 +49,13 @@ class TrainingSummary:
 
 @dataclass(frozen=True)
 class DecodedExperiment:
-    """An experiment: its name, its training, and its results by test set.
+    """An experiment that was decoded in one way: its training, and its results by set.
 
     A set has one result, or one for characters and one for words.
 
     Attributes:
-        name: The name of the directory.
+        name: The name of the directory, and behind it that of the decoding, if the
+            experiment was decoded in more than one way: `asr_adpsgd_2/decode_words`.
         summary: How it was trained.
         results: The results of each set.
         worst: The worst lines of each set of which scoring has kept some, the worst
@@ -66,14 +68,14 @@ class DecodedExperiment:
     worst: dict[str, list[WorstLine]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, directory: Path) -> "DecodedExperiment":
+    def read(cls, directory: Path) -> "list[DecodedExperiment]":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
-        The worst lines are in `worst.json` beside a result.
+        The worst lines are in `worst.json` beside a result. A file, or a directory of
+        something else, is an experiment without results.
 
-        A set is named `SET`, or `DECODE/SET` if the experiment was decoded in more than
-        one way. A file, or a directory of something else, is an experiment without
-        results.
+        Returns:
+            The experiment for each way in which it was decoded; at least one.
 
         Raises:
             InputError: There is nothing of that name, or a file in it is damaged.
@@ -81,14 +83,26 @@ class DecodedExperiment:
         if not directory.exists():
             raise InputError(f"{directory}: no such experiment directory")
         paths = sorted(directory.glob("*/*/score_[cw]er/result.json"))
-        decodings = {path.parts[-4] for path in paths}
-        results: dict[str, list[Result]] = {}
-        worst: dict[str, list[WorstLine]] = {}
+        ways: dict[str, list[Path]] = {}
         for path in paths:
-            decoding, test_set = path.parts[-4:-2]
-            name = test_set if len(decodings) == 1 else f"{decoding}/{test_set}"
-            results.setdefault(name, []).append(Result.read(path))
-            if lines := read_worst(path.parent):
-                worst[name] = lines
+            ways.setdefault(path.parts[-4], []).append(path)
+        name = directory.resolve().name
         summary = TrainingSummary.read(directory / "distopt" / "summary.json")
-        return cls(directory.resolve().name, summary, results, worst)
+        return [
+            cls(f"{name}/{way}" if len(ways) > 1 else name, summary, *_results(found))
+            for way, found in (ways or {"": []}).items()
+        ]
+
+
+def _results(
+    paths: Sequence[Path],
+) -> tuple[dict[str, list[Result]], dict[str, list[WorstLine]]]:
+    """Read `SET/score_?er/result.json`, and the worst lines of the sets."""
+    results: dict[str, list[Result]] = {}
+    worst: dict[str, list[WorstLine]] = {}
+    for path in paths:
+        test_set = path.parts[-3]
+        results.setdefault(test_set, []).append(Result.read(path))
+        if lines := read_worst(path.parent):
+            worst[test_set] = lines
+    return results, worst

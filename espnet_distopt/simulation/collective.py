@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from espnet_distopt.core.effects import (
@@ -267,5 +266,7 @@ class SimulatedCollectives:
         if not all(inbox and inbox[0].arrived for inbox in inboxes):
             return
         self._gathering[rank].popleft()
-        result = torch.stack([inbox.popleft().tensor for inbox in inboxes])
+        result = effect.tensor.new_empty((len(inboxes), *effect.tensor.shape))
+        for row, inbox in zip(result, inboxes, strict=True):
+            row.copy_(inbox.popleft().tensor)
         self._clock.at(self._clock.now, partial(done, Outcome(result)))

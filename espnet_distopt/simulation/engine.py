@@ -113,10 +113,10 @@ class Engine(Meetings):
         if self._losses:
             self._losses.notice(self._running())
         self.last = None
-        running = any(sides.running() for sides in self.sides)  # Mostly the first does.
-        if self.members.due(self.clock.next(), running):
-            return True
-        return self.clock.tick()
+        return self.members.due(self.clock.next(), self._runs) or self.clock.tick()
+
+    def _runs(self) -> bool:
+        return any(sides.running() for sides in self.sides)
 
     def _running(self) -> list[Side]:
         return [side for sides in self.sides for side in sides.running()]
@@ -185,8 +185,9 @@ class Engine(Meetings):
             case Work(seconds):
                 self._resume(side, seconds=seconds)
             case Stepped(loss):
-                steps = self._learners[side.rank].learner.steps
-                self._stepped(Step(self.clock.now / 1e9, side.rank, steps, loss))
+                virtual, seconds = self._learners[side.rank], self.clock.now / 1e9
+                steps, sent = virtual.learner.steps, virtual.bytes_sent
+                self._stepped(Step(seconds, side.rank, steps, loss, sent))
                 self._resume(side)
             case StartGossip(program):
                 sides.gossip.program, sides.gossiping = program, True

@@ -53,7 +53,7 @@ class Losses:
 
     def hit(self, effect: Any) -> bool:
         """Return whether `effect` needs a learner that is lost."""
-        return any(self.has(rank) for rank in self._needs(effect))
+        return bool(self._at) and any(map(self.has, self._needs(effect)))
 
     def _needs(self, effect: Any) -> Sequence[int]:
         match effect:

@@ -79,16 +79,16 @@ class VirtualMembers:
         for fault in sorted(faults, key=lambda fault: fault.at):
             self._agenda.at(round(fault.at * 1e9), partial(self._strike, fault))
 
-    def due(self, upcoming: int | None, running: bool) -> bool:
+    def due(self, upcoming: int | None, running: Callable[[], bool]) -> bool:
         """Let the next thing happen if it comes first; return whether it did.
 
         Args:
             upcoming: the time of the clock's next event; None if there is none.
-            running: whether a learner still runs or waits. If none does, and there is
-                no event, what is left happens in a later epoch.
+            running: a function that returns whether a learner still runs or waits. If
+                none does, and there is no event, what is left happens in a later epoch.
         """
         when = self._agenda.next()
-        if when is None or (upcoming is None and not running):
+        if when is None or (upcoming is None and not running()):
             return False
         if upcoming is not None and upcoming < when:
             return False

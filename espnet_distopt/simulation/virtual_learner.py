@@ -7,7 +7,7 @@ two more effects of its own, which only the simulation driver knows.
 import copy
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,12 +48,22 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Step:
-    """A line of the record: `rank` has made its step `step` (from 1), at `seconds`."""
+    """A line of the record: `rank` has made its step `step` (from 1), at `seconds`.
+
+    Attributes:
+        seconds: the virtual time.
+        rank: the learner.
+        step: the number of the step.
+        loss: its loss.
+        bytes_sent: the bytes that the learner has sent since its last `metrics`. Lines
+            are equal whatever it is, because a resumed run counts anew.
+    """
 
     seconds: float
     rank: int
     step: int
     loss: float
+    bytes_sent: int = field(compare=False)
 
 
 class VirtualLearner:

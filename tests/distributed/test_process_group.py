@@ -17,6 +17,7 @@ from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite, Program
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.session import Session
 
@@ -280,16 +281,18 @@ class Thread:
 
 
 def in_time(function: Callable[[], object]) -> bool:
-    thread = threading.Thread(target=function, daemon=True)
+    """Whether `function` has returned within three seconds."""
+    returned = threading.Event()
+    thread = threading.Thread(target=lambda: (function(), returned.set()), daemon=True)
     thread.start()
-    thread.join(3)
-    return not thread.is_alive()
+    return returned.wait(3)
 
 
 def test_gossip_that_moves_before_the_wait_begins_is_not_missed() -> None:
     driver: Any = ProcessGroupDriver()
     side: Any = GossipSide.__new__(GossipSide)
     side.thread, side._monitor, side._spent = Thread(), driver._monitor, driver.spent
+    side.streams = Streams(torch.device("cpu"))
     driver._gossip = side
     perform = driver._perform
 

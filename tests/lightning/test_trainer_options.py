@@ -22,8 +22,19 @@ class Steps(Callback):
 
     count = 0
 
+    def __init__(self) -> None:
+        self.accumulated: list[bool] = []
+
+    def on_after_backward(self, trainer: Any, *_: Any) -> None:
+        learner = getattr(trainer.strategy, "_fit", None) and learner_of(trainer)
+        self.accumulated += [learner.accumulates] if learner else []
+
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
-        self.count = trainer.strategy._fit.session.learner.steps
+        self.count = learner_of(trainer).steps
+
+
+def learner_of(trainer: Any) -> Any:
+    return trainer.strategy._fit.session.learner
 
 
 class Own(Toy):
@@ -63,6 +74,7 @@ def fit(
         "epochs": fitted.current_epoch,
         "rate": fitted.optimizers[0].param_groups[0]["lr"],
         "attempted": steps.count,
+        "accumulated": steps.accumulated,
         "made": float(next(iter(fitted.optimizers[0].state.values()))["step"]),
         "precision": str(fitted.precision),
     }
@@ -77,6 +89,7 @@ def fits_of_two(folder: Path) -> dict[str, Any]:
         "stopped": fit(folder, Own(), "adpsgd", 2, callbacks=[low], max_epochs=4),
         "skipped": fit(folder, Toy(), "bmuf_adam", 2, plugins=[scaled(overflows)]),
         "half": fit(folder, Toy("epoch"), "adpsgd", 2, precision="16-mixed"),
+        "averaged": fit(folder, Toy(), "allreduce", 2, accumulate_grad_batches=2),
         "accumulated": fit(
             folder,
             Toy("step", slow),
@@ -110,6 +123,15 @@ def test_half_precision_on_a_cpu_is_bfloat16(two: list[dict[str, Any]]) -> None:
         assert learner["half"]["model"] == two[0]["half"]["model"]
         # A schedule by epoch: halved after each.
         assert learner["half"]["rate"] == pytest.approx(0.0025)
+
+
+def test_accumulated_gradients_are_averaged_once_a_step(
+    two: list[dict[str, Any]],
+) -> None:
+    found = [learner["averaged"] for learner in two]
+    assert found[0]["model"] == found[1]["model"]
+    for each in found:
+        assert each["accumulated"] == [True, False] * each["attempted"]
 
 
 def test_accumulation_and_clipping_with_shares_that_differ(

@@ -187,6 +187,10 @@ def test_stage_without_what_it_needs(
             "error: asr.sh: unexpected argument 'stage', expected --name value "
             "(see --help)",
         ),
+        (
+            ("--tag", "a b"),
+            "error: --tag a b: expected letters, digits, dots, underscores and hyphens",
+        ),
         (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
         (("--nj", "0"), "error: --nj 0: at least one process must work"),
         (

@@ -37,12 +37,13 @@ def test_all_stages(hybrid: Recipe) -> None:
     assert trained[-2:] == ["--passes", "3"]
 
 
-def test_both_systems_come_into_one_table(hybrid: Recipe) -> None:
-    for system in ("ctc", "hybrid"):
-        done = hybrid.asr("--system", system, "--distopt", "adpsgd")
+def test_both_systems_and_all_seeds_come_into_one_table(hybrid: Recipe) -> None:
+    for options in (["ctc"], ["hybrid"], ["hybrid", "--stage", "11", "--tag", "s1"]):
+        done = hybrid.asr("--distopt", "adpsgd", "--system", *options)
         assert done.returncode == 0, done.stderr
     report = (hybrid.directory / "exp" / "RESULTS.md").read_text()
-    for name in ("asr_adpsgd_2", "hybrid_gmm", "hybrid_adpsgd_2"):
+    names = ["asr_adpsgd_2", "hybrid_gmm", "hybrid_adpsgd_2", "hybrid_adpsgd_2_s1"]
+    for name in names:
         assert f"| {name} | - |" in report
 
 

@@ -1,5 +1,7 @@
 """These tests run stages 6 and 7, and decode with a language model or an n-gram."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,35 @@ def test_a_search_of_words_takes_another_ngram(words: Recipe) -> None:
     assert done.returncode == 0, done.stderr
     assert "make_ngram" not in words.modules()
     assert (words.directory / "exp/asr_adpsgd_2/decode_ngram/test/text").exists()
+
+
+def test_the_demo_decodes_in_two_ways_and_shows_both(recipe: Recipe) -> None:
+    demo = ROOT / "egs/mini_swbd/asr1"
+    script = (demo / "run.sh").read_text()
+    [both] = re.findall(r'--ctc_decode_config "(.*)"', script)
+    for config in both.split():
+        shutil.copy(demo / config, recipe.directory / config)
+    options = ["--distopt", "adpsgd allreduce", "--ctc_decode_config", both]
+    done = recipe.asr(*options, STUB_REAL="make_ngram")
+    assert done.returncode == 0, done.stderr
+    decodings = [call for call in recipe.calls() if "ctc_inference" in " ".join(call)]
+    by_words = ["--ngram_file" in call for call in decodings]
+    assert by_words == [False, False, True, True, False, False]
+    report = (recipe.directory / "exp/RESULTS.md").read_text()
+    for name in ("decode", "decode_words"):
+        assert f"| asr_adpsgd_2/{name} | - |" in report
+    assert "| asr_allreduce_2 | - |" in report
+    one = recipe.asr("--stage", "12", "--decode_config", "conf/decode_words.yaml")
+    assert one.returncode == 0, one.stderr
+    assert recipe.modules().count("ctc_inference") == 8
+
+
+def test_two_ways_to_decode_need_two_names(recipe: Recipe) -> None:
+    done = recipe.asr("--decode_config", "conf/decode.yaml conf/../conf/decode.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: --decode_config: two of its files are named decode.yaml\n",
+    )
 
 
 @pytest.mark.parametrize(

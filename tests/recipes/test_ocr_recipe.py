@@ -7,11 +7,16 @@ import pytest
 
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.lines.iam import image_of
-from tests.corpora.lines.line_files import save
+from espnet_distopt.hmm.ngram import read_arpa
+from tests.corpora.lines.line_files import bars, save, write_page
 from tests.recipes.toy_recipe import ROOT, Recipe
 
-MINI, IAM = (ROOT / "egs" / name / "ocr1" for name in ("mini_ocr", "iam"))
-REAL = "prepare_iam make_mini_ocr format_lines make_tokens score_lines error_sheet"
+MINI, IAM, PAGES = (ROOT / "egs" / n / "ocr1" for n in ("mini_ocr", "iam", "pages"))
+REAL = (
+    "prepare_iam prepare_lines make_mini_ocr format_lines make_tokens make_ngram "
+    "score_lines error_sheet"
+)
+NGRAM = ROOT / "conf" / "decode_ocr_ngram.yaml"
 LINES = {
     "a01-000u-00": "A|MOVE|to|stop",
     "a01-000u-01": "them",
@@ -69,6 +74,48 @@ def test_iam_from_archives_to_table(iam: Recipe) -> None:
         "| CER first (jiwer) | CER all (jiwer) | WER first (jiwer) | WER all (jiwer) |"
     ) in report
     assert "| ocr_none_1 | - | - | - | - | 0.0 | 0.0 " in report
+
+
+def test_pages_from_a_folder_to_a_table(iam: Recipe) -> None:
+    shutil.copy(PAGES / "local" / "data.sh", iam.directory / "local")
+    pages = iam.directory / "own pages"
+    for number in range(3):
+        write_page(pages / f"p{number}.xml", {"no more": bars(), "oh": bars(40)})
+    (iam.directory / "conf" / "decode.yaml").write_text("search: ngram_beam\n")
+    done = iam.asr(*OPTIONS, "--ngram_order", "4", PAGES=str(pages))
+    assert done.returncode == 0, done.stderr
+    assert iam.modules()[:7] == [
+        *["check", "prepare_lines", *["format_lines"] * 3, "make_tokens", "make_ngram"]
+    ]
+    decoded = iam.directory / "exp" / "ocr_none_1" / "decode" / "test"
+    assert read_table(decoded / "text", str) == {"p2-l0": "no more", "p2-l1": "oh"}
+    ngram = read_arpa(iam.directory / "data/ngram/characters_4.arpa")
+    assert ngram.order == 4 and ngram.words() == ["<space>", "<unk>", *"ehmnor"]
+    calls = [call for call in iam.calls() if "ocr_inference" in call[1]]
+    for call in calls:
+        arpa = call[call.index("--ngram_file") + 1]
+        assert arpa == "data/ngram/characters_4.arpa"
+    assert "| ocr_none_1 |" in (iam.directory / "exp" / "RESULTS.md").read_text()
+
+
+def test_pages_that_nobody_named(iam: Recipe) -> None:
+    shutil.copy(PAGES / "local" / "data.sh", iam.directory / "local")
+    for place, message in (("", "PAGES is not set"), ("/no/pages", "/no/pages: no su")):
+        done = iam.asr(*OPTIONS, PAGES=place)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.startswith(f"error: {message}")
+        assert not (iam.directory / "data").exists()
+
+
+def test_low_images_are_padded_everywhere(iam: Recipe) -> None:
+    with (iam.directory / "conf" / "train.yaml").open("a") as file:
+        file.write("line_least_rows: 64   # of a scan\n")
+    done = iam.asr(*OPTIONS, "--line_feats", "raw", "--stop_stage", "10")
+    assert done.returncode == 0, done.stderr
+    for call in iam.calls():
+        if "format_lines" in call[1]:
+            assert call[call.index("--least_rows") + 1] == "64"
+    assert "dump/dev/images.scp,speech,line_image_40_64" in iam.call("ocr_train")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +190,18 @@ def test_stage_without_what_it_needs(
         (("--line_feats", "png"), "--line_feats png: expected ark or raw"),
         (("--ngram_file", "x"), "x: no such file"),
         (("--use_lm", "true"), "--use_lm needs 'search: prefix_beam' in conf/decode."),
+        (("--speed_perturb_factors", "0.9"), "--speed_perturb_factors is for speech"),
         (
-            ("--speed_perturb_factors", "0.9"),
-            "--speed_perturb_factors and --ngram_file are for speech, not for lines",
+            ("--ngram_file", "conf/train.yaml"),
+            "--ngram_file needs 'search: ngram_beam' in conf/decode.yaml",
+        ),
+        (
+            ("--token_type", "bpe", "--decode_config", str(NGRAM)),
+            f"{NGRAM}: the n-gram is over characters, not over --token_type bpe",
+        ),
+        (
+            ("--use_lm", "true", "--decode_config", str(NGRAM)),
+            f"--use_lm needs 'search: prefix_beam' in {NGRAM}",
         ),
         (
             ("--train_config", "conf/decode.yaml"),
@@ -153,7 +209,7 @@ def test_stage_without_what_it_needs(
         ),
     ],
 )
-def test_bad_option(iam: Recipe, options: tuple[str, str], message: str) -> None:
+def test_bad_option(iam: Recipe, options: tuple[str, ...], message: str) -> None:
     done = iam.asr(*OPTIONS, *options)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}")
@@ -204,15 +260,21 @@ def test_mini_ocr_makes_its_lines(recipe: Recipe) -> None:
 
 
 def test_recipes_share_their_configurations() -> None:
-    for recipe, train in ((IAM, "cnn_blstm.yaml"), (MINI, "cnn_blstm_small.yaml")):
+    for recipe, train in (
+        (IAM, "cnn_blstm.yaml"),
+        (PAGES, "cnn_blstm.yaml"),
+        (MINI, "cnn_blstm_small.yaml"),
+    ):
         conf = recipe / "conf"
+        greedy = ROOT / "conf" / "decode_ocr.yaml"
         assert (conf / "train.yaml").resolve() == ROOT / "conf" / train
-        assert (conf / "decode.yaml").resolve() == ROOT / "conf" / "decode_ocr.yaml"
+        assert (conf / "decode.yaml").resolve() == NGRAM
+        assert (conf / "decode_greedy.yaml").resolve() == greedy
         assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt_ocr"
 
 
 def test_no_passwords_and_no_downloads() -> None:
-    for path in (*IAM.rglob("*.sh"), *MINI.rglob("*.sh")):
+    for path in (*IAM.rglob("*.sh"), *MINI.rglob("*.sh"), *PAGES.rglob("*.sh")):
         text = path.read_text()
         assert not any(word in text for word in ("wget", "curl", "password"))
         assert str(ROOT) not in text

@@ -101,7 +101,7 @@ def experiments(tmp_path: Path) -> list[Path]:
 
 
 def test_golden(experiments: list[Path]) -> None:
-    read = [DecodedExperiment.read(path) for path in experiments]
+    read = [decoded for path in experiments for decoded in DecodedExperiment.read(path)]
     command = "./run.sh --ngpu 0"
     note = "Synthetic speech."
     report = render(read, ENVIRONMENT, title="toy", command=command, note=note)
@@ -130,9 +130,19 @@ def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
         add_result(tmp_path / "one", place, result)
     for place in ("decode/dev", "decode_lm/dev"):
         add_result(tmp_path / "two", place, result)
-    one, two = (DecodedExperiment.read(tmp_path / name) for name in ("one", "two"))
+    (one,) = DecodedExperiment.read(tmp_path / "one")
+    two = DecodedExperiment.read(tmp_path / "two")
     assert list(one.results) == ["dev", "test"]
-    assert list(two.results) == ["decode/dev", "decode_lm/dev"]
+    assert [each.name for each in two] == ["two/decode", "two/decode_lm"]
+    assert [list(each.results) for each in two] == [["dev"], ["dev"]]
+    rows = render(two, ENVIRONMENT, title="x").splitlines()
+    rate = "WER all (sclite)"
+    head = f"| experiment | algorithm | learners | epochs | training time | {rate} |"
+    assert rows[2] == head
+    assert [row.split(" | ")[0] for row in rows[4:6]] == [
+        "| two/decode",
+        "| two/decode_lm",
+    ]
     report = render([one], ENVIRONMENT, title="x")
     assert "| WER dev all (sclite) | WER test all (sclite) |" in report
     assert "In brackets" not in report and "Cross-check" not in report

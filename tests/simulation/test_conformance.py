@@ -32,6 +32,13 @@ FOUR: list[Training] = [
         epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
         pause=0.004,
     ),
+    Training(
+        name="adpsgd",
+        options={"max_staleness": 2, "continuous_momentum": True},
+        optimizer="momentum",
+        epochs=[[12, 9, 12, 15], [6, 9, 3, 6]],
+        pause=0.004,
+    ),
     # There is one epoch. With more, the reference of bfloat16 is a mean, which gloo
     # sums in an order of its own.
     Training(
@@ -65,14 +72,19 @@ an active and a passive learner."""
 GOSSIP = {training.name for training in FOUR}
 
 
-def options_of(name: str, config: type[Any]) -> list[dict[str, Any]]:
-    """Return the options of `name` with which learners talk to each other."""
+def options_of(name: str, config: type[Any], size: int) -> list[dict[str, Any]]:
+    """Return the options of `name` with which `size` learners talk to each other."""
     if name == "dpsgd":
-        return [{"topology": t} for t in ("ring", "randomized_ring", "complete")]
+        names = ("ring", "randomized_ring", "base2", "complete")
+        nodes = {"topology": "alternating", "per_node": 2}
+        return [*({"topology": name} for name in names), nodes]
     if not hasattr(config, "period"):
         return [{}]
     others = [{"delay": 2}, {"per_node": 2}] if hasattr(config, "delay") else []
     others += [{"keep": 0.1}] if name == "local_sgd" else []
+    if name in ("bmuf_adam", "local_sgd") and size == 2:
+        # Of more learners, gloo adds the roundings in an order of its own.
+        others += [{"exchange": "bfloat16"}, {"exchange": "bfloat16", "delay": 2}]
     return [{"period": 3, **other} for other in [{}, *others]]
 
 
@@ -96,7 +108,7 @@ def together(size: int, optimizer: str) -> list[Training]:
         )
         for name, entry in ALGORITHMS.items()
         if name not in GOSSIP
-        for options in options_of(name, entry.config)
+        for options in options_of(name, entry.config, size)
     ]
 
 

@@ -77,6 +77,11 @@ TOGETHER = [
     for options in (
         [{"period": 3}, {"period": 3, "delay": 2}, {"period": 3, "per_node": 2}]
         + ([{"period": 3, "keep": 0.1}] if name == "local_sgd" else [])
+        + (
+            [{"period": 3, "delay": 2, "exchange": "bfloat16"}]
+            if name == "bmuf_adam"
+            else []
+        )
         if hasattr(entry.config, "delay")
         else [{"period": 3}]
         if hasattr(entry.config, "period")

@@ -10,7 +10,10 @@ from tests.uses.use import GRADIENTS, ONE_PASS, Turn, Use, refused
 
 class Accumulation(Use):
     title = "several backward passes an update (gradient accumulation)"
-    note = "`d1d_grad` takes one pass a step; `d1d_model` takes any number."
+    note = (
+        "Have all passes but the last within `session.no_sync()`: then gradients are "
+        "averaged once, and `d1d_grad` takes several, too."
+    )
     refused = ONE_PASS
 
     def step(self, turn: Turn) -> None:

@@ -4,9 +4,9 @@ The claim is this project's own. Those of SparseLoCo (arXiv 2508.15706), which s
 1 to 3 % of the entries at 2 bits are enough, are about large language models.
 """
 
-from convergence.compressed import claim
+from convergence.compressed import Setting, claim
 
-FEWER = (8, 0.074)
+FEWER = Setting(8, 0.074)
 """The period and the share with which 100 times fewer bytes are sent."""
 
 CLAIM = claim(

@@ -4,9 +4,9 @@ The claim is this project's own; see `fewer_bytes`. Each learner sends what it k
 all others, so that more learners can keep less for the same bytes.
 """
 
-from convergence.compressed import claim
+from convergence.compressed import Setting, claim
 
-FEWER = (8, 0.0157)
+FEWER = Setting(8, 0.0157)
 """The period and the share with which 100 times fewer bytes are sent."""
 
 CLAIM = claim(

@@ -4,9 +4,9 @@ The claim, that this costs no loss, is this project's own; see `fewer_bytes`. It
 how far one can go.
 """
 
-from convergence.compressed import claim
+from convergence.compressed import Setting, claim
 
-FEWER = (8, 0.02)
+FEWER = Setting(8, 0.02)
 """The period and the share with which 341 times fewer bytes are sent."""
 
 CLAIM = claim(

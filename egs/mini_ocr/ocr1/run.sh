@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 exec ../../../local/asr.sh \
-    --feats_type lines --token_type char \
+    --feats_type lines --token_type char --ngram_order 6 \
     --train_set train --valid_set dev --test_sets test \
     --halves "known=-known- unseen=-unseen- digits=-digits-" \
     --distopt bmuf_adam --nlearners 2 \

@@ -11,6 +11,7 @@ exec ../../../local/asr.sh \
     --train_set train_nodup --valid_set train_dev --test_sets eval2000 \
     --halves "swbd=^sw_ callhome=^en_" \
     --token_type word --lexicon data/lexicon.txt \
+    --ctc_decode_config "conf/decode.yaml conf/decode_words.yaml" \
     --distopt "adpsgd allreduce" --nlearners 2 --slow 1:2 \
     --title "mini_swbd: synthetic telephone conversations" \
     --note "**Synthetic speech**: these word error rates say nothing about Switchboard." \
@@ -21,6 +22,6 @@ learner 1 ran at half speed. What to try next:
     cd egs/mini_swbd/asr1
     ./run.sh --stage 11 --distopt bmuf_adam        # another algorithm, in the same table
     ./run.sh --stage 11 --slow '' --nlearners 4    # no slow learner, and more of them
-    ./run.sh --stage 12 --decode_config conf/decode_words.yaml  # with an n-gram, 20 s a row
+    ./run.sh --stage 12 --ngram_order 2            # the search of words with a bigram
     ./run.sh --help                                # all options; README.md has the rest" \
     "$@"

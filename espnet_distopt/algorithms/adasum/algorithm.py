@@ -16,12 +16,12 @@ across the N/m nodes. Ranks of a node are consecutive.
 Cost of combining, for n bytes of parameters in L tensors: 2n(N-1)/N, or 3n(m-1)/m
 inside a node and 2(n/m)(K-1)/K across K = N/m nodes; and about 8 L K^2 bytes of Gram
 matrices, 13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (none with
-combine: gradients), and P/m for one shard of every node's vector. While updates are
-combined, they overwrite the parameters (or the gradients), and only some MB and the
-Gram matrices are needed beside that.
+combine: gradients), and P/m for one shard of every node's vector, whose place the
+result takes. While updates are combined, they overwrite the parameters (or the
+gradients), and only some MB and the Gram matrices are needed beside that.
 
 With combine: deltas and without nodes, the training survives the death of any learner:
-the others combine their own updates, of which each keeps a copy for that case.
+the others combine their own updates, which an exchange leaves as they are.
 """
 
 from collections.abc import Generator
@@ -92,8 +92,6 @@ class Adasum(Algorithm):
         # With nodes, the learners of one node may not know what another has met with.
         self.survives = config.combine == "deltas" and config.per_node == 1
         self._exchange = AdasumExchange(learner, config.per_node)
-        kept = learner.params if self.survives and learner.size > 1 else self.shared[:0]
-        self._contribution = torch.empty_like(kept)
         self._local_steps = 0
         self._some_ended = False
         self._updates = learner.updates
@@ -127,7 +125,8 @@ class Adasum(Algorithm):
         if learner.size == 1 or learner.grads is None:
             return
         used = yield from self._agree_to_step(learner)
-        yield from self._exchange(learner.grads)
+        for part, combined in (yield from self._exchange(learner.grads)) or ():
+            learner.grads[part] = combined
         learner.use_gradients(used)
 
     def after_step(self, learner: Learner) -> Program:
@@ -178,11 +177,11 @@ class Adasum(Algorithm):
         if updates > 0:
             # The updates overwrite the parameters: new memory for them would be slow.
             update = learner.params.sub_(self.shared)
-            if self.survives:
-                self._contribution.copy_(update)
-            while not (yield from self._exchange(update)):
-                update.copy_(self._contribution)
-            learner.params.copy_(self.shared.add_(learner.params))
+            while (results := (yield from self._exchange(update))) is None:
+                pass  # Those who live combine theirs anew.
+            for part, combined in results:
+                self.shared[part] += combined
+            learner.params.copy_(self.shared)
         self._local_steps = 0
         self._updates = learner.updates
         return bool(share_ended == 1.0)

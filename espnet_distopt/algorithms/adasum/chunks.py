@@ -136,9 +136,13 @@ class Shard:
     def combine(self, c: Tensor, result: Tensor, stop: int) -> None:
         """Write sum_i c_i block_i to columns of `result`, in whole chunks.
 
+        Columns of the block from `stop` on are read later, but for those of a chunk
+        that has begun before it.
+
         Args:
             c: the coefficients (L, N) of each parameter tensor, float64.
-            result: the combined vector (S,), of the vectors' dtype.
+            result: the combined vector (S,), of the vectors' dtype; it may be a row of
+                the block.
             stop: all columns before this one are written.
         """
         while self._uncombined and self._uncombined[0].start < stop:

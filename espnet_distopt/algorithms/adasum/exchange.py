@@ -23,12 +23,16 @@ from espnet_distopt.core.topology import node_ranks
 class AdasumExchange:
     """Combines one vector (P,) of each learner; the result has the same bits on all.
 
+    A vector stays as it is until its result is complete, so that the exchange can be
+    repeated if a learner has died.
+
     With m learners a node and K nodes, the vector is an array (m, K, S), S = P // mK,
     and a rest of less than mK elements, padded to (m, K, 1). Learner r of node k
     computes shard [r, k] of both. An empty one is not sent.
 
-    Memory: (S + 1) K elements, P/m, for the shards of all nodes. They are kept at all
-    times, because allocating so much memory anew takes as long as the arithmetic.
+    Memory: (S + 1) K elements, P/m, for the shards of all nodes, which the results
+    take the place of, chunk by chunk. They are kept at all times, because allocating so
+    much memory anew takes as long as the arithmetic.
 
     Args:
         learner: this learner, and the members.
@@ -49,30 +53,39 @@ class AdasumExchange:
         self._body = self._make_shard(learner, shard * length, length)
         self._rest = self._make_shard(learner, self._whole + shard, min(rest, 1))
 
-    def __call__(self, vector: Tensor) -> Generator[Effect, Any, bool]:
-        """Overwrite `vector` (P,) by Adasum of the nodes' mean vectors.
+    def __call__(
+        self, vector: Tensor
+    ) -> Generator[Effect, Any, list[tuple[slice, Tensor]] | None]:
+        """Return Adasum of the nodes' mean vectors, in parts, which have no overlap.
 
-        Returns False if a learner has died meanwhile. All others are told the same, and
-        the vector then has any content.
+        The parts are valid until the next call, or until `vector` (P,) changes. The
+        result is None if a learner has died meanwhile. All others are told the same,
+        and the vector is as it was. With several learners on a node it is changed.
         """
         if (yield AllReduceMean(vector, self._node)) is None:
-            return False
-        body, tail = vector[: self._whole], vector[self._whole :]
+            return None
+        tail = vector[self._whole :]
         rest = vector.new_zeros(self._rest.block.shape[1] * self._size)
         rest[: len(tail)] = tail
-        parts = (self._body, body), (self._rest, rest)
+        parts = (self._body, vector[: self._whole]), (self._rest, rest)
         for shard, part in parts:
             if not (yield from self._scatter(shard, part)):
-                return False
+                return None
         matrices = yield from self._sum(self._body.matrices.add_(self._rest.matrices))
         if matrices is None:
-            return False
+            return None
         c = coefficients(matrices)
+        results = []
         for shard, part in parts:
-            if not (yield from self._gather(shard, part, c)):
-                return False
-        tail.copy_(rest[: len(tail)])
-        return True
+            result = yield from self._gather(shard, part, c)
+            if result is None:
+                return None
+            results.append(result)
+        body, rest = results
+        return [
+            (slice(self._whole), body),
+            (slice(self._whole, None), rest[: len(tail)]),
+        ]
 
     def _make_shard(self, learner: Learner, start: int, length: int) -> Shard:
         block = learner.params.new_empty(len(self._peers), length)
@@ -97,26 +110,29 @@ class AdasumExchange:
 
     def _gather(
         self, shard: Shard, part: Tensor, c: Tensor
-    ) -> Generator[Effect, Any, bool]:
-        """Combine this learner's shard in its place in `part`; receive all others.
+    ) -> Generator[Effect, Any, Tensor | None]:
+        """Combine this learner's shard, receive all others, and return the result.
 
-        Returns False if a learner has died.
+        Returns None if a learner has died.
 
         Args:
             shard: the shard of `part` that this learner computes.
-            part: the vector, or its rest, which becomes the result.
+            part: the vector, or its rest.
             c: the coefficients (L, K).
         """
         if not len(part):
-            return True
-        slices = part.view(self._per_node, *shard.block.shape)
-        mine = slices[self._place]
-        own = mine[self._number]
+            return part
+        own = shard.block[self._number]
         combine = partial(shard.combine, c, own)
-        if (yield AllGather(own, self._peers, mine, combine)) is None:
-            return False
-        node = AllGather(mine.view(-1), self._node, slices.view(self._per_node, -1))
-        return (yield node) is not None
+        if (yield AllGather(own, self._peers, shard.block, combine)) is None:
+            return None
+        combined = shard.block.view(-1)
+        if self._per_node == 1:
+            return combined
+        slices = part.view(self._per_node, -1)
+        if (yield AllGather(combined, self._node, slices)) is None:
+            return None
+        return part
 
     def _sum(self, matrices: Tensor) -> Generator[Effect, Any, Tensor | None]:
         """Sum the Gram matrices (L, K, K) over all learners' shards, in place.

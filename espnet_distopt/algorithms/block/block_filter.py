@@ -15,18 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.bfloat16 import BlockStart
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
 from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.errors import InputError
 
 
 class BlockFilter:
     """The global model, and the momentum of its blocks.
 
     Attributes:
-        theta: the global model (P,); (0,) if the rule takes the mean as it is.
-        delta: the filtered block update Delta_n (P,); (0,) likewise.
+        theta: the global model (P,); (0,) if the rule takes the mean as it is, and
+            nobody asks for the start.
+        delta: the filtered block update Delta_n (P,); (0,) if the rule takes the mean
+            as it is.
         lookahead: factor of `delta` at the block's start, theta + lookahead delta.
         rho: number of minibatches equivalent to `delta`.
         blocks: number of blocks that have ended.
@@ -37,25 +41,37 @@ class BlockFilter:
         params: the parameters at the beginning (P,).
         period: number of steps in a block.
         rates: the learning rates that the filtered update follows; None for none.
+        keeps_start: whether `block_start` is asked for.
     """
 
     def __init__(
-        self, rule: BlockRule, params: Tensor, period: int, rates: LearningRates | None
+        self,
+        rule: BlockRule,
+        params: Tensor,
+        period: int,
+        rates: LearningRates | None,
+        keeps_start: bool = False,
     ) -> None:
         self._filters = rule.filters
+        self._keeps = rule.filters or keeps_start
         self._period = period
         self._rates = rates
-        kept = params if rule.filters else params[:0]
-        self.theta = kept.detach().clone()
-        self.delta = torch.zeros_like(self.theta)
+        self.theta = (params if self._keeps else params[:0]).detach().clone()
+        self.delta = torch.zeros_like(params if self._filters else params[:0])
         self.lookahead = 0.0
         self.rho = 0.0
         self.blocks = 0
 
     def start(self, params: Tensor) -> None:
-        """Take `params` (P,) as the global model."""
-        if self._filters:
+        """Take `params` (P,) as the global model, from which the block starts."""
+        if self._keeps:
             self.theta.copy_(params)
+
+    def block_start(self) -> BlockStart:
+        """Return where the block has started; valid until it ends."""
+        if not self._filters:
+            return BlockStart(self.theta)
+        return BlockStart(self.theta, self.delta, self.lookahead)
 
     def end_block(self, mean: Tensor, rule: BlockRule, agreed: Agreed) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
@@ -94,6 +110,7 @@ class BlockFilter:
         self.lookahead = 0.0
         if self._filters:
             torch.sub(mean, self.theta, out=self.delta)
+        if self._keeps:
             self.theta.copy_(mean)
 
     def model(self, params: Tensor, rule: BlockRule) -> Tensor:
@@ -113,7 +130,9 @@ class BlockFilter:
             "blocks": self.blocks,
         }
 
-    def load_state_dict(self, state: dict[str, Any], params: Tensor) -> None:
+    def load_state_dict(
+        self, state: dict[str, Any], params: Tensor, within: bool
+    ) -> None:
         """Restore what `state_dict` has returned, among other entries of `state`.
 
         Args:
@@ -121,16 +140,30 @@ class BlockFilter:
                 has none, or the other way round.
             params: the live parameters (P,); they become the saved global model if this
                 rule takes means as they are.
+            within: whether it was saved within a block.
+
+        Raises:
+            InputError: the start of the block is needed, and is not in the state.
         """
         self.blocks = state["blocks"]
         self.lookahead = self.rho = 0.0
         saved: Tensor = state["theta"]
-        if self._filters and not saved.numel():
-            self.start(params)
-        elif saved.numel() and not self._filters:
+        had_filter = bool(state["delta"].numel())
+        if had_filter and not self._filters:
             params.copy_(saved)
-        else:
-            self.theta.copy_(saved)
+        if had_filter and self._filters:
             self.delta.copy_(state["delta"])
             self.lookahead = state["lookahead"]
             self.rho = state["rho"]
+        if not self._keeps:
+            return
+        if saved.numel():
+            self.theta.copy_(saved)
+        elif within and not self._filters:
+            raise InputError(
+                "the state was saved within a block with exchange: float32, and what "
+                "the block has begun with is not known; resume with exchange: float32, "
+                "or from the end of an epoch"
+            )
+        else:
+            self.start(params)

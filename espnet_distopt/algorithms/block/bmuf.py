@@ -29,8 +29,9 @@ learner the same bits. With one node there is nothing to average, and every lear
 keeps its bits.
 
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
-moments; with m learners a node 2n(m-1)/m more in every step. With `keep` learners send
-their largest changes only, see `compression`.
+moments; with m learners a node 2n(m-1)/m more in every step. `exchange: bfloat16` sends
+half the bytes of a block, see `bfloat16`; with `keep` learners send their largest
+changes only, see `compression`.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
 Adam's moments are extrapolated.
 
@@ -43,9 +44,10 @@ from typing import Any
 
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.bfloat16 import BlockStart, average_changes
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.compression import CompressedAverage
-from espnet_distopt.algorithms.block.delayed import LateAverage
+from espnet_distopt.algorithms.block.delayed import PARAMS, LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
 from espnet_distopt.algorithms.block.moments import BlockMoments
@@ -80,6 +82,7 @@ class Bmuf(StepsInNodes):
         self._period = config.period
         # One worker alone has no average to wait for.
         self._delay = config.delay if workers > 1 else 0
+        rounds = config.exchange == "bfloat16" and workers > 1
         ranks = self._averaging = None if workers > 1 else (learner.rank,)
         self._block_steps = 0
         self._some_ended = False
@@ -88,13 +91,19 @@ class Bmuf(StepsInNodes):
         self._params = learner.params
         self._moments = None
         if rule.moments != "local":
-            self._moments = BlockMoments(rule.moments, learner, ranks)
+            changes_of = config.period if rounds else None
+            self._moments = BlockMoments(
+                rule.moments, learner, ranks, changes_of, config.moments_every
+            )
         self._rates = LearningRates(learner) if rule.follows_lr else None
-        self.filter = BlockFilter(rule, learner.params, config.period, self._rates)
-        self._late = LateAverage(bool(self._moments and self._moments.averaged))
+        self.filter = BlockFilter(
+            rule, learner.params, config.period, self._rates, keeps_start=rounds
+        )
+        self._rounds = rounds
+        self._late = LateAverage()
         self._compressed = None
         if config.compresses and workers > 1:
-            self._compressed = CompressedAverage(learner, config.keep)
+            self._compressed = CompressedAverage(learner, config.keep, config.bits)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
@@ -162,16 +171,23 @@ class Bmuf(StepsInNodes):
         message = self._message(learner, ended)
         agreed = self._read((yield self._mean(message)))
         if agreed.tau > 0:
-            if self._compressed:
-                yield from self._compressed.average(learner.params)
-            else:
-                yield self._mean(learner.params)
+            yield from self._average(learner.params)
             k = self.filter.end_block(learner.params, self.rule, agreed)
             if self._compressed:
                 self._compressed.begin_block(learner.params)
             if self._moments:
-                yield from self._moments.end_block(agreed.steps, agreed.tau, k)
+                yield from self._moments.end_block(agreed, k)
         return agreed.share_ended == 1
+
+    def _average(self, params: Tensor) -> Program:
+        """Overwrite `params` (P,) by their mean, or by what was sent of it."""
+        if self._compressed:
+            yield from self._compressed.average(params)
+        elif self._rounds:
+            start = self.filter.block_start()
+            yield from average_changes(params, start, self._averaging)
+        else:
+            yield self._mean(params)
 
     def _mean(self, tensor: Tensor) -> AllReduceMean:
         """Return the effect that replaces `tensor` by its mean over the workers."""
@@ -179,23 +195,38 @@ class Bmuf(StepsInNodes):
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin the average of a block, which `_end_late` takes."""
-        message = self._message(learner, ended)
-        flats = self._moments.begin_late() if self._moments else {}
-        yield from self._late.begin(message, learner.params, flats, learner.updates)
+        message, moments = self._message(learner, ended), self._moments
+        tensors = {PARAMS: learner.params}
+        averaged = [PARAMS]
+        if moments:
+            flats = moments.begin_late()
+            tensors |= flats
+            averaged += flats if moments.averaged else ()
+        yield from self._late.begin(
+            message, tensors, averaged, self._starts(), learner.updates
+        )
+
+    def _starts(self) -> dict[str, BlockStart]:
+        """Return the starts since which a late average sends changes, with names."""
+        if not self._rounds:
+            return {}
+        moments = self._moments.starts() if self._moments else {}
+        return {PARAMS: self.filter.block_start(), **moments}
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
         """Take the average of the last block and filter it; return as `_end_block`."""
         late = self._late
-        yield from late.wait()
-        agreed = self._read(late.averages[0])
+        agreed = self._read((yield from late.wait()))
         if agreed.tau > 0:
-            start, steps = late.averages[1], agreed.steps
+            snapshot, start = late.snapshot(PARAMS), late.average(PARAMS)
             k = self.filter.end_block(start, self.rule, agreed)
-            late.replace(learner.params, start)
+            late.replace(learner.params, snapshot, start, learner.updates)
+            del snapshot, start
             if self._moments:
-                then = late.message[len(late.message) - len(steps) :].tolist()
                 since = learner.updates - late.updates
-                self._moments.end_late(late, then, steps, agreed.tau, k, since)
+                self._moments.end_late(late, agreed, k, since)
+        elif self._moments and agreed.loaded:
+            self._moments.loaded = True
         late.taken()
         return agreed.share_ended == 1
 
@@ -203,7 +234,10 @@ class Bmuf(StepsInNodes):
         """Return the numbers to average beside the parameters; count a new block."""
         updates = learner.updates - self._updates
         self._block_steps, self._updates = 0, learner.updates
-        return write_message(learner, updates, ended, self._moments, self._rates)
+        loaded, steps = False, list[float]()
+        if self._moments:
+            loaded, steps = self._moments.loaded, self._moments.steps()
+        return write_message(learner, updates, ended, loaded, self._rates, steps)
 
     def _read(self, mean: Tensor) -> Agreed:
         """Return what all learners know of the block, from the mean of the numbers."""
@@ -253,14 +287,14 @@ class Bmuf(StepsInNodes):
                 "and cannot be used by {} with per_node = {}; resume with the same, or "
                 "from the end of an epoch".format(*then, self._size, self._per_node)
             )
-        self.filter.load_state_dict(state, self._params)
+        self.filter.load_state_dict(state, self._params, within)
         self._block_steps = state["block_steps"]
         self._updates = state["updates"]
         if self._moments:
             self._moments.load_state_dict(state["moments"])
         if self._rates:
             self._rates.last = list(state["rates"])
-        self._late.load_state_dict(state.get("late"), self.filter.theta)
+        self._late.load_state_dict(state.get("late"), self._params, self._starts())
         if self._compressed:
             saved = state.get("compressed")
             self._compressed.load_state_dict(saved, self._params, within)

@@ -46,20 +46,30 @@ towards a late average, the anchor) and Zhou et al. 2020 (DaSGD, arXiv 2006.0044
 the average in the same place. The rule for the parameters, by which no local step
 counts less, is also that of Maziane et al. 2026 (LOSCAR-SGD, arXiv 2605.20866).
 
-Memory: 2P elements, and 2P more for each moment that is averaged. They are kept from
-block to block, because allocating so much memory anew takes longer than copying it.
+With `exchange: bfloat16` snapshots are changes since the block's start, see `bfloat16`,
+and what rounding leaves out stays in the learner's own parameters and moments.
+
+Memory: 2P elements, and 2P more for each moment that is averaged; half of that with
+bfloat16. They are kept from block to block, because allocating so much memory anew
+takes longer than copying it.
 """
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.bfloat16 import BlockStart
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
+from espnet_distopt.errors import InputError
 
-_PARAMS = "parameters"
+PARAMS = "parameters"
+"""The name of the parameters among what is averaged."""
+
+MESSAGE = "message"
+"""The name of the numbers that learners send beside it."""
 
 
 class LateAverage:
@@ -68,110 +78,166 @@ class LateAverage:
     Attributes:
         under_way: whether an average has begun and has not been taken yet.
         message: the numbers that this learner has sent beside its parameters.
-        params: the learner's parameters (P,) at the snapshot.
-        moments: the optimizer's moments at the snapshot, moment name -> (P,).
         updates: number of updates that the optimizer had made at the snapshot.
-        averages: the averages of message, params and moments, in this order. They are
-            there after `wait`, and the caller may overwrite them until the next
-            `begin`.
-
-    Args:
-        averaged: whether the moments are averaged as well.
     """
 
     message: Tensor
-    params: Tensor
-    moments: dict[str, Tensor]
     updates: int
 
-    def __init__(self, averaged: bool) -> None:
+    def __init__(self) -> None:
         self.under_way = False
-        self.averages: list[Tensor] = []
-        self._averaged = averaged
+        self._starts: dict[str, BlockStart] = {}
         self._snapshots: dict[str, Tensor] = {}
         self._sent: dict[str, Tensor] = {}
         self._handles: list[Any] = []
+        self._complete = False
 
     def begin(
-        self, message: Tensor, params: Tensor, moments: dict[str, Tensor], updates: int
+        self,
+        message: Tensor,
+        tensors: dict[str, Tensor],
+        averaged: Collection[str],
+        starts: dict[str, BlockStart],
+        updates: int,
     ) -> Program:
         """Take the snapshots, which are copies, and begin to average them.
 
         Args:
             message: the numbers that learners average beside their parameters, (S,).
-            params: the parameters (P,).
-            moments: the optimizer's moments, moment name -> (P,).
+            tensors: the parameters and the optimizer's moments, name -> (P,).
+            averaged: the names of those that are averaged.
+            starts: the starts since which changes are sent, for these names.
             updates: number of updates that the optimizer has made.
         """
         self.message, self.updates = message, updates
-        self.params = self._snapshot(_PARAMS, params)
-        self.moments = {name: self._snapshot(name, m) for name, m in moments.items()}
+        self._starts = starts
+        for name in self._snapshots.keys() - tensors.keys():
+            del self._snapshots[name]
+            self._sent.pop(name, None)
+        for name, tensor in tensors.items():
+            self._take(name, tensor, name in averaged)
         self.under_way = True
         yield from self._begin()
 
-    def _snapshot(self, name: str, tensor: Tensor) -> Tensor:
+    def _take(self, name: str, tensor: Tensor, averaged: bool) -> None:
         """Copy `tensor` to the snapshot `name`, and to the tensor that is averaged."""
-        if name not in self._snapshots:
-            self._snapshots[name] = torch.empty_like(tensor)
-            if self._averaged or name == _PARAMS:
-                self._sent[name] = torch.empty_like(tensor)
-        snapshot = self._snapshots[name]
+        if name in self._starts:
+            tensor = self._starts[name].changes(tensor)
+        snapshot = self._snapshots.get(name)
+        if snapshot is None or snapshot.dtype != tensor.dtype:
+            self._snapshots[name] = snapshot = torch.empty_like(tensor)
+            self._sent.pop(name, None)
+        if not averaged:
+            snapshot.copy_(tensor)
+            return
         if name not in self._sent:
-            return snapshot.copy_(tensor)
+            self._sent[name] = torch.empty_like(tensor)
         for own, sent, new in cache_blocks(snapshot, self._sent[name], tensor):
             own.copy_(new)
             sent.copy_(own)
-        return snapshot
 
     def _begin(self) -> Program:
-        sent = self.message.clone()
-        self._handles.append((yield Begin(AllReduceMean(sent, kept=self.message))))
-        for name, tensor in self._sent.items():
-            mean = AllReduceMean(tensor, kept=self._snapshots[name])
+        numbers = self.message.clone()
+        sent = {MESSAGE: numbers, **self._sent}
+        kept = {MESSAGE: self.message, **self._snapshots}
+        for name, tensor in sent.items():
+            mean = AllReduceMean(tensor, kept=kept[name])
             self._handles.append((yield Begin(mean)))
 
-    def wait(self) -> Generator[Effect, Any, None]:
-        """Wait for the averages; begin them anew in a run that was resumed."""
-        if not self._handles and not self.averages:
+    def wait(self) -> Generator[Effect, Any, Tensor]:
+        """Wait for the averages; begin them anew in a run that was resumed.
+
+        Returns the average of the message.
+        """
+        if not self._handles and not self._complete:
             yield from self._begin()
         for handle in self._handles:
-            self.averages.append((yield Wait(handle)))
+            result: Tensor = yield Wait(handle)
+            if not self._complete:
+                self._numbers, self._complete = result, True
         self._handles.clear()
+        return self._numbers
 
-    def taken(self) -> None:
-        """Note that the averages have been used: none is under way any more."""
-        self.under_way = False
-        self.averages = []
+    def snapshot(self, name: str) -> Tensor:
+        """Return the snapshot (P,), as learners have sent it; not to be changed."""
+        start = self._starts.get(name)
+        return start.plus(self._snapshots[name]) if start else self._snapshots[name]
 
-    def replace(self, params: Tensor, start: Tensor) -> None:
-        """Move `params` (P,) by `start` (P,) minus the snapshot, in place.
+    def average(self, name: str) -> Tensor:
+        """Return the average (P,), which the caller may overwrite until `begin`.
+
+        It is there after `wait`. If `name` is not averaged, it is an empty tensor.
+        """
+        if name not in self._sent:
+            return torch.empty_like(self._snapshots[name])
+        start = self._starts.get(name)
+        return start.plus(self._sent[name]) if start else self._sent[name]
+
+    def replace(
+        self, params: Tensor, snapshot: Tensor, start: Tensor, updates: int
+    ) -> None:
+        """Move `params` (P,) by `start` minus the snapshot, in place.
 
         If there has been no update since the snapshot, `params` become the very bits
         of `start`.
+
+        Args:
+            params: the live parameters.
+            snapshot: the snapshot of them, from `snapshot`.
+            start: the start point that replaces it.
+            updates: number of updates that the optimizer has made.
         """
-        for x, s, snapshot in cache_blocks(params, start, self.params):
-            x.sub_(snapshot).add_(s)
+        if self._starts and updates == self.updates:
+            params.copy_(start)
+            return
+        for x, old, new in cache_blocks(params, snapshot, start):
+            x.sub_(old).add_(new)
+
+    def taken(self) -> None:
+        """Note that the averages have been used: none is under way any more."""
+        self.under_way = self._complete = False
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return what this learner has sent; None if no average is under way."""
         if not self.under_way:
             return None
+        snapshots = {name: tensor.clone() for name, tensor in self._snapshots.items()}
         return {
             "message": self.message.clone(),
-            "params": self.params.clone(),
-            "moments": {name: tensor.clone() for name, tensor in self.moments.items()},
+            "snapshots": snapshots,
+            "averaged": list(self._sent),
+            "rounded": list(self._starts),
             "updates": self.updates,
-            "averaged": self._averaged,
         }
 
-    def load_state_dict(self, state: dict[str, Any] | None, like: Tensor) -> None:
-        """Restore what `state_dict` has returned, on the device of `like`."""
+    def load_state_dict(
+        self,
+        state: dict[str, Any] | None,
+        like: Tensor,
+        starts: dict[str, BlockStart],
+    ) -> None:
+        """Restore what `state_dict` has returned, on the device of `like`.
+
+        Args:
+            state: the state.
+            like: the parameters (P,).
+            starts: the starts since which changes are sent, as in `begin`.
+
+        Raises:
+            InputError: it was saved with another `exchange`.
+        """
         self.taken()
+        self._handles.clear()
         if state is None:
             return
-        self._averaged = state["averaged"]
+        if set(state["rounded"]) != starts.keys():
+            raise InputError(
+                "the state was saved during a delayed average with another `exchange`; "
+                "resume with the same, or from the end of an epoch"
+            )
         self.under_way, self.updates = True, state["updates"]
         self.message = state["message"].to(like.device)
-        self.params = self._snapshot(_PARAMS, state["params"].to(like))
-        moments = state["moments"].items()
-        self.moments = {name: self._snapshot(name, m.to(like)) for name, m in moments}
+        self._starts = {}
+        for name, tensor in state["snapshots"].items():
+            self._take(name, tensor.to(like.device), name in state["averaged"])
+        self._starts = starts

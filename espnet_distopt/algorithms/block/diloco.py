@@ -24,7 +24,9 @@ class DilocoConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        exchange: bfloat16 sends half the bytes of float32, see `bfloat16`.
         keep: share of the parameters whose changes are sent, see `compression`.
+        bits: bits of a change that is sent with `keep`.
         momentum: Nesterov momentum of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
         warmup: number of steps before the outer optimizer sets in; until then blocks

@@ -22,7 +22,11 @@ class LocalSgdConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        exchange: bfloat16 sends half the bytes of float32, see `bfloat16`.
+        first_moment_every: blocks from one average of this moment to the next.
+        second_moment_every: the same for Adam's second moment.
         keep: share of the parameters whose changes are sent, see `compression`.
+        bits: bits of a change that is sent with `keep`.
         moments: treatment of the optimizer's moments at the end of a block: local (left
             alone), average or reset.
         second_moment: consistent corrects Adam's second moment, which is that of this

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
-from espnet_distopt.algorithms.block.moments import BlockMoments
 from espnet_distopt.core.learner import Learner
 
 
@@ -33,8 +32,9 @@ def write_message(
     learner: Learner,
     updates: int,
     ended: bool,
-    moments: BlockMoments | None,
+    loaded: bool,
     rates: LearningRates | None,
+    steps: list[float],
 ) -> Tensor:
     """Return the numbers of one learner, (3 + G + K,) for G groups and K parameters.
 
@@ -42,12 +42,14 @@ def write_message(
         learner: this learner.
         updates: its number of updates in the block.
         ended: whether it has no more batches in this epoch.
-        moments: its optimizer's moments; None if they are left alone.
+        loaded: whether its moments were loaded since its last block.
         rates: its learning rates; None if the rule does not follow them.
+        steps: its optimizer's step count of each parameter; empty if moments are left
+            alone.
     """
-    numbers = [float(ended), float(updates), float(bool(moments and moments.loaded))]
+    numbers = [float(ended), float(updates), float(loaded)]
     numbers += rates.current() if rates else []
-    numbers += moments.steps() if moments else []
+    numbers += steps
     return torch.tensor(numbers, dtype=torch.float64, device=learner.params.device)
 
 

@@ -13,15 +13,20 @@ advances by k. The momentum of SGD is the same kind of recursion and is extrapol
 the same way. If a schedule changes the decay, the one at the end of the block counts.
 """
 
-import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.bfloat16 import BlockStart, average_changes
 from espnet_distopt.algorithms.block.delayed import LateAverage
+from espnet_distopt.algorithms.block.extrapolation import (
+    extrapolate,
+    extrapolation_gain,
+    replace_late,
+)
 from espnet_distopt.algorithms.block.flat_moments import Moments
-from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -34,29 +39,11 @@ Fate = Literal["extrapolate", "average", "reset"]
 """The treatment of the moments at the end of a block."""
 
 
-def extrapolation_gain(decay: float, tau: float, k: float) -> float:
-    """Return kappa = b^tau (1 - b^k) / (1 - b^tau), computed without cancellation.
-
-    As the decay tends to 1, kappa tends to k / tau, by which the parameters are
-    extrapolated.
-
-    Args:
-        decay: the moment's decay b, in [0, 1].
-        tau: number of updates in the block.
-        k: equivalent minibatches between the mean and the next start point.
-    """
-    if tau <= 0 or k <= 0 or decay <= 0:
-        return 0.0
-    if decay == 1:
-        return k / tau
-    log = math.log(decay)
-    return math.exp(tau * log) * math.expm1(k * log) / math.expm1(tau * log)
-
-
 class BlockMoments:
     """Averages, extrapolates or resets the moments of one learner.
 
-    Memory: one tensor (P,) for each moment, two when moments are extrapolated.
+    Memory: one tensor (P,) for each moment, two when moments are extrapolated or their
+    changes are sent.
 
     Attributes:
         averaged: whether the learners average their moments.
@@ -69,20 +56,39 @@ class BlockMoments:
         fate: the treatment of the moments at the end of a block.
         learner: the learner whose optimizer has the moments.
         ranks: the learners that average their moments; None means all.
+        changes_of: the period of the blocks whose changes are sent in bfloat16, see
+            `bfloat16`; None averages the moments as they are. m_0 is then what all
+            learners have in common, whatever one of them has loaded. So the first block
+            of an optimizer that has a state already ends with k = 0.
+        every: the number of blocks from one average of a moment to the next, for the
+            first moment and for the second.
 
     Raises:
         InputError: the optimizer's moments are not known.
     """
 
-    def __init__(self, fate: Fate, learner: Learner, ranks: Ranks = None) -> None:
+    def __init__(
+        self,
+        fate: Fate,
+        learner: Learner,
+        ranks: Ranks = None,
+        changes_of: int | None = None,
+        every: tuple[int, int] = (1, 1),
+    ) -> None:
         self._fate = fate
         self._ranks = ranks
+        self._rounds = rounds = changes_of is not None
+        self._period = changes_of or 0
+        self._every, self._blocks = every, 0
         self.averaged = fate != "reset"
         self._tensors = len(learner.slots)
         self._params = learner.params
         self._moments = Moments(learner)
-        self.loaded = False
-        self._begin(bool(learner.optimizer.state))
+        self._unequal = False
+        self._init: dict[str, Tensor] = {}
+        begun = bool(learner.optimizer.state)
+        self.loaded = rounds and begun
+        self._begin(begun)
         learner.optimizer_loaded.append(self._begin_with_loaded)
 
     def _begin(self, kept: bool) -> None:
@@ -92,14 +98,17 @@ class BlockMoments:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
         self._steps = self._moments.steps()
-        self._init: dict[str, Tensor] = {}
+        self._init = {}
+        if self._rounds:
+            return
         if self._fate == "extrapolate" and kept:
             self._init = {name: flat.clone() for name, flat in self.flats().items()}
 
     def _begin_with_loaded(self) -> None:
         """Begin a block with the moments that the user has loaded."""
         self.loaded = True
-        self._begin(kept=True)
+        if not self._rounds:
+            self._begin(kept=True)
 
     def steps(self) -> list[float]:
         """Return each parameter's step count, for the learners to average."""
@@ -110,111 +119,138 @@ class BlockMoments:
         self._moments.adopt()
         return self._moments.flat
 
-    def end_block(self, steps: list[float], tau: float, k: float) -> Program:
+    def end_block(self, agreed: Agreed, k: float) -> Program:
         """End a block: the moments of all learners become the same.
 
         Args:
-            steps: the mean of the learners' step counts, for each parameter.
-            tau: the mean of their numbers of updates in the block.
+            agreed: what the learners know of the block.
             k: equivalent minibatches between the mean and the next start point.
         """
-        flats = self.flats()
-        if self.averaged:
-            for flat in flats.values():
+        self._blocks += 1
+        flats = self._due()
+        if not flats:
+            return
+        rounds = self._rounds and not agreed.loaded
+        for name, flat in flats.items() if self.averaged else ():
+            if rounds:
+                yield from average_changes(flat, self._reference(name), self._ranks)
+            else:
                 yield AllReduceMean(flat, self._ranks)
-        self._moments.set_steps(self._reset_or_extrapolate(flats, steps, tau, k))
+        self._moments.set_steps(self._move(flats, agreed, k))
         self._steps = self._moments.steps()
         self.loaded = False
 
+    def _due(self) -> dict[str, Tensor]:
+        """Return the live moments of `flats` that the end of this block is about."""
+        return {
+            name: flat
+            for name, flat in self.flats().items()
+            if self._blocks % self._every[name == SQUARES] == 0
+        }
+
     def begin_late(self) -> dict[str, Tensor]:
-        """Return the live moments, whose delayed average begins."""
-        self.loaded = False
-        return self.flats()
+        """Return the live moments whose delayed average begins; none in most blocks."""
+        self._blocks += 1
+        due = self._due()
+        self.loaded = self.loaded and not due
+        return due
+
+    def starts(self) -> dict[str, BlockStart]:
+        """Return the starts since which changes are sent; empty if there are none."""
+        if not self._rounds or not self.averaged or self._unequal:
+            return {}
+        return {name: self._reference(name) for name in self._due()}
 
     def end_late(
-        self,
-        late: LateAverage,
-        then: list[float],
-        steps: list[float],
-        tau: float,
-        k: float,
-        updates: int,
+        self, late: LateAverage, agreed: Agreed, k: float, updates: int
     ) -> None:
         """End a block whose average was delayed, see `delayed`.
 
         Moments that were loaded since the snapshot stay as they are until the end of
-        the next block.
+        the next block. If they were loaded before it and learners send changes, so that
+        what arrives is no mean, all keep theirs, and the next block's end sends them
+        as they are.
 
         Args:
             late: the delayed average.
-            then: this learner's step count of each parameter at the snapshot.
-            steps: the mean of the learners' step counts, for each parameter.
-            tau: the mean of their numbers of updates in the block.
+            agreed: what the learners know of the block.
             k: equivalent minibatches between the mean and the next start point.
             updates: number of updates of this learner since the snapshot.
         """
-        if self.loaded:
+        flats = self._due()
+        if not flats:
             return
-        flats = self.flats()
-        if self.averaged:
-            averages = dict(zip(flats, late.averages[2:], strict=True))
-        else:
-            averages = {name: torch.empty_like(flat) for name, flat in flats.items()}
-        started = self._reset_or_extrapolate(averages, steps, tau, k)
+        unequal, self._unequal = self._unequal, False
+        rounded = self._rounds and self.averaged and not unequal
+        if rounded and agreed.loaded:
+            self._unequal = True
+            return
+        if self.loaded and not self._rounds:
+            return
+        news = {name: late.average(name) for name in flats}
+        olds = {name: late.snapshot(name) for name in flats}
+        started = self._move(news, agreed, 0.0 if unequal else k)
+        if self.loaded:
+            self._steps = started
+            return
+        then = late.message[len(late.message) - len(agreed.steps) :].tolist()
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
         runs = self._moments.runs(since or [updates] * self._tensors)
         for name, flat in flats.items():
-            new, old = averages[name], late.moments[name]
-            decays = self._moments.decays[name]
+            new, old, decays = news[name], olds[name], self._moments.decays[name]
             for part, group, j in runs:
                 if j == 0:
                     flat[part] = new[part]
                     continue
                 share, positive = decays[group] ** j, name == SQUARES
-                _replace(flat[part], new[part], old[part], share, positive)
+                replace_late(flat[part], new[part], old[part], share, positive)
         self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
         counts = zip(self._moments.steps(), since, strict=True)
         self._steps = [now - j for now, j in counts]
 
-    def _reset_or_extrapolate(
-        self, flats: dict[str, Tensor], steps: list[float], tau: float, k: float
-    ) -> list[float]:
-        """Reset or extrapolate averaged moments in place; return their step counts."""
+    def _start(self, name: str) -> Tensor:
+        """Return a moment at the start of the block (P,)."""
+        if name not in self._init:  # The optimizer's first block starts from zeros.
+            self._init[name] = torch.zeros_like(self._params)
+        return self._init[name]
+
+    def _reference(self, name: str) -> BlockStart:
+        """Return what the start has become by the end of a block without gradients."""
+        decays, start = self._moments.decays[name], self._start(name)
+        runs = self._moments.runs([0.0] * self._tensors)
+        factors = [(part, decays[group] ** self._period) for part, group, _ in runs]
+        return BlockStart(start, factors=factors)
+
+    def _move(self, flats: dict[str, Tensor], agreed: Agreed, k: float) -> list[float]:
+        """Make averaged moments m_init, in place; return their step counts.
+
+        Args:
+            flats: the averaged moments, name -> (P,).
+            agreed: what the learners know of the block.
+            k: equivalent minibatches between the mean and the next start point.
+        """
+        steps = agreed.steps
         if self._fate == "reset":
             for flat in flats.values():
                 flat.zero_()
             self._moments.forget(NOISE)
             return [0.0] * len(steps)
-        if self._fate == "extrapolate":
-            before = self._steps or [0.0] * len(steps)
-            taus = [now - then for now, then in zip(steps, before, strict=True)]
-            ahead = k / tau
-            self._extrapolate(flats, taus or [tau] * self._tensors, ahead)
-            steps = [s + ahead * t for s, t in zip(steps, taus, strict=True)]
-        return steps
-
-    def _extrapolate(
-        self, flats: dict[str, Tensor], taus: list[float], ahead: float
-    ) -> None:
-        """Extrapolate moments over k = `ahead` tau steps, in place.
-
-        A parameter without a gradient in some steps of the block has a tau of its own.
-
-        Args:
-            flats: the averaged moments, name -> (P,).
-            taus: number of updates of each parameter in the block.
-            ahead: k / tau.
-        """
+        if self._fate == "average" and not self._rounds:
+            return steps
+        ahead = k / agreed.tau if self._fate == "extrapolate" else 0.0
+        before = self._steps or [0.0] * len(steps)
+        taus = [now - then for now, then in zip(steps, before, strict=True)]
         for name, flat in flats.items():
-            if name not in self._init:  # The optimizer's first block starts from zeros.
-                self._init[name] = torch.zeros_like(flat)
-            decays = self._moments.decays[name]
-            for part, group, tau in self._moments.runs(taus):
-                decay = decays[group]
-                k = ahead * tau
+            decays, init = self._moments.decays[name], self._start(name)
+            for part, group, tau in self._moments.runs(
+                taus or [agreed.tau] * self._tensors
+            ):
+                decay, k = decays[group], ahead * tau
                 gain = extrapolation_gain(decay, tau, k)
-                floor = decay ** (tau + k) if name == SQUARES else None
-                _extrapolate_from(flat[part], self._init[name][part], gain, floor)
+                bounded = name == SQUARES and gain != 0
+                floor = decay ** (tau + k) if bounded else None
+                extrapolate(flat[part], init[part], gain, floor)
+        return [s + ahead * t for s, t in zip(steps, taus, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
@@ -224,6 +260,8 @@ class BlockMoments:
             "steps": list(self._steps),
             "init": init,
             "loaded": self.loaded,
+            "unequal": self._unequal,
+            "blocks": self._blocks,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -242,45 +280,7 @@ class BlockMoments:
         self._steps = list(state["steps"])
         # To resume loads the optimizer's state, too: that does not count as loaded.
         self.loaded = state.get("loaded", False)
+        self._unequal = state.get("unequal", False)
+        self._blocks = state.get("blocks", 0)
         init = state["init"].items()
         self._init = {name: t.to(self._params, copy=True) for name, t in init}
-
-
-def _extrapolate_from(
-    moment: Tensor, start: Tensor, gain: float, floor: float | None
-) -> None:
-    """Extrapolate a moment in place from its start, and copy the result to the start.
-
-    Because E[g*g] >= 0, the second moment is at least `floor` times its start. Exact
-    arithmetic respects that bound; rounding, and gradients that vanish, do not.
-
-    Args:
-        moment: mbar, which becomes m_init.
-        start: m_0, which becomes m_init as well, for the next block.
-        gain: kappa.
-        floor: the bound's factor; None for a moment without a bound.
-    """
-    for m, s in cache_blocks(moment, start):
-        if gain != 0:
-            m.mul_(1 + gain).sub_(s, alpha=gain)
-            if floor is not None:
-                torch.maximum(m, s.mul_(floor), out=m)
-        s.copy_(m)
-
-
-def _replace(
-    live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
-) -> None:
-    """Add `share` times (`new` - `old`) to `live`.
-
-    Args:
-        live: the moment now, which is changed in place.
-        new: the averaged moment, which replaces the snapshot.
-        old: the moment at the snapshot.
-        share: the share b^j of the snapshot that is left after j updates.
-        positive: whether the moment is never negative.
-    """
-    for moment, n, o in cache_blocks(live, new, old):
-        moment.sub_(o, alpha=share).add_(n, alpha=share)
-        if positive:
-            moment.clamp_(min=0)  # Rounding may make it negative.

@@ -68,9 +68,16 @@ class BlockConfig:
         per_node: number of learners on each node; ranks are numbered node by node. The
             learners of a node average their gradients in every step and so are one
             worker; blocks are averaged over the workers.
+        exchange: float32 averages parameters and moments as they are; bfloat16 sends
+            what a block has changed in them, in half the bytes, see `bfloat16`.
+        first_moment_every: the number of blocks from one average of Adam's first moment
+            (or of SGD's momentum) to the next, with moments: average. The moments of
+            DES-LOC (Iacob et al. 2025, arXiv 2505.22549) are averaged every 3 blocks,
+        second_moment_every: and the second moments every 6, because they change slowly.
         keep: the share of the parameters whose changes are sent at the end of a block,
-            the largest ones, in 8 bits; what is not sent is remembered, see
-            `compression`. 1 averages all parameters in full precision.
+            the largest ones; what is not sent is remembered, see `compression`. 1
+            averages all parameters in full precision.
+        bits: the bits of a change that is sent with `keep`, 8 or 2.
 
     Raises:
         InputError: a number is out of range, or options exclude each other.
@@ -79,7 +86,11 @@ class BlockConfig:
     period: int = 8
     delay: int = 0
     per_node: int = 1
+    exchange: Literal["float32", "bfloat16"] = "float32"
+    first_moment_every: int = 1
+    second_moment_every: int = 1
     keep: float = 1.0
+    bits: Literal[8, 2] = 8
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -91,8 +102,33 @@ class BlockConfig:
             )
         check_per_node(self.per_node)
         rule = self.rule(workers=1)  # A BlockRule checks its own numbers.
+        self._check_moments(rule)
         if self.compresses:
             self._check_keep(rule)
+        elif self.bits != 8:
+            raise InputError(
+                f"bits: {self.bits} needs keep below 1, because it is the changes sent "
+                "with keep that have so many bits"
+            )
+
+    @property
+    def moments_every(self) -> tuple[int, int]:
+        """The blocks from one average to the next, of the first and second moment."""
+        return self.first_moment_every, self.second_moment_every
+
+    def _check_moments(self, rule: BlockRule) -> None:
+        for name in ("first_moment_every", "second_moment_every"):
+            blocks = getattr(self, name)
+            if blocks < 1:
+                raise InputError(f"{name} must be >= 1, not {blocks}")
+            if blocks > 1 and rule.moments != "average":
+                raise InputError(
+                    f"{name}: {blocks} needs moments: average, not {rule.moments}"
+                )
+            if blocks > 1 and self.exchange != "float32":
+                raise InputError(
+                    f"{name}: {blocks} needs exchange: float32, not {self.exchange}"
+                )
 
     @property
     def compresses(self) -> bool:
@@ -106,6 +142,11 @@ class BlockConfig:
             raise InputError(
                 f"keep: {self.keep} needs delay: 0, not {self.delay}, because what the "
                 "learners send at the end of a block is not sent beside the next one"
+            )
+        if self.exchange != "float32":
+            raise InputError(
+                f"keep: {self.keep} sends changes in {self.bits} bits: it needs "
+                f"exchange: float32, not {self.exchange}"
             )
         if rule.moments not in ("local", "reset"):
             raise InputError(

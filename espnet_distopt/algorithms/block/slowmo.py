@@ -30,7 +30,11 @@ class SlowMoConfig(BlockConfig):
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
+        exchange: bfloat16 sends half the bytes of float32, see `bfloat16`.
+        first_moment_every: blocks from one average of this moment to the next.
+        second_moment_every: the same for Adam's second moment.
         keep: share of the parameters whose changes are sent, see `compression`.
+        bits: bits of a change that is sent with `keep`.
         momentum: slow momentum (beta). The best value depends on the number of
             learners: it is smaller with few of them, and always smaller than the
             1 - 1/N of block momentum.

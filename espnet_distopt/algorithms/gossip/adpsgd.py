@@ -44,15 +44,19 @@ elements, or 3P if a learner is invited twice before its step ends.
 import random
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
-from espnet_distopt.algorithms.gossip.colours import Colours, GossipTopology
-from espnet_distopt.algorithms.gossip.snapshot import Snapshot
+from espnet_distopt.algorithms.gossip.colours import Colours
+from espnet_distopt.algorithms.gossip.continuous_momentum import (
+    ContinuousMomentum,
+    strength,
+)
+from espnet_distopt.algorithms.gossip.snapshot import HALF, Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -71,40 +75,6 @@ from espnet_distopt.core.topology import LONGEST_RING
 from espnet_distopt.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdpsgdConfig:
-    """Options of `adpsgd`.
-
-    Attributes:
-        topology: the learners that an active learner may invite: its neighbours on a
-            `ring`, or any passive learner (`random`); each time it picks one of them
-            uniformly. On a `hypercube` it invites those whose place differs from its
-            own in one bit, one after the other. None means a ring of up to 16 learners,
-            and `random` for more.
-        exchange: float32 sends the parameters as they are; bfloat16 sends what has
-            changed in them, in half the bytes, see `bfloat16`.
-        max_staleness: the bound on staleness in steps (T in the paper): training waits
-            for an exchange that has been in flight for this many of its steps.
-        from_consensus: whether learners begin each epoch at the consensus model. If
-            False, each begins at its own parameters.
-        seed: seed of the random choice of neighbours.
-        second_moment: consistent corrects Adam's second moment, which is that of this
-            learner's own batches, to that of all learners' batches together, see
-            `optimizers.consistent`; local leaves it as it is.
-    """
-
-    topology: GossipTopology | None = None
-    exchange: Literal["float32", "bfloat16"] = "float32"
-    max_staleness: int = 16
-    from_consensus: bool = False
-    seed: int = 0
-    second_moment: Literal["consistent", "local"] = "consistent"
-
-    def __post_init__(self) -> None:
-        if self.max_staleness < 1:
-            raise InputError(f"max_staleness must be >= 1, not {self.max_staleness}")
-
-
 class Adpsgd(Algorithm):
     """Asynchronous averaging of pairs of learners.
 
@@ -120,10 +90,10 @@ class Adpsgd(Algorithm):
     def __init__(self, config: AdpsgdConfig, learner: Learner) -> None:
         self.config = config
         ranks = self._gossip_ranks(learner)
-        short = len(ranks) <= LONGEST_RING
-        topology = config.topology or ("ring" if short else "random")
         everyone = self._possible_ranks(learner)
-        self.colours = Colours(topology, learner.rank, ranks, everyone)
+        short = len(everyone) <= LONGEST_RING
+        topology = config.topology or ("ring" if short else "random")
+        self.colours = Colours(topology, learner.rank, ranks, everyone, config.seed)
         self._count_batches(ranks)
         self._gossips = learner.rank in ranks and len(ranks) > 1
         self.snapshot = Snapshot(learner, shared=self._gossips)
@@ -131,6 +101,10 @@ class Adpsgd(Algorithm):
         if config.exchange == "bfloat16":
             shown = learner.params if self._gossips else learner.params[:0]
             self._rounded = Rounded(shown)
+        self.momentum: ContinuousMomentum | None = None
+        if config.continuous_momentum and len(everyone) > 1:
+            graph = strength(topology, everyone)
+            self.momentum = ContinuousMomentum(learner.params, graph)
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
         self._reported: Counter[int] = Counter()
@@ -165,12 +139,24 @@ class Adpsgd(Algorithm):
         """Apply the pending corrections and publish; wait only at `max_staleness`."""
         while self.snapshot.age() >= self.config.max_staleness:
             yield AwaitGossip()
+        if self.momentum is not None:
+            self.momentum.advance(learner.params)
         yield from self._correct(learner)
 
     def _correct(self, learner: Learner) -> Program:
         """Apply the pending corrections and publish."""
         yield from ()
-        self.snapshot.publish()
+        if self.momentum is None:
+            self.snapshot.publish()
+        elif (difference := self.snapshot.take()) is not None:
+            self._add(learner, difference)
+            self.snapshot.recycle(difference)
+
+    def _add(self, learner: Learner, difference: Tensor) -> None:
+        """Add a correction, half of `difference` (P,), to the parameters."""
+        learner.params.add_(difference, alpha=HALF)
+        if self.momentum is not None:
+            self.momentum.correct(difference)
 
     def gossip(self, learner: Learner) -> Program:
         """Exchange with one neighbour after another."""
@@ -231,14 +217,20 @@ class Adpsgd(Algorithm):
         """Return the snapshot's state; None if the learner exchanges with nobody."""
         if not self._gossips:
             return None
-        return self.snapshot.state(self.config.max_staleness)
+        state = self.snapshot.state(self.config.max_staleness)
+        return state if self.momentum is None else self.momentum.of(state)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of the living learners' parameters. Cost: 2n(N-1)/N."""
-        mean = yield from self._mean(learner, learner.params.detach().clone())
+        own = learner.params.detach().clone()
+        if self.momentum is not None:
+            own.add_(self.momentum.velocity, alpha=HALF)
+        mean = yield from self._mean(learner, own)
         if self.config.from_consensus:
             learner.params.copy_(mean)
             self.snapshot.publish()
+            if self.momentum is not None:
+                self.momentum.reset()
         if self._rounded:
             self._rounded.refer_to(mean)
         return mean
@@ -276,6 +268,7 @@ class Adpsgd(Algorithm):
             "turn": self.colours.turn,
             "reference": reference,
             "actives": list(self.colours.actives),
+            "momentum": self.momentum.state_dict() if self.momentum else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -288,6 +281,8 @@ class Adpsgd(Algorithm):
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
         self.colours.turn = state.get("turn", 0)  # Older states have none.
+        if self.momentum is not None:
+            self.momentum.load_state_dict(state.get("momentum"))
         self._load_model(state)
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from espnet_distopt.core.topology import (
     living_ring,
 )
 
-GossipTopology = Literal["ring", "random", "hypercube"]
+GossipTopology = Literal["ring", "random", "randomized_ring", "hypercube"]
 """Whom a learner may exchange with, see `adpsgd`."""
 
 
@@ -24,14 +24,15 @@ class Colours:
         active: whether this learner invites others; a passive one only answers.
         neighbours: ranks of the living learners that this one may exchange with; none
             if this learner does not gossip, or all of the other colour have died.
-        turn: how often this learner has chosen a neighbour on a hypercube.
+        turn: how often this learner has chosen a neighbour in turn.
 
     Args:
-        topology: `ring`, `random` or `hypercube`, see `adpsgd`.
+        topology: `ring`, `random`, `randomized_ring` or `hypercube`, see `adpsgd`.
         rank: the rank of this learner.
         living: the ranks that gossip, in the order of the ring.
         everyone: the ranks that may ever gossip, whose places are the corners of the
             hypercube.
+        seed: the seed of the orders of the randomized ring.
     """
 
     def __init__(
@@ -40,13 +41,17 @@ class Colours:
         rank: int,
         living: Sequence[int],
         everyone: Sequence[int],
+        seed: int = 0,
     ) -> None:
         self._find = {
             "ring": living_ring,
             "random": living_other_colour,
+            "randomized_ring": living_other_colour,
             "hypercube": self._living_peers,
         }[topology]
         self._by_corner = topology == "hypercube"
+        self._shuffled = topology == "randomized_ring"
+        self._seed = seed
         self._everyone = tuple(everyone)
         self._rank = rank
         self.turn = 0
@@ -87,11 +92,29 @@ class Colours:
         )
 
     def choose(self, source: random.Random) -> int:
-        """Return the neighbour to invite: at random, or in turn on a hypercube."""
-        if not self._by_corner:
+        """Return the neighbour to invite: at random, or in turn.
+
+        Args:
+            source: what draws the neighbour where it is not this one's turn.
+        """
+        if not self._by_corner and not self._shuffled:
             return source.choice(self.neighbours)
         self.turn += 1
+        if self._shuffled:
+            return self._on_randomized_ring(self.turn - 1)
         return self.neighbours[(self.turn - 1) % len(self.neighbours)]
+
+    def _on_randomized_ring(self, turn: int) -> int:
+        """Return the passive learner after this one on a random ring, then the other.
+
+        Two turns have the same ring, whose actives and passives alternate. As long as
+        learners keep step, each turn pairs all of them, and nobody is invited twice.
+        """
+        drawn = random.Random(f"{self._seed} gossip ring {turn // 2}")
+        actives, passives = list(self.actives), list(self.neighbours)
+        drawn.shuffle(actives)
+        drawn.shuffle(passives)
+        return passives[(actives.index(self._rank) - turn % 2) % len(passives)]
 
     def passives(self, living: Sequence[int]) -> tuple[int, ...]:
         """Return the passive ones of `living`."""

@@ -32,16 +32,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
-from espnet_distopt.algorithms.gossip.snapshot import HALF
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
+from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.synchronous.node import (
     Node,
     StepsInNodes,
     check_per_node,
+    per_node_of,
 )
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,7 @@ class Hadpsgd(StepsInNodes, Adpsgd):
     """
 
     def __init__(self, config: HadpsgdConfig, learner: Learner) -> None:
-        per_node = _per_node(config, learner)
-        self.node = node = Node(learner, per_node)
+        self.node = node = Node(learner, per_node_of(config, learner, "hadpsgd"))
         self.wants_gradients = self.equal_steps = node.averages
         super().__init__(config, learner)
         follows = len(node.leaders) > 1 and not node.leads
@@ -118,7 +117,7 @@ class Hadpsgd(StepsInNodes, Adpsgd):
         if (yield from self._from_leader(taken)).item():
             message = self._correction if difference is None else difference
             yield from self._from_leader(message)
-            learner.params.add_(message, alpha=HALF)
+            self._add(learner, message)
         if difference is not None:
             self.snapshot.recycle(difference)
 
@@ -138,19 +137,3 @@ class Hadpsgd(StepsInNodes, Adpsgd):
             while (yield AllReduceMean(tensor, self._gossip_ranks(learner))) is None:
                 pass
         return (yield from self._from_leader(tensor))
-
-
-def _per_node(config: HadpsgdConfig, learner: Learner) -> int:
-    """Return the number of learners on a node, from the options or the launcher."""
-    per_node = config.per_node or learner.per_node
-    if per_node is None and learner.size > 1:
-        raise InputError(
-            "hadpsgd must know how many learners a node has, and the launcher does not "
-            "say so: set per_node in distopt_conf"
-        )
-    if per_node is not None and learner.size % per_node:
-        raise InputError(
-            f"{learner.size} learners do not make nodes of {per_node} each, as the "
-            "launcher says: set per_node in distopt_conf"
-        )
-    return per_node or 1

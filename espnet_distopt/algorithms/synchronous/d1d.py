@@ -72,8 +72,8 @@ class D1dGrad(Algorithm):
     """Delay-by-one of gradients, one of two readings of an unknown published form.
 
     In the first step the gradient of every parameter is zero: the model changes by
-    weight decay only, and Adam counts a step. A step has one backward pass, because the
-    gradients of several passes cannot be accumulated. When a GradScaler changes its
+    weight decay only, and Adam counts a step. Of the backward passes of a step one is
+    averaged, which comes last (`Session.no_sync`). When a GradScaler changes its
     scale, the gradient of the step before is divided by the new scale, once.
 
     Attributes:
@@ -110,8 +110,9 @@ class D1dGrad(Algorithm):
         if self._step == learner.steps:
             raise InputError(
                 f"learner {learner.rank}, step {learner.steps}: d1d_grad takes one "
-                "backward pass a step; accumulate no gradients (accum_grad: 1), or use "
-                "an algorithm that can (d1d_model, allreduce)"
+                "backward pass a step: have all others of an update within "
+                "session.no_sync(), or use an algorithm that averages each (d1d_model, "
+                "allreduce)"
             )
         self._step = learner.steps
         sent = pack(learner).clone()
@@ -184,7 +185,7 @@ def _check(learner: Learner, mean: Tensor) -> None:
         UnequalStepsError: a learner had.
     """
     share = mean[0]
-    check_equal_steps(learner, share.view(1, 1), ended=False)
+    check_equal_steps(learner, share.view(1, 1), ended=0)
 
 
 def _set_gradients(learner: Learner, mean: Tensor) -> None:

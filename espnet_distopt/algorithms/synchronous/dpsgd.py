@@ -9,9 +9,7 @@ those of its neighbours, while it computes its gradient (algorithm 1, order "awc
     x_k^i                 `learner.params` at the end of a step
     u_i                   the update of learner i's optimizer in the step; lr g_i for
                           SGD
-    W                     `topology.mixing_weights`: a ring with weights of 1/3, such a
-                          ring in an order drawn anew for each step, 1/2 for one peer
-                          that changes with the step (hypercube), or 1/N for all
+    W                     row by row `core.mixing.mixing_weights`, see `Topology` there
 
 The mixing of x_k begins as soon as a step has ended with x_k. It is applied at the end
 of the next step as a correction, x += sum_j W_ij s_j - s_i, where s are the copies that
@@ -21,14 +19,19 @@ have different curvatures, the mean converges to a point beside the optimum, at 
 distance of O(lr). D-PSGD is stable on a curvature of h for lr h < 2/3 (ring of an even
 number of learners) or lr h < 1 (hypercube, complete).
 
-Every learner must make as many steps an epoch as its neighbours. The last element of a
-message says whether its learner has ended its epoch, and at the end of an epoch there
-is one more mixing, which is not applied. So neighbours with unequal numbers of steps
-notice that and raise an error, and the driver then tells all other learners.
+Every learner must make as many steps an epoch as the others. The last element of a
+message counts the mixings that its learner has made since the end of its epoch, and is
+0 within the epoch. At the end of an epoch there are as many mixings, which are not
+applied, as reach all learners: one on a connected graph, and one for each round of a
+topology with several (`core.mixing.rounds_of`). If learners have unequal numbers of
+steps, two that meet in one of these mixings have unequal counts. They raise an error,
+and the driver then tells all other learners.
 
-Cost for n bytes of parameters: 2n a step on a ring, n on a hypercube, 2n(N-1)/N if
-complete, beside the computation, and the same once more at an epoch's end. Memory: 2P
-elements on a ring, 3P if complete; and the messages received, 2P on a ring.
+Cost for n bytes of parameters: 2n a step on a ring, n on a hypercube and at most kn on
+a base-(k+1) graph, 2n(M-1)/M where M learners take their mean (complete, alternating),
+beside the computation, and the same at an epoch's end for each of its mixings. Memory:
+2P elements on a ring, 3P where a mean is taken; and the messages received, 2P on a
+ring.
 """
 
 from collections.abc import Generator
@@ -39,6 +42,11 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
+from espnet_distopt.algorithms.synchronous.node import (
+    check_nodes,
+    check_per_node,
+    per_node_of,
+)
 from espnet_distopt.core.effects import (
     AllReduceMean,
     Begin,
@@ -49,7 +57,13 @@ from espnet_distopt.core.effects import (
     Wait,
 )
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.topology import LONGEST_RING, Topology, mixing_weights
+from espnet_distopt.core.mixing import (
+    Topology,
+    alternating_group,
+    mixing_weights,
+    rounds_of,
+)
+from espnet_distopt.core.topology import LONGEST_RING
 from espnet_distopt.errors import InputError
 
 
@@ -60,9 +74,14 @@ class DpsgdConfig:
     Attributes:
         topology: the neighbours of a learner: ring, randomized_ring (a ring in another
             order in each step, which mixes many learners much faster), hypercube (one
-            peer in each step, whose rank differs in one bit; 2, 4, 8 ... learners) or
-            complete (all learners are neighbours). None means a ring of up to 16
-            learners, and a randomized one for more.
+            peer in each step, whose rank differs in one bit; 2, 4, 8 ... learners),
+            base2 (such rounds for any number of learners), base3, base4 and base5 (with
+            up to 2, 3 or 4 peers), alternating (the mean of a node in even steps, and
+            of two nodes in odd ones; 2, 4, 8 ... nodes) or complete (all learners are
+            neighbours). None means a ring of up to 16 learners, and a randomized one
+            for more.
+        per_node: number of learners on each node, for alternating; ranks are numbered
+            node by node. None means the number that the launcher gives.
         seed: seed of the orders of the randomized ring.
         second_moment: consistent corrects Adam's second moment, which is that of this
             learner's own batches, to that of all learners' batches together, see
@@ -70,8 +89,12 @@ class DpsgdConfig:
     """
 
     topology: Topology | None = None
+    per_node: int | None = None
     seed: int = 0
     second_moment: Literal["consistent", "local"] = "consistent"
+
+    def __post_init__(self) -> None:
+        check_per_node(self.per_node)
 
 
 class Dpsgd(Algorithm):
@@ -83,7 +106,11 @@ class Dpsgd(Algorithm):
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
         sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
-            the last step, and whether the learner has ended its epoch (1) or not (0).
+            the last step, and the number of mixings since the epoch's end, or 0.
+
+    Raises:
+        InputError: the topology is alternating, and neither the options nor the
+            launcher say how many learners a node has, or there are not 2^d nodes.
     """
 
     equal_steps = True
@@ -97,18 +124,27 @@ class Dpsgd(Algorithm):
         self.mixings = 0
         self._params = learner.params
         self._rank, self._size = learner.rank, learner.size
+        self._per_node = 1
+        if self.topology == "alternating":
+            what = "dpsgd with topology: alternating"
+            self._per_node = per_node_of(config, learner, what)
+            _check_nodes(self._per_node, learner.size)
+        self._rounds = rounds_of(self.topology, self._size, self._per_node)
         self.sent = learner.params.new_zeros(learner.params.numel() + 1)
         self._weights: list[float] = []
         self._forget()
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if a hypercube would lack corners."""
-        if getattr(config, "topology", None) == "hypercube" and size & (size - 1):
+        """Raise InputError if a hypercube or an alternating ring cannot have `size`."""
+        topology = getattr(config, "topology", None)
+        if topology == "hypercube" and size & (size - 1):
             raise InputError(
                 f"{size} learners make no hypercube, which has 2, 4, 8 ... of them; "
-                "use topology: randomized_ring"
+                "use topology: base2, which takes any number"
             )
+        if topology == "alternating" and config.per_node is not None:
+            _check_nodes(config.per_node, size)
 
     def _forget(self) -> None:
         """Forget the mixing in flight and its correction; send the parameters next."""
@@ -145,18 +181,23 @@ class Dpsgd(Algorithm):
         if learner.size == 1:
             return
         yield from self._complete(learner)
-        self.sent[-1] = 1.0
-        yield from self._begin(self.mixings + 1)
-        check_equal_steps(learner, (yield from self._receive()), ended=True)
+        for ended in range(1, self._rounds + 1):
+            self.sent[-1] = ended
+            yield from self._begin(self.mixings + ended)
+            check_equal_steps(learner, (yield from self._receive()), ended)
         self.sent[-1] = 0.0
 
     def next_stop(self, learner: Learner) -> int:
         """Return a step that no learner can have passed.
 
-        A learner may be a step ahead of its neighbours, and they of theirs.
+        A learner may be a step ahead of its neighbours, and they of theirs. Where the
+        neighbours change from round to round, two turns of all rounds have one whole
+        turn in them, in which each learner has waited for all others.
         """
-        complete = self.topology == "complete"
-        return learner.steps + 2 + (0 if complete else learner.size // 2)
+        if self.topology == "complete":
+            return learner.steps + 2
+        ahead = learner.size // 2 if self._rounds == 1 else 2 * self._rounds
+        return learner.steps + 2 + ahead
 
     def pause(self, learner: Learner) -> Program:
         """Wait for the mixing in flight; the resumed run begins it once more."""
@@ -173,7 +214,7 @@ class Dpsgd(Algorithm):
                 self.mixings = int((yield Broadcast(count)).item())
                 yield from self._begin(self.mixings)
             received = yield from self._receive()
-            check_equal_steps(learner, received, ended=False)
+            check_equal_steps(learner, received, ended=0)
             weights = received.new_tensor(self._weights)
             difference = received[:, :-1] - self.sent[:-1]
             self._correction = difference.mul_(weights[:, None]).sum(0)
@@ -182,9 +223,9 @@ class Dpsgd(Algorithm):
     def _begin(self, k: int) -> Program:
         """Begin the mixing number `k`, which sends `sent`."""
         collective: AllReduceMean | NeighbourAllGather
-        if self.topology == "complete":
+        if self.topology in ("complete", "alternating"):
             self._weights = [1.0]
-            collective = AllReduceMean(self.sent.clone())
+            collective = AllReduceMean(self.sent.clone(), self._group(k))
         else:
             row = self.row(k)
             del row[self._rank]
@@ -197,6 +238,12 @@ class Dpsgd(Algorithm):
         return mixing_weights(
             self.topology, self._rank, self._size, k, self.config.seed
         )
+
+    def _group(self, k: int) -> tuple[int, ...] | None:
+        """Return the learners that take their mean in mixing `k`; None means all."""
+        if self.topology == "complete":
+            return None
+        return alternating_group(self._rank, self._size, self._per_node, k)
 
     def _receive(self) -> Generator[Effect, Any, Tensor]:
         """Wait for the mixing in flight; return its messages, a row for each weight."""
@@ -222,17 +269,30 @@ class Dpsgd(Algorithm):
         self._forget()
 
 
-def check_equal_steps(learner: Learner, received: Tensor, ended: bool) -> None:
-    """Check that the senders of messages have ended their epoch if `learner` has.
+def check_equal_steps(learner: Learner, received: Tensor, ended: int) -> None:
+    """Check that the senders of messages have ended their epoch when `learner` has.
 
     Args:
         learner: the learner that has received the messages.
-        received: the messages (senders, S), whose last column says whether the sender
-            had ended its epoch (1) or not (0).
-        ended: whether `learner` had ended its epoch when it sent its own message.
+        received: the messages (senders, S), or their mean (1, S). The last column says
+            how many mixings the sender has made since the end of its epoch, 0 within
+            the epoch.
+        ended: the same number of `learner`, when it sent its own message.
 
     Raises:
-        UnequalStepsError: a sender had ended and `learner` had not, or vice versa.
+        UnequalStepsError: the numbers differ.
     """
-    if received[:, -1].ne(float(ended)).any():
-        raise UnequalStepsError(learner, ended)
+    counts = received[:, -1]
+    if counts.ne(ended).any():
+        raise UnequalStepsError(learner, bool(counts.lt(ended).any()))
+
+
+def _check_nodes(per_node: int, size: int) -> None:
+    """Raise InputError unless there are 2^d nodes of `per_node` learners."""
+    check_nodes(per_node, size)
+    nodes = size // per_node
+    if nodes & (nodes - 1):
+        raise InputError(
+            f"{nodes} nodes make no alternating exponential ring, which has 1, 2, 4, 8 "
+            "... of them; use topology: base2, which takes any number of learners"
+        )

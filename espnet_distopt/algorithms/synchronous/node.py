@@ -121,3 +121,28 @@ def check_nodes(per_node: int | None, size: int) -> None:
         raise InputError(
             f"{size} learners do not make nodes of per_node = {per_node} each"
         )
+
+
+def per_node_of(config: Any, learner: Learner, what: str) -> int:
+    """Return the number of learners on a node, from the options or the launcher.
+
+    Args:
+        config: options with `per_node`, which None leaves to the launcher.
+        learner: this learner.
+        what: what needs the number, for the message.
+
+    Raises:
+        InputError: neither says it, or the nodes would have unequal numbers.
+    """
+    per_node: int | None = config.per_node or learner.per_node
+    if per_node is None and learner.size > 1:
+        raise InputError(
+            f"{what} must know how many learners a node has, and the launcher does not "
+            "say so: set per_node in distopt_conf"
+        )
+    if per_node is not None and learner.size % per_node:
+        raise InputError(
+            f"{learner.size} learners do not make nodes of {per_node} each, as the "
+            "launcher says: set per_node in distopt_conf"
+        )
+    return per_node or 1

@@ -3,11 +3,12 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
 from espnet_distopt.files.whole_directory import whole_directory
 
 BLANK, UNKNOWN, SENTENCE = "<blank>", "<unk>", "<sos/eos>"
@@ -53,6 +54,33 @@ def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list
         if model:
             (new / "bpe.model").write_bytes(model)
     return tokens
+
+
+def read_characters(path: Path) -> list[str]:
+    """Read a token list of type `char`; return its tokens without blank and end.
+
+    Raises:
+        InputError: The file cannot be read, or is no such list.
+    """
+    tokens = read_text(path).splitlines()
+    if tokens[:1] != [BLANK] or tokens[-1:] != [SENTENCE] or len(tokens) < 3:
+        raise InputError(
+            f"{path}: no token list: expected {BLANK} first and {SENTENCE} last"
+        )
+    for number, token in enumerate(tokens, start=1):
+        if len(token) != 1 and token not in (BLANK, UNKNOWN, SPACE, SENTENCE):
+            raise InputError(f"{path}:{number}: {token!r} is no single character")
+    return tokens[1:-1]
+
+
+def characters(text: str, known: Collection[str]) -> list[str]:
+    """Return a text as tokens of type `char`.
+
+    >>> characters("a  cab", ["<unk>", "<space>", "a", "b"])
+    ['a', '<space>', '<unk>', 'a', 'b']
+    """
+    tokens = [SPACE if char == " " else char for char in " ".join(text.split())]
+    return [token if token in known else UNKNOWN for token in tokens]
 
 
 def by_count(tokens: Iterable[str]) -> list[str]:

@@ -49,6 +49,7 @@ class LineJob:
     Attributes:
         lines: The lines, in the order of their ids.
         height: The height in pixels that the lines are scaled to.
+        least_rows: The rows that fill this height, or 0 (see `line_features`).
         keep_all: Whether lines that are unfit are kept, and unreadable images are an
             error.
         ark: The file to write, and the name it will have; None if images are only
@@ -57,6 +58,7 @@ class LineJob:
 
     lines: Sequence[_Line]
     height: int
+    least_rows: int
     keep_all: bool
     ark: tuple[Path, Path] | None
 
@@ -90,6 +92,7 @@ def format_lines(
     target: Path,
     *,
     height: int = 32,
+    least_rows: int = 0,
     feats: str = ARK,
     keep_all: bool = False,
     nj: int = 1,
@@ -106,6 +109,8 @@ def format_lines(
         source: The data directory.
         target: The dump directory, which is replaced whole or not at all.
         height: The height in pixels that lines are scaled to.
+        least_rows: Images with fewer rows are padded with paper to so many before they
+            are scaled; 0 pads none.
         feats: ARK to write features into arks, or RAW to write the paths of the images.
         keep_all: Whether all lines are kept.
         nj: The number of processes; each writes an ark.
@@ -118,6 +123,8 @@ def format_lines(
     for name, value in (("--nj", nj), ("--height", height)):
         if value < 1:
             raise InputError(f"{name} is {value}, expected at least 1")
+    if least_rows < 0:
+        raise InputError(f"--least_rows is {least_rows}, expected at least 0")
     if source.resolve() == target.resolve():
         raise InputError(f"{target}: must be another directory than the source")
     data = LineDir.read(source)
@@ -126,7 +133,11 @@ def format_lines(
     with whole_directory(target, marker=_marker(target, marker)) as new:
         works = [
             LineJob(
-                part, height, keep_all, (new / name, target / name) if name else None
+                part,
+                height,
+                least_rows,
+                keep_all,
+                (new / name, target / name) if name else None,
             )
             for part, name in _split(data, source, nj, feats)
         ]
@@ -171,7 +182,7 @@ def _format_line(
             raise InputError(f"{line.where}: {line.id}: {error}") from None
         written.unfit[line.id] = f"unreadable: {error}"
         return
-    count = columns(image, work.height)
+    count = columns(image, work.height, work.least_rows)
     try:
         _check_line(count, line.characters)
     except UnfitLine as error:
@@ -179,7 +190,7 @@ def _format_line(
         if not work.keep_all:
             return
     if ark is not None:
-        ark[line.id] = features = _features(image, work.height)
+        ark[line.id] = features = _features(image, work)
         count = len(features)
     else:
         written.places[line.id] = str(Path(line.path).absolute())
@@ -194,11 +205,11 @@ def _check_line(count: int, characters: int) -> None:
         raise UnfitLine(f"too narrow for its text: {characters} in {count} columns")
 
 
-def _features(image: Gray, height: int) -> Ink:
+def _features(image: Gray, work: LineJob) -> Ink:
     try:
-        return line_features(image, height)
+        return line_features(image, work.height, work.least_rows)
     except UnfitLine:
-        return np.zeros((MIN_COLUMNS, height), np.float32)
+        return np.zeros((MIN_COLUMNS, work.height), np.float32)
 
 
 def _split(

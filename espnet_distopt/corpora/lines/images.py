@@ -74,10 +74,10 @@ def read_image(path: Path) -> Gray:
         raise InputError(f"{path}: the image cannot be read: {reason}") from None
 
 
-def columns(image: Gray, height: int) -> int:
-    """Return the number of columns of a line that is scaled to `height` pixels."""
+def columns(image: Gray, height: int, least_rows: int = 0) -> int:
+    """Return the number of columns that `line_features` makes of a line."""
     rows, count = image.shape
-    return round(int(count) * height / int(rows))
+    return round(int(count) * height / max(int(rows), least_rows))
 
 
 def check_columns(count: int) -> None:
@@ -92,8 +92,14 @@ def check_columns(count: int) -> None:
         raise UnfitLine(f"too wide: {count} columns, expected at most {MAX_COLUMNS}")
 
 
-def line_features(image: Gray, height: int) -> Ink:
+def line_features(image: Gray, height: int, least_rows: int = 0) -> Ink:
     """Make the columns of ink of a line.
+
+    The line is scaled by one factor in both directions, so that its rows fill the
+    height. If lines were cut out closely around their ink, a line without ascenders
+    comes out with larger letters than others. With `least_rows`, lower images are
+    scaled as if they had so many rows, and paper fills the height above and below them.
+    So letters of one size keep one size.
 
     Gradients, and stains that are wider than letters, count as paper. A line that is
     light on dark is inverted. The darkest strokes of every line become 1.
@@ -101,6 +107,8 @@ def line_features(image: Gray, height: int) -> Ink:
     Args:
         image: The grey levels, shape (image height, image width).
         height: The height in pixels that the line is scaled to.
+        least_rows: The number of rows of an image that fills the height; a higher image
+            fills it, too.
 
     Returns:
         The ink, shape (columns, height), from left to right and from top to bottom.
@@ -108,8 +116,17 @@ def line_features(image: Gray, height: int) -> Ink:
     Raises:
         UnfitLine: The line has fewer than 4 or more than 16,000 columns.
     """
-    count = columns(image, height)
+    count = columns(image, height, least_rows)
     check_columns(count)
+    rows = len(image)
+    filled = max(1, round(height * rows / max(rows, least_rows)))
+    ink = _ink(image, count, filled)
+    above = (height - filled) // 2
+    return np.pad(ink, ((0, 0), (above, height - filled - above)))
+
+
+def _ink(image: Gray, count: int, height: int) -> Ink:
+    """Return the ink of a line that is scaled to (height, count), transposed."""
     small = Image.fromarray(image).resize((count, height), Image.Resampling.BOX)
     levels = np.asarray(small)
     if _is_light_on_dark(levels):

@@ -22,6 +22,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import read_text
 from espnet_distopt.files.whole_directory import whole_directory
 
+SETS = ("train", "dev", "test")
 _HEADER = ["file", "text", "writer"]
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".jp2")
 
@@ -131,6 +132,41 @@ def write_pages(
         data = LineDir.of(lines, skipped)
         data.write_files(new, out)
     return data
+
+
+def divide_pages(directory: Path) -> dict[str, list[Path]]:
+    """Divide the PAGE files of a directory into train, dev and test.
+
+    If the directory has directories of these names, they are the sets. Otherwise, of
+    each ten pages in the order of their names, the ninth goes into dev and the tenth
+    into test. If there are fewer than ten pages, the last two do.
+
+    Args:
+        directory: The directory, with the PAGE files in it or below it.
+
+    Raises:
+        InputError: There are no PAGE files, fewer than three, or only some of the three
+            directories.
+    """
+    named = [name for name in SETS if (directory / name).is_dir()]
+    if named:
+        lacking = [name for name in SETS if name not in named]
+        if lacking:
+            raise InputError(
+                f"{directory}: there is {' and '.join(named)}, but no directory "
+                f"{lacking[0]}"
+            )
+        return {name: _page_files(directory / name) for name in SETS}
+    files = _page_files(directory)
+    step = min(len(files), 10)
+    if step < 3:
+        raise InputError(
+            f"{directory}: {len(files)} page(s), expected at least one each for train, "
+            "dev and test"
+        )
+    dev, test = files[step - 2 :: step], files[step - 1 :: step]
+    train = [file for file in files if file not in {*dev, *test}]
+    return {"train": train, "dev": dev, "test": test}
 
 
 def _cut_page(

@@ -1,92 +1,53 @@
-"""Cuts utterances into chunks of equal length, and makes batches of chunks.
+"""Reads the chunks of utterances, and makes batches of them.
 
 ESPnet's `ChunkIterFactory` does that, too. But what it does with its random numbers is
 an error since numpy 2.4. And there the learners have unequal numbers of batches, for
-which synchronous algorithms would wait in vain. Here the lengths of all utterances are
-known beforehand, so that every learner knows how many batches each of them can make,
-and all stop after the fewest.
+which synchronous algorithms would wait in vain. Here a `ChunkPlan` says before anything
+is read which chunks are in which batch, and all chunks are in one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
-from math import ceil
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
-from espnet2.iterators.sequence_iter_factory import RawSampler
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.hybrid.plan import ChunkPlan, Numbers, Utterances
 from espnet_distopt.espnet.training.cutting import cutting_of
+from espnet_distopt.espnet.training.epoch_batches import (
+    DealingIterFactory,
+    EpochBatches,
+)
+from espnet_distopt.espnet.training.loading import Batch, Skippable, with_batches
 
 _Chunk = tuple[str, dict[str, Tensor]]
 """The id of an utterance, and a piece of each of its sequences."""
-Batch = tuple[list[str], dict[str, Tensor]]
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Which utterances each learner reads in each epoch.
-
-    Attributes:
-        names: All utterances.
-        size: The number of learners.
-        per_epoch: The number of utterances that a learner reads in an epoch; None for
-            its share of all of them.
-    """
-
-    names: Sequence[str]
-    size: int
-    per_epoch: int | None
-
-    def of(self, epoch: int, seed: int, shuffle: bool) -> list[list[str]]:
-        """Return the utterances of each learner in an epoch, a function of the seed.
-
-        The epochs read a sequence of random orders of all utterances, one behind the
-        other. Learner n takes every `size`-th utterance of an epoch, from the n-th.
-        """
-        total = len(self.names)
-        count = total if self.per_epoch is None else self.per_epoch * self.size
-        first = (epoch - 1) * count
-        orders = {
-            turn: self._order(turn, seed, shuffle)
-            for turn in range(first // total, (first + count - 1) // total + 1)
-        }
-        read = [
-            self.names[orders[place // total][place % total]]
-            for place in range(first, first + count)
-        ]
-        return [read[rank :: self.size] for rank in range(self.size)]
-
-    def _order(self, turn: int, seed: int, shuffle: bool) -> Sequence[int]:
-        if not shuffle:
-            return range(len(self.names))
-        order = np.random.default_rng([seed, turn]).permutation(len(self.names))
-        return order.tolist()  # type: ignore[no-any-return]
-
-
-class FrameChunks(AbsIterFactory):
+class FrameChunks(DealingIterFactory):
     """Batches of chunks of all sequences of the utterances, at the same places.
 
     In training the chunks of an utterance begin at random within the frames that are
-    left over, and each batch is drawn from a cache of many utterances' chunks. Frames
-    beside the chunks, utterances shorter than a chunk, and the batches that a learner
-    could make beyond those of another are not used in this epoch.
+    left over. Frames beside the chunks, and utterances shorter than a chunk, are not
+    used in this epoch; every chunk is used once.
 
     Args:
-        stock: ESPnet's factory, whose data set and whose options are used.
+        stock: ESPnet's factory for a single learner, whose data set and whose options
+            are used.
         frames: Utterance -> its number of frames.
-        per_epoch: The number of utterances that a learner reads in an epoch; None for
-            its share of all of them.
-        size: The number of learners.
-        rank: The rank of this one.
+        per_epoch: The number of utterances that all learners together read in an epoch;
+            None for all.
+        learners: Their number.
 
     Raises:
-        InputError: `chunk_length` is not a single number, or the utterances make no
-            chunk for some learner.
+        InputError: `chunk_length` is not a single number, or the utterances have fewer
+            chunks than there are learners.
     """
 
     def __init__(
@@ -94,53 +55,125 @@ class FrameChunks(AbsIterFactory):
         stock: ChunkIterFactory,
         frames: Mapping[str, int],
         per_epoch: int | None,
-        size: int = 1,
-        rank: int = 0,
+        learners: int = 1,
     ) -> None:
         self._stock = stock
-        self._frames = frames
         self._cutting = cutting_of(stock.chunk_lengths, stock.chunk_shift_ratio)
-        length = self._cutting.length
-        long_enough = [name for name in frames if self._cutting.count(frames[name])]
-        if len(long_enough) < size:
+        lengths = np.fromiter(frames.values(), np.int64, len(frames))
+        has_chunk = self._cutting.counts(lengths) > 0
+        names = [name for name, has in zip(frames, has_chunk, strict=True) if has]
+        self._utterances = Utterances(names, lengths[has_chunk], per_epoch)
+        self._learners = learners
+        found = int(self._cutting.counts(lengths).sum())
+        if found < learners:
             raise InputError(
-                f"{len(long_enough)} utterances have a chunk of {length} frames, "
-                f"for {size} learners: each needs one at least"
+                f"{found} chunks of {self._cutting.length} frames for {learners} "
+                "learners: each needs one at least"
             )
-        self._shares = Shares(long_enough, size, per_epoch)
-        self._rank = rank
 
-    def build_iter(self, epoch: int, shuffle: bool | None = None) -> Iterator[Batch]:
-        """Yield the batches of an epoch, a function of seed, epoch and rank.
-
-        The last batch may be smaller.
-        """
-        stock = self._stock
+    def build_iter(self, epoch: int, shuffle: bool | None = None) -> "EpochChunks":
+        """Return the batches of an epoch, a function of its number and the seed."""
+        stock, every = self._stock, self._utterances
         random = stock.shuffle if shuffle is None else shuffle
-        shares = self._shares.of(epoch, stock.seed, random)
-        rng = np.random.default_rng([stock.seed, epoch, self._rank]) if random else None
-        left = min(ceil(self._chunks(share) / stock.batch_size) for share in shares)
-        cache: list[_Chunk] = []
-        for names, batch in self._load(shares[self._rank], epoch):
-            cache += self._cut(names[0], batch, rng)
-            while left and len(cache) > max(stock.num_cache_chunks, stock.batch_size):
-                yield _batch(_take(cache, stock.batch_size, rng))
-                left -= 1
-        for _ in range(left):
-            yield _batch(_take(cache, stock.batch_size, rng))
+        numbers = every.of(epoch, stock.seed, random)
+        plan = ChunkPlan(
+            names=[every.names[number] for number in numbers],
+            frames=every.frames[numbers],
+            cutting=self._cutting,
+            batch_size=stock.batch_size,
+            window=stock.num_cache_chunks,
+            seed=(stock.seed, epoch) if random else None,
+        )
+        loader = stock.per_sample_iter_factory.build_iter(epoch, shuffle=False)
+        return EpochChunks(plan, loader, self._learners)
 
-    def _chunks(self, names: Sequence[str]) -> int:
-        return sum(self._cutting.count(self._frames[name]) for name in names)
 
-    def _load(self, names: Sequence[str], epoch: int) -> Iterator[Batch]:
-        """Return ESPnet's loader of single utterances, in this order."""
-        loader = copy(self._stock.per_sample_iter_factory)
-        loader.sampler = RawSampler([[name] for name in names])
-        loader.num_iters_per_epoch = None
-        return loader.build_iter(epoch, shuffle=False)  # type: ignore[no-any-return]
+class OwnShare(AbsIterFactory):
+    """The batches of one learner, which no other ever takes.
+
+    Args:
+        whole: The factory of the batches of all.
+        rank: The rank of this learner.
+        learners: The number of learners.
+    """
+
+    def __init__(self, whole: FrameChunks, rank: int, learners: int) -> None:
+        self._whole, self._rank, self._learners = whole, rank, learners
+
+    def build_iter(self, epoch: int, shuffle: bool | None = None) -> "LoadedShare":
+        """Return this learner's batches of an epoch."""
+        return self._whole.build_iter(epoch, shuffle).share(self._rank, self._learners)
+
+
+class EpochChunks(EpochBatches):
+    """The batches of an epoch, which the learners divide themselves.
+
+    Args:
+        plan: Which chunks they consist of.
+        loader: ESPnet's data loader, whose batches are single utterances.
+        learners: The number of learners.
+    """
+
+    def __init__(
+        self, plan: ChunkPlan, loader: DataLoader[Any], learners: int = 1
+    ) -> None:
+        self.workers = loader.num_workers
+        self._plan, self._learners = plan, learners
+        self._chosen: list[Sequence[str]] = []
+        self._loader = with_batches(loader, self._chosen, again=True)
+        # A learner reads its own share, and takes from few others at the end.
+        self._share = lru_cache(maxsize=4)(plan.share)
+
+    def __len__(self) -> int:
+        return self._plan.batches(self._learners)
+
+    def load(self, pieces: Sequence[tuple[int, int]]) -> Iterator[Batch]:
+        """Yield the learners' pieces of batches, in the order of the argument.
+
+        Each utterance that has a chunk in one of them is read once, when the first such
+        piece comes, and its other chunks are held until theirs come.
+        """
+        return self.load_chunks([self._share(r, self._learners)[b] for b, r in pieces])
+
+    def share(self, place: int, learners: int) -> "LoadedShare":
+        """Return the batches of one of some learners that divide the epoch alone."""
+        return LoadedShare(self, self._plan.share(place, learners))
+
+    def load_chunks(self, batches: Sequence[Numbers]) -> Iterator[Batch]:
+        """Yield batches, for each the numbers of its chunks in the plan."""
+        if not batches:
+            return
+        wanted = np.concatenate(batches)
+        utterances, first = np.unique(self._plan.utterances(wanted), return_index=True)
+        order = utterances[np.argsort(first)].tolist()
+        read = self._read(order, np.sort(wanted))
+        held: dict[int, _Chunk] = {}
+        for chunks in batches:
+            for chunk in chunks.tolist():
+                while chunk not in held:
+                    held.update(next(read))
+            yield _batch([held.pop(chunk) for chunk in chunks.tolist()])
+
+    def _read(
+        self, order: Sequence[int], wanted: Numbers
+    ) -> Iterator[dict[int, _Chunk]]:
+        """Yield the wanted chunks of utterances, one utterance after the other.
+
+        Args:
+            order: The utterances, by their places in the plan.
+            wanted: The chunks, sorted.
+        """
+        plan = self._plan
+        self._chosen[:] = [[plan.names[utterance]] for utterance in order]
+        for utterance, (names, batch) in zip(order, self._loader, strict=True):
+            first, end = plan.chunks_of(utterance)
+            chunks = wanted[slice(*np.searchsorted(wanted, [first, end]))]
+            starts = plan.starts(utterance, chunks).tolist()
+            pieces = self._cut(names[0], batch, int(plan.frames[utterance]), starts)
+            yield dict(zip(chunks.tolist(), pieces, strict=True))
 
     def _cut(
-        self, name: str, batch: dict[str, Tensor], rng: np.random.Generator | None
+        self, name: str, batch: dict[str, Tensor], frames: int, starts: Sequence[int]
     ) -> list[_Chunk]:
         sequences = {
             key: value[0]
@@ -148,34 +181,39 @@ class FrameChunks(AbsIterFactory):
             if not key.endswith("_lengths")
         }
         found = {key: len(value) for key, value in sequences.items()}
-        if set(found.values()) != {self._frames[name]}:
-            raise InputError(
-                f"{name}: {self._frames[name]} frames in the shape file, but {found}"
-            )
-        length = self._cutting.length
+        if set(found.values()) != {frames}:
+            raise InputError(f"{name}: {frames} frames in the shape file, but {found}")
+        length = self._plan.cutting.length
+        # Copies, because a view would keep the whole utterance in memory.
         return [
-            (name, {key: value[at : at + length] for key, value in sequences.items()})
-            for at in self._cutting.starts(self._frames[name], rng)
+            (name, {k: v[at : at + length].clone() for k, v in sequences.items()})
+            for at in starts
         ]
 
 
-def _take(
-    cache: list[_Chunk], size: int, rng: np.random.Generator | None
-) -> list[_Chunk]:
-    """Remove chunks from the cache and return them: random ones, or the first."""
-    if rng is None:
-        taken = cache[:size]
-        del cache[:size]
-        return taken
-    taken = []
-    for _ in range(min(size, len(cache))):
-        at = int(rng.integers(len(cache)))
-        cache[at], cache[-1] = cache[-1], cache[at]
-        taken.append(cache.pop())
-    return taken
+class LoadedShare(Skippable):
+    """The batches of one learner, which are read when they are iterated over.
+
+    Args:
+        epoch: The epoch's batches.
+        batches: The chunks of each of this learner's.
+    """
+
+    def __init__(self, epoch: EpochChunks, batches: Sequence[Numbers]) -> None:
+        self._epoch, self._batches = epoch, batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._epoch.load_chunks(self._batches)
+
+    def without_first(self, count: int) -> "LoadedShare":
+        """Return the batches behind the first `count`, without reading those."""
+        return LoadedShare(self._epoch, self._batches[count:])
 
 
-def _batch(chunks: list[_Chunk]) -> Batch:
+def _batch(chunks: Sequence[_Chunk]) -> Batch:
     names = [name for name, _ in chunks]
     tensors: dict[str, Tensor] = {}
     for key in chunks[0][1]:

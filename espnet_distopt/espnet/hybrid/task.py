@@ -14,9 +14,11 @@ from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.hybrid.chunks import FrameChunks
+from espnet_distopt.espnet.hybrid.chunks import FrameChunks, OwnShare
 from espnet_distopt.espnet.hybrid.model import FrameModel
 from espnet_distopt.espnet.training.cutting import read_frames
+from espnet_distopt.espnet.training.epoch_batches import whole_batches
+from espnet_distopt.espnet.training.queued_batches import divides_batches
 from espnet_distopt.espnet.training.tasks import distopt_task
 
 _MODEL = "frame_cross_entropy"
@@ -44,19 +46,24 @@ class HybridTask(ASRTask):
     def build_chunk_iter_factory(
         cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
     ) -> AbsIterFactory:
-        """Return a factory of chunks that gives all learners equally many batches.
+        """Return a factory of chunks, all of which are in a batch of some learner.
 
         Raises:
             InputError: There is no shape file, `chunk_length` is not a single number
                 above 0, or there are too few utterances.
         """
         frames = read_frames(iter_options.shape_files)
-        stock = super().build_chunk_iter_factory(args, iter_options, mode)
-        size, rank = 1, 0
-        if iter_options.distributed:
-            size, rank = dist.get_world_size(), dist.get_rank()
+        size = dist.get_world_size() if iter_options.distributed else 1
         per_epoch = iter_options.num_iters_per_epoch
-        return FrameChunks(stock, frames, per_epoch, size, rank)
+        stock = super().build_chunk_iter_factory(
+            *whole_batches(args, iter_options, size), mode
+        )
+        total = None if per_epoch is None else per_epoch * size
+        whole = FrameChunks(stock, frames, total, size)
+        if divides_batches(args, iter_options, mode):
+            return whole
+        rank = dist.get_rank() if iter_options.distributed else 0
+        return OwnShare(whole, rank, size)
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:

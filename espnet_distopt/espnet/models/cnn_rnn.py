@@ -9,6 +9,12 @@ convolution pads an unpadded line with zeros at its end; so the encoder sets eve
 beyond a line's end to 0 before and after each convolution, and a line in a batch sees
 the same zeros. In training, BatchNorm's statistics include the padding, which looks
 like paper.
+
+Two options come from Retsinas et al., "Best practices for a handwritten text
+recognition system", 2022. With `columns: max` a frame holds the greatest value of each
+channel over the height, so that the height at which a stroke is does not matter. With
+`shortcut: true` a second CTC output reads the columns directly, without the BLSTM,
+while the model is trained. Its gradient reaches the convolutions on a short way.
 """
 
 from typing import NamedTuple
@@ -20,6 +26,10 @@ from torch.nn import functional
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
+
+WithShortcut = tuple[Tensor, list[tuple[int, Tensor]]]
+"""An encoder's output, and the outputs of layers in between with their numbers, which
+is the form that ESPnet's models read."""
 
 WIDTHS = 32
 """The width of a batch, in columns, is padded to a multiple of this number."""
@@ -80,6 +90,15 @@ class CNNRNNEncoder(AbsEncoder):
         hidden_size: the number of cells of each layer in each direction.
         output_size: the width of the bottleneck behind the BLSTM.
         dropout: the probability of dropout before the BLSTM and between its layers.
+        columns: `flat` if a frame holds all values of its column, `max` if it holds the
+            greatest value of each channel over the height.
+        shortcut: whether a convolution over three frames maps the columns to vectors of
+            `output_size`. In training these are the output of a layer 0 for ESPnet's
+            intermediate CTC, whose weight is `interctc_weight` of `model_conf`; the CTC
+            output layer is the one behind the BLSTM. In evaluation nothing reads them.
+
+    Raises:
+        InputError: `cnn`, `subsample` or `columns` has an unknown value.
     """
 
     def __init__(
@@ -92,8 +111,14 @@ class CNNRNNEncoder(AbsEncoder):
         hidden_size: int = 256,
         output_size: int = 256,
         dropout: float = 0.0,
+        columns: str = "flat",
+        shortcut: bool = False,
     ) -> None:
         super().__init__()
+        if columns not in ("flat", "max"):
+            raise InputError(
+                f"encoder_conf: columns must be flat or max, not {columns!r}"
+            )
         self.input_size = input_size
         self.dropout = nn.Dropout(dropout)
         layers, height, width = [], input_size, 1
@@ -109,8 +134,13 @@ class CNNRNNEncoder(AbsEncoder):
                 layers.append(layer)
                 width, height = block.channels, layer.reduced(height, 1)
         self.cnn = nn.ModuleList(layers)
+        self.columns = columns
+        frame = width if columns == "max" else width * height
+        self.shortcut = (
+            nn.Conv1d(frame, output_size, 3, padding=1) if shortcut else None
+        )
         self.rnn = PaddedRNNEncoder(
-            width * height,
+            frame,
             use_projection=False,
             num_layers=num_layers,
             hidden_size=hidden_size,
@@ -125,7 +155,7 @@ class CNNRNNEncoder(AbsEncoder):
 
     def forward(
         self, xs_pad: Tensor, ilens: Tensor, prev_states: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, None]:
+    ) -> tuple[Tensor | WithShortcut, Tensor, None]:
         """Encode a batch of lines.
 
         Args:
@@ -137,6 +167,8 @@ class CNNRNNEncoder(AbsEncoder):
         Returns:
             The encoder's output, shape (B, ceil(T / subsample), output_size); the
             number of frames of each line, shape (B,); and None, as there are no states.
+            In the training of a model with a shortcut, the output comes together with
+            that of the shortcut, which has the same shape, as layer 0.
 
         Raises:
             InputError: the height of the lines is not `input_size`.
@@ -155,10 +187,19 @@ class CNNRNNEncoder(AbsEncoder):
         for layer in self.cnn:
             x, ilens = layer(x, ilens)
         x = x[:, :, : int(ilens.max())]
+        x = self.dropout(self._frames(x))
+        y, ilens, _ = self.rnn(x, ilens)
+        if self.shortcut is None or not self.training:
+            return y, ilens, None
+        direct = self.shortcut(x.transpose(1, 2)).transpose(1, 2)
+        return (y, [(0, direct)]), ilens, None
+
+    def _frames(self, x: Tensor) -> Tensor:
+        """Return a frame (B, T, F) for each column of the CNN's output (B, C, T, H)."""
+        if self.columns == "max":
+            return x.amax(3).transpose(1, 2)
         batch, channels, columns, height = x.shape
-        x = x.permute(0, 2, 3, 1).reshape(batch, columns, height * channels)
-        y, ilens, _ = self.rnn(self.dropout(x), ilens)
-        return y, ilens, None
+        return x.permute(0, 2, 3, 1).reshape(batch, columns, height * channels)
 
 
 class _Convolution(nn.Module):

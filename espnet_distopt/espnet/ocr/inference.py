@@ -5,6 +5,7 @@ The model may come from `DistoptOCRTask` or from ESPnet's own ASR task.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ with importing_espnet():
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.train.dataset import ESPnetDataset
 
-    from espnet_distopt.espnet.ocr.language_model import load_lm
+    from espnet_distopt.espnet.ocr.character_ngram import load_ngram
+    from espnet_distopt.espnet.ocr.language_model import PrefixScorer, load_lm
+    from espnet_distopt.espnet.ocr.line_data import line_images
     from espnet_distopt.espnet.ocr.search import (
         Decoding,
         Search,
@@ -56,11 +59,16 @@ class LineRecognizer:
     """A trained model with a CTC output, for inference on CPU.
 
     Attributes:
-        height: the height of the lines that the model reads, in pixels.
+        data_type: ESPnet's data type for images of lines as the model reads them.
     """
 
     def __init__(
-        self, config: Path, model: Path, decoding: Decoding, lm: Path | None = None
+        self,
+        config: Path,
+        model: Path,
+        decoding: Decoding,
+        lm: Path | None = None,
+        ngram: Path | None = None,
     ) -> None:
         """Load an experiment's `config.yaml` and one of its models.
 
@@ -70,28 +78,43 @@ class LineRecognizer:
             decoding: the options of the search.
             lm: the directory of a language model, which `prefix_beam` may use; None for
                 a search without one.
+            ngram: the ARPA file of an n-gram over characters, which `ngram_beam` uses.
 
         Raises:
             InputError: the model does not fit the configuration or has no CTC output,
-                or the language model does not fit the model or the search.
+                or the language model or the n-gram does not fit the model or the
+                search.
         """
         self._model, args = load_ctc_model(OCRTask, config, model, "decode")
-        self.height: int = args.input_size
+        # A configuration of ESPnet's own ASR task does not have all the options.
+        self.data_type = line_images(
+            args.input_size, getattr(args, "line_least_rows", 0)
+        )
         self._tokens: list[str] = list(self._model.token_list)
         self._tokenizer: Any = build_tokenizer(
             token_type=args.token_type, bpemodel=args.bpemodel
         )
         self._collate: Any = OCRTask.build_collate_fn(args, False)
         self._decoding = decoding
-        self._search = self._chosen_search(lm)
+        self._search = self._chosen_search(lm, ngram)
 
-    def _chosen_search(self, lm: Path | None) -> Search:
-        if self._decoding.search == "greedy":
-            if lm is not None:
-                raise InputError("a language model needs search: prefix_beam")
-            return greedy(self._model.ctc)
-        scorer = None if lm is None else load_lm(lm, self._tokens)
-        return prefix_beam(self._model.ctc, self._tokens, self._decoding, scorer)
+    def _chosen_search(self, lm: Path | None, ngram: Path | None) -> Search:
+        search, ctc = self._decoding.search, self._model.ctc
+        if lm is not None and search != "prefix_beam":
+            raise InputError("a language model needs search: prefix_beam")
+        if (ngram is not None) != (search == "ngram_beam"):
+            raise InputError("search: ngram_beam needs an n-gram, and the reverse")
+        if search == "greedy":
+            return greedy(ctc)
+        beam = partial(prefix_beam, ctc, self._tokens, self._decoding)
+        if lm is not None:
+            model, end = load_lm(lm, self._tokens), len(self._tokens) - 1
+            return beam(lambda: PrefixScorer(model, end))
+        if ngram is not None:
+            # One scorer serves all lines, because histories of few tokens recur.
+            scorer = load_ngram(ngram, self._tokens)
+            return beam(lambda: scorer)
+        return beam()
 
     @torch.no_grad()
     def recognize(
@@ -105,8 +128,8 @@ class LineRecognizer:
 
         Args:
             scp: the path of the table that says where each line is stored.
-            data_type: ESPnet's data type of the table: `kaldi_ark`, or
-                `line_image_HEIGHT` with the height in pixels.
+            data_type: ESPnet's data type of the table: `kaldi_ark`, or the attribute
+                `data_type` for images.
             columns: line -> its width in columns, for each line to decode.
             progress: a function that is called after each batch with the number of
                 decoded lines and the number of all lines.

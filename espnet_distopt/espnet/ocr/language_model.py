@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,16 @@ from espnet_distopt.errors import InputError
 
 Prefix = tuple[int, ...]
 """The token ids with which a text begins."""
+
+
+class Scorer(Protocol):
+    """What a prefix beam search asks a language model or an n-gram."""
+
+    def __call__(self, prefix: Prefix) -> NDArray[np.float64]:
+        """Return the log-probability of each token after `prefix`, shape (V,)."""
+
+    def ending(self, prefix: Prefix) -> float:
+        """Return the log-probability that nothing follows `prefix`."""
 
 
 def load_lm(directory: Path, tokens: Sequence[str]) -> Any:

@@ -1,7 +1,7 @@
 """The module finds the tokens of a line in its CTC posteriors.
 
 There are two searches: the best path, and a prefix beam search, which may use a
-language model.
+language model or an n-gram.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.ocr.language_model import Prefix, PrefixScorer
+from espnet_distopt.espnet.ocr.language_model import Prefix, Scorer
 
 Search = Callable[[Tensor, Tensor], list[list[int]]]
 """A function of encoder outputs (B, T, D) and their lengths (B,) that returns the token
@@ -29,16 +29,17 @@ class Decoding:
     Attributes:
         search: `greedy` takes the best token of each frame and removes repetitions and
             blanks; `prefix_beam` takes the text with the greatest sum over its paths,
-            among those that stay in the beam.
+            among those that stay in the beam; `ngram_beam` is the same search with an
+            n-gram over characters.
         beam_size: the number of prefixes that the beam search keeps.
-        lm_weight: the factor of the language model's log-probabilities; it has no
-            effect without a language model.
+        lm_weight: the factor of the log-probabilities of the language model or the
+            n-gram; it has no effect without either.
         penalty: the amount that is added to the log-probability for each token; above
             0, it favours long texts.
         batch_size: the number of lines that are encoded together.
     """
 
-    search: Literal["greedy", "prefix_beam"] = "greedy"
+    search: Literal["greedy", "prefix_beam", "ngram_beam"] = "greedy"
     beam_size: int = 8
     lm_weight: float = 0.3
     penalty: float = 0.0
@@ -67,7 +68,10 @@ def greedy(ctc: Any) -> Search:
 
 
 def prefix_beam(
-    ctc: Any, tokens: Sequence[str], decoding: Decoding, lm: Any = None
+    ctc: Any,
+    tokens: Sequence[str],
+    decoding: Decoding,
+    scorer: Callable[[], Scorer] | None = None,
 ) -> Search:
     """Return the prefix beam search, which proceeds frame by frame.
 
@@ -79,19 +83,15 @@ def prefix_beam(
             sentence.
         tokens: the token list.
         decoding: the options of the search.
-        lm: a language model over the same tokens, from `load_lm`; None for a search
-            without one.
+        scorer: a function that returns the scores of a language model for a line; None
+            for a search without one.
     """
     end = len(tokens) - 1
 
     def search(encoded: Tensor, lengths: Tensor) -> list[list[int]]:
         log_probs = ctc.log_softmax(encoded).double().numpy()
         return [
-            _best_prefix(
-                row[:length, :end],
-                decoding,
-                None if lm is None else PrefixScorer(lm, end),
-            )
+            _best_prefix(row[:length, :end], decoding, scorer and scorer())
             for row, length in zip(log_probs, lengths.tolist(), strict=True)
         ]
 
@@ -99,7 +99,7 @@ def prefix_beam(
 
 
 def _best_prefix(
-    log_probs: NDArray[np.float64], decoding: Decoding, lm: PrefixScorer | None
+    log_probs: NDArray[np.float64], decoding: Decoding, lm: Scorer | None
 ) -> list[int]:
     """Return the token ids of the best text.
 

@@ -1,10 +1,12 @@
 """The module makes ESPnet's ASR task read text lines: it maps images to characters.
 
-The task adds three things to ESPnet's ASR task:
+The task adds four things to ESPnet's ASR task:
 - the data type `line_image_HEIGHT` (`espnet_distopt.espnet.ocr.line_data`);
 - the encoder `cnn_rnn` (`espnet_distopt.espnet.models.cnn_rnn`);
 - the options `line_augmentation` and `line_augmentation_conf`, which change the images
-  of the training set at random.
+  of the training set at random;
+- the option `line_least_rows`, by which recipes and decoding know how images are scaled
+  (`espnet_distopt.corpora.lines.images.line_features`). It changes nothing here.
 
 A line is an array of shape (columns, height). Its name is `speech`, because ESPnet's
 models expect that name. There is no frontend; the option `input_size` is the height.
@@ -39,6 +41,12 @@ class OCRTask(ASRTask):
         """Add the options of ESPnet's ASR task and those of the augmentation."""
         super().add_task_arguments(parser)
         group = parser.add_argument_group("line images")
+        group.add_argument(
+            "--line_least_rows",
+            type=int,
+            default=0,
+            help="How many rows an image was padded to, at least, before it was scaled",
+        )
         group.add_argument(
             "--line_augmentation",
             type=str2bool,
@@ -88,8 +96,9 @@ class OCRTask(ASRTask):
         """Build the model.
 
         Raises:
-            InputError: `input_size`, the height of the lines, is not given, or
-                `encoder_conf` has an unknown option.
+            InputError: `input_size`, the height of the lines, is not given,
+                `encoder_conf` has an unknown option, or the encoder has a shortcut that
+                the loss does not read, or the reverse.
         """
         if args.input_size is None:
             raise InputError("input_size: expected the height of the lines in pixels")
@@ -98,7 +107,17 @@ class OCRTask(ASRTask):
                 signature(CNNRNNEncoder).bind(args.input_size, **args.encoder_conf)
             except TypeError as error:
                 raise InputError(f"encoder_conf of cnn_rnn: {error}") from None
+            _check_shortcut(args)
         return super().build_model(args)  # type: ignore[no-any-return]
+
+
+def _check_shortcut(args: argparse.Namespace) -> None:
+    weight = args.model_conf.get("interctc_weight", 0.0)
+    if bool(args.encoder_conf.get("shortcut", False)) != (weight > 0):
+        raise InputError(
+            "encoder_conf: shortcut needs model_conf: interctc_weight above 0, e.g. "
+            "0.1, and the reverse"
+        )
 
 
 DistoptOCRTask = distopt_task(OCRTask, "DistoptOCRTask", __name__)

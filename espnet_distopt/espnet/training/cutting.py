@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.errors import InputError
+
+Frames = NDArray[np.int64]
+"""A number for each utterance, shape (U,)."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +26,27 @@ class Cutting:
     length: int
     step: int
 
-    def count(self, frames: int) -> int:
-        """Return the number of chunks of an utterance."""
-        return max(0, (frames - self.length) // self.step + 1)
+    def counts(self, frames: Frames) -> Frames:
+        """Return the number of chunks of each utterance, for its number of frames."""
+        return np.maximum(0, (frames - self.length) // self.step + 1)
 
-    def starts(self, frames: int, rng: np.random.Generator | None) -> range:
-        """Return where the chunks begin; `rng` moves all within what is left over."""
-        count = self.count(frames)
-        spare = frames - self.length - (count - 1) * self.step
-        first = int(rng.integers(spare + 1)) if rng and count else 0
-        return range(first, first + count * self.step, self.step)
+    def first(self, frames: Frames, rng: np.random.Generator) -> Frames:
+        """Return where the first chunk of each utterance begins.
+
+        All chunks of an utterance move at random within the frames that are left over.
+        """
+        spare = frames - self.length - (self.counts(frames) - 1) * self.step
+        return (rng.random(len(frames)) * (spare + 1)).astype(np.int64)
+
+
+def batches_of(chunks: int, batch_size: int, learners: int) -> int:
+    """Return how many batches the chunks of an epoch fill.
+
+    The chunks are divided among the learners and then among the batches as equally as
+    possible, so a batch can have some chunks more than `batch_size`, but fewer than
+    there are learners. Every learner has a chunk in each batch.
+    """
+    return min(-(-chunks // batch_size), chunks // learners)
 
 
 def cutting_of(lengths: int | str | Sequence[int], shift_ratio: float) -> Cutting:

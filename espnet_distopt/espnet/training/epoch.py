@@ -7,6 +7,7 @@ model and saves the learner.
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from espnet2.train.reporter import SubReporter
 from torch import nn
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.epoch_batches import EpochBatches
 from espnet_distopt.espnet.training.learner_state import (
     Position,
     State,
@@ -25,7 +27,7 @@ from espnet_distopt.espnet.training.learner_state import (
     restore_within,
 )
 from espnet_distopt.espnet.training.loading import Batch, length, without_first
-from espnet_distopt.espnet.training.queued_batches import EpochBatches, QueuedBatches
+from espnet_distopt.espnet.training.queued_batches import QueuedBatches
 from espnet_distopt.espnet.training.run import Run
 from espnet_distopt.session import Session
 
@@ -75,6 +77,10 @@ class Epoch:
 
     def begin_batch(self, samples: int) -> None:
         """Do what comes before a batch of so many utterances."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return the context of a batch after which the optimizer does not step."""
+        return nullcontext()
 
     def end_batch(self, samples: int, number: int) -> None:
         """Count a batch of so many utterances, the epoch's `number`-th."""
@@ -191,7 +197,7 @@ class DistoptEpoch(Epoch):
             )
         self.start = restore_carried(self._training, joined)
 
-    def batches(self, iterator: Iterable[Batch]) -> Iterable[Batch]:
+    def batches(self, iterator: Iterable[Batch] | EpochBatches) -> Iterable[Batch]:
         """Return the batches that are left, from a work queue where there is one."""
         if not isinstance(iterator, EpochBatches):
             return super().batches(iterator)
@@ -213,6 +219,10 @@ class DistoptEpoch(Epoch):
     def begin_batch(self, samples: int) -> None:
         """Tell the session of a batch of so many utterances."""
         self._session.begin_batch(samples)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return the context of a batch after which the optimizer does not step."""
+        return self._session.no_sync()
 
     def step(self, number: int) -> dict[str, float]:
         """Let the algorithm make its step; return its figures."""

@@ -1,6 +1,7 @@
 """ESPnet's batch iterators, begun at any batch or given other batches."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -9,6 +10,18 @@ from torch.utils.data import DataLoader
 
 Batch = tuple[list[str], dict[str, Tensor]]
 """The names of a batch's utterances, and ESPnet's tensors by name."""
+
+
+class Skippable(ABC):
+    """Batches that need not be read to be skipped."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Read the batches."""
+
+    @abstractmethod
+    def without_first(self, count: int) -> "Skippable":
+        """Return the batches behind the first `count`."""
 
 
 def length(iterator: Iterable[Any]) -> int | None:
@@ -22,10 +35,13 @@ def length(iterator: Iterable[Any]) -> int | None:
 def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
     """Return `iterator` without its first `count` batches.
 
-    ESPnet's data loaders do not even read those; other iterators have to.
+    ESPnet's data loaders and `Skippable` batches do not even read those; other
+    iterators have to.
     """
     if count == 0:
         return iterator
+    if isinstance(iterator, Skippable):
+        return iterator.without_first(count)
     if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
         return with_batches(iterator, iterator.batch_sampler[count:])
     return islice(iterator, count, None)

@@ -1,31 +1,31 @@
 """ESPnet's batches from a work queue, for learners that do not step together.
 
-Stock ESPnet cuts each batch into as many shares as there are learners, and each learner
-trains on its own share of every batch. Here the shares are the same, and so is the
-order of the batches. But if a learner falls behind, others that have finished theirs
-take shares from it. So every learner must be able to read all utterances.
+Each learner has a piece of every batch, as where learners step together, and the order
+of the batches is the same. But if a learner falls behind, others that have finished
+their pieces take some of its own. So every learner must be able to read all utterances.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
-from espnet2.iterators.sequence_iter_factory import SequenceIterFactory
 from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
 from espnet2.tasks.abs_task import IteratorOptions
-from torch.utils.data import DataLoader
 
 from espnet_distopt.algorithms import lookup
-from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import Batch, with_batches
+from espnet_distopt.espnet.training.epoch_batches import (
+    DealingIterFactory,
+    EpochBatches,
+    Piece,
+)
+from espnet_distopt.espnet.training.loading import Batch
 from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
 READ_AHEAD = 4
-"""The number of shares that a learner takes from another at a time, for each process
+"""The number of pieces that a learner takes from another at a time, for each process
 that reads its data. Each process reads two batches ahead, so with four it reads the
 last two while the learner trains on the first two."""
 
@@ -70,61 +70,18 @@ def deals_validation(
     )
 
 
+def divides_batches(
+    args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+) -> bool:
+    """Return whether the learners divide these batches themselves, not ESPnet."""
+    return takes_from_queue(args, iter_options, mode) or deals_validation(
+        args, iter_options, mode
+    )
+
+
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:
     """Return whether learners that step alone get fixed shares of the batches."""
-    return steps_alone(algorithm) and not isinstance(factory, QueuedIterFactory)
-
-
-def whole_batches(
-    args: argparse.Namespace, iter_options: IteratorOptions, size: int
-) -> tuple[argparse.Namespace, IteratorOptions]:
-    """Return options by which ESPnet makes batches for `size` learners, uncut."""
-    whole = argparse.Namespace(**{**vars(args), "min_batch_size": size})
-    return whole, replace(iter_options, distributed=False)
-
-
-class QueuedIterFactory(AbsIterFactory):
-    """Wraps ESPnet's factory of uncut batches, which the learners divide themselves.
-
-    Args:
-        stock: ESPnet's factory.
-        size: The number of learners.
-
-    Raises:
-        InputError: A batch has fewer utterances than there are learners.
-    """
-
-    def __init__(self, stock: SequenceIterFactory, size: int) -> None:
-        self._stock = stock
-        smallest = min(map(len, stock.sampler), default=size)
-        if smallest < size:
-            raise InputError(
-                f"a batch of {smallest} utterances for {size} learners: each needs one "
-                "at least; raise batch_size or batch_bins, or take fewer learners"
-            )
-
-    def build_iter(self, epoch: int, shuffle: bool | None = None) -> "EpochBatches":
-        """Return the batches of an epoch."""
-        return EpochBatches(self._stock.build_iter(epoch, shuffle))
-
-
-class EpochBatches:
-    """The batches of an epoch, uncut and in their order.
-
-    Args:
-        loader: ESPnet's data loader of these batches.
-
-    Attributes:
-        loader: The same.
-        batches: The names of the utterances of each batch.
-    """
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self.loader = loader
-        self.batches: Sequence[Sequence[str]] = loader.batch_sampler  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    return steps_alone(algorithm) and not isinstance(factory, DealingIterFactory)
 
 
 class QueuedBatches:
@@ -142,7 +99,7 @@ class QueuedBatches:
 
     Attributes:
         queue: The work queue. With G groups of learners that step together, its item
-            b * G + g is the share of group g in batch b.
+            b * G + g has the pieces of group g in batch b.
         scheduler: The scheduler that the training loop is to step.
 
     Raises:
@@ -166,7 +123,7 @@ class QueuedBatches:
         self.queue = WorkQueue(
             session,
             len(epoch) * (self._size // self._together),
-            max(1, READ_AHEAD * epoch.loader.num_workers),
+            max(1, READ_AHEAD * epoch.workers),
             state["queue"] if state else None,
         )
         self.scheduler = scheduler
@@ -178,20 +135,15 @@ class QueuedBatches:
         return len(self._epoch)
 
     def __iter__(self) -> Iterator[Batch]:
-        chosen: list[Sequence[str]] = []
-        loader = with_batches(self._epoch.loader, chosen, again=True)
-
-        def load(items: Sequence[int]) -> DataLoader[Any]:
-            chosen[:] = map(self._piece, items)
-            return loader
+        def load(items: Sequence[int]) -> Iterable[Batch]:
+            return self._epoch.load([self._piece(item) for item in items])
 
         yield from self.queue.read(load)
 
-    def _piece(self, item: int) -> Sequence[str]:
-        """Return the utterances of this learner in an item of the queue."""
+    def _piece(self, item: int) -> Piece:
+        """Return this learner's piece of an item of the queue."""
         batch, group = divmod(item, self.queue.groups)
-        first = group * self._together + self._place
-        return self._epoch.batches[batch][first :: self._size]
+        return batch, group * self._together + self._place
 
     def finish(self) -> None:
         """Bring the schedule to the epoch's end, once all items have been taken."""

@@ -5,6 +5,7 @@ batch once it is done with the last one, and so the code after a `yield` runs on
 each attempted step, also after one whose update was skipped.
 """
 
+import contextlib
 from collections.abc import Generator, Iterable, Sized
 from typing import cast
 
@@ -15,6 +16,8 @@ from espnet_distopt.files.random_state import set_random_state
 
 class Stepping:
     """Yields batches to ESPnet's loop, and steps the epoch after each `accum_grad`.
+
+    Gradients are averaged once for each step, beside its last backward pass.
 
     The algorithm's figures appear in ESPnet's report one step late, because ESPnet has
     closed the report of a step by the time they are known.
@@ -45,9 +48,11 @@ class Stepping:
                 # After the last batch this would open the report of a further step.
                 epoch.reporter.register(figures)
                 figures = {}
+            steps = number % epoch.run.options.accum_grad == 0
             epoch.begin_batch(len(names))
-            yield names, batch
+            with contextlib.nullcontext() if steps else epoch.no_sync():
+                yield names, batch
             epoch.end_batch(len(names), number)
-            if number % epoch.run.options.accum_grad == 0:
+            if steps:
                 figures = epoch.step(number)
                 epoch.stop_if_asked(number)

@@ -20,14 +20,12 @@ from espnet2.tasks.asr import ASRTask
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+from espnet_distopt.espnet.training.epoch_batches import UncutBatches, whole_batches
 from espnet_distopt.espnet.training.one_run import refuse_if_taken
 from espnet_distopt.espnet.training.options import launched_rank, settle
 from espnet_distopt.espnet.training.queued_batches import (
-    QueuedIterFactory,
-    deals_validation,
+    divides_batches,
     steps_alone,
-    takes_from_queue,
-    whole_batches,
 )
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
@@ -89,15 +87,14 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
         def build_sequence_iter_factory(
             cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
         ) -> AbsIterFactory:
-            queued = takes_from_queue(args, iter_options, mode)
-            whole = queued or deals_validation(args, iter_options, mode)
+            whole = divides_batches(args, iter_options, mode)
             if whole:
                 size = dist.get_world_size()
                 args, iter_options = whole_batches(args, iter_options, size)
             stock: Any = super().build_sequence_iter_factory(
                 args=args, iter_options=iter_options, mode=mode
             )
-            return QueuedIterFactory(stock, size) if whole else stock
+            return UncutBatches(stock, size) if whole else stock
 
     # Pickle finds a class by its name and module, so they must be those of the result.
     Task.__name__ = Task.__qualname__ = name

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from espnet2.train.reporter import SubReporter, WeightedAverage
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import Batch, with_batches
-from espnet_distopt.espnet.training.queued_batches import EpochBatches
+from espnet_distopt.espnet.training.epoch_batches import EpochBatches
+from espnet_distopt.espnet.training.loading import Batch
 from espnet_distopt.session import Session
 
 Validate = Callable[[Iterable[Batch], SubReporter], None]
@@ -24,7 +24,7 @@ Validate = Callable[[Iterable[Batch], SubReporter], None]
 def validate_together(
     validate: Validate,
     session: Session,
-    iterator: Iterable[Batch],
+    iterator: Iterable[Batch] | EpochBatches,
     reporter: SubReporter,
 ) -> None:
     """Validate on all batches, and register the mean figures of all living learners.
@@ -61,14 +61,12 @@ def validate_together(
 
 
 def _share(
-    iterator: Iterable[Batch], rank: int, living: Sequence[int]
+    iterator: Iterable[Batch] | EpochBatches, rank: int, living: Sequence[int]
 ) -> Iterable[Batch]:
-    """Return this learner's share of each batch, where ESPnet has not divided them."""
+    """Return this learner's share, where ESPnet has not divided the batches."""
     if not isinstance(iterator, EpochBatches):
         return iterator
-    place, size = living.index(rank), len(living)
-    batches = [batch[place::size] for batch in iterator.batches]
-    return with_batches(iterator.loader, batches)
+    return iterator.share(living.index(rank), len(living))
 
 
 def _mean_figures(own: SubReporter, session: Session) -> dict[str, tuple[float, float]]:

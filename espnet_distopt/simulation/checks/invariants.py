@@ -15,7 +15,8 @@ These are the invariants:
    H-ADPSGD those of one node.
 6. Nobody waits for a learner of whose death it knows.
 7. At the end of an epoch the members have made all their steps, and have the same
-   consensus model, bit for bit. If they gossip, it is the mean of their parameters.
+   consensus model, bit for bit. If they gossip, it is the mean of their parameters,
+   and of what they conserve beside them (`GossipState.beside`).
 
 Where learners die and join, the sum is that over the members, and is taken anew at each
 change of the members. Between two changes it is conserved as before, with one
@@ -131,7 +132,10 @@ class Invariants:
             if learner.steps < ends[rank]:
                 raise self._error(rank, f"has {ends[rank] - learner.steps} steps left")
         version, gossiping = members.now.version, self._gossiping.keys() & learners
-        params = [learners[rank].params.clone() for rank in sorted(gossiping)]
+        params, states = [], self._states()
+        for rank in sorted(gossiping):
+            own, beside = learners[rank].params.clone(), states[rank].beside
+            params.append(own if beside is None else own + beside)
         models = simulation.consensus_models()
         rank, model = next(iter(models.items()))
         for other in models:
@@ -150,7 +154,7 @@ class Invariants:
                 raise self._error(rank, f"drops an exchange with {peer}, which lives")
             if rank in members.now.ranks:
                 difference = self._parameters(received) - self._parameters(sent)
-                weight = next(iter(self._states().values())).weight
+                weight = _conserved_weight(next(iter(self._states().values())))
                 self._expected = self._expected - weight * difference
         dropped.clear()
         for rank in members.now.ranks:
@@ -235,9 +239,10 @@ class Invariants:
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
             terms += map(self._parameters, (received, sent))
-        weight = next(iter(states.values())).weight
+        weight = _conserved_weight(next(iter(states.values())))
         signs = self._signs(weight, len(states), differences, len(in_flight))
-        return signs @ torch.stack(terms)
+        total = signs @ torch.stack(terms)
+        return sum((s.beside for s in states.values() if s.beside is not None), total)
 
     def _signs(
         self, weight: float, learners: int, differences: int, in_flight: int
@@ -247,7 +252,8 @@ class Invariants:
         Parameters count in full, and a correction is `weight` of a difference.
 
         Args:
-            weight: the share of a difference by which each end of an exchange moves.
+            weight: the share of a difference by which an exchange moves what each end
+                conserves.
             learners: the number of learners whose parameters are added.
             differences: the number of differences that the snapshots hold.
             in_flight: the number of exchanges that have not delivered yet; each adds
@@ -270,3 +276,8 @@ class Invariants:
     def _error(self, who: int | str, what: str) -> InvariantError:
         name = who if isinstance(who, str) else f"learner {who}"
         return InvariantError(f"at {self._simulation.seconds:g} s, {name} {what}")
+
+
+def _conserved_weight(state: GossipState) -> float:
+    """Return the share of a difference by which an exchange moves what is conserved."""
+    return state.weight + state.beside_weight

@@ -7,19 +7,20 @@ and how stale the corrections are.
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import yaml
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation.study.outcome import Outcome, SimulatedMethod
-from espnet_distopt.simulation.study.trial import Trial
+from espnet_distopt.simulation.study.outcome import SimulatedMethod
+from espnet_distopt.simulation.study.trial import Trial, steps_each
+from espnet_distopt.simulation.virtual_learner import Step
 
 PERIOD = 8
-FEWER, MORE = 8, 32
-"""The steps of the two runs whose difference is that of a step: what happens once, at
-the start and at the end of an epoch, is in both. Blocks of `PERIOD` and the rounds
-of hypercubes of 4, 8, 16, 64, 256 and 4,096 learners repeat in the steps between."""
+FEWER, MORE = 4, 28
+"""The steps between which a method is looked at: what happens once, at the start and at
+the end of an epoch, is outside of them. Blocks of `PERIOD` and the rounds of hypercubes
+of 4, 8, 16, 64, 256 and 4,096 learners repeat in them."""
 
 METHODS = [
     SimulatedMethod(name="allreduce", algorithm="allreduce"),
@@ -84,20 +85,25 @@ def advise(trial: Trial, learners: int) -> list[Advice]:
 
 
 def _advice(trial: Trial, method: SimulatedMethod, learners: int) -> Advice:
-    few, many = (_run(trial, method, learners, steps) for steps in (FEWER, MORE))
-    steps = MORE - FEWER
+    """Return what a method does between the steps `FEWER` and `MORE` of a learner."""
+    simulation = trial.simulation(method, learners)
+    simulation.start()
+    simulation.epoch(steps_each(simulation, MORE))
+    few, many = (simulation.record[: steps * learners] for steps in (FEWER, MORE))
+    factor = trial.message_factor(simulation.learners[0].model) / learners
+    figures = [virtual.metrics() for virtual in simulation.learners]
+    stale = [each["staleness_max"] for each in figures if "staleness_max" in each]
     return Advice(
         method=method,
-        seconds=(many.stepped - few.stepped) / steps,
-        sent=(many.bytes_sent - few.bytes_sent) / steps,
-        staleness=many.staleness_max,
+        seconds=(many[-1].seconds - few[-1].seconds) / (MORE - FEWER),
+        sent=factor * (_sent(many) - _sent(few)) / (MORE - FEWER),
+        staleness=max(stale, default=None),
     )
 
 
-def _run(trial: Trial, method: SimulatedMethod, learners: int, steps: int) -> Outcome:
-    samples = steps * trial.batch_size
-    short = replace(trial, samples=samples, epochs=1)
-    return short.run(method, learners, lambda point: None)
+def _sent(record: Sequence[Step]) -> int:
+    """Return the bytes that all learners have sent up to their last steps in it."""
+    return sum({line.rank: line.bytes_sent for line in record}.values())
 
 
 def advice_table(

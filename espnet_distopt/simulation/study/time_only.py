@@ -5,12 +5,17 @@ size (`Trial.model_bytes`), while its few parameters are what they carry. What i
 simulated is when which learner waits for whom.
 """
 
+import inspect
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from espnet_distopt.simulation.virtual_learner import Gradient
+
+Kind = TypeVar("Kind", bound=Optimizer)
 
 DIMENSION = 4000
 """The parameters of the stand-in. The few elements that some algorithms add to a
@@ -28,6 +33,23 @@ class StandIn(nn.Module):
         super().__init__()
         each = torch.zeros(DIMENSION // TENSORS)
         self.x = nn.ParameterList(each.clone() for _ in range(TENSORS))
+
+
+def without_steps(kind: type[Kind]) -> type[Kind]:
+    """Return a class as `kind` whose steps do nothing, as there are no gradients.
+
+    Those of `kind` would do nothing either. But torch imports its compiler when an
+    optimizer is made and when it steps, to keep the compiler away from them, and that
+    takes longer than the simulation of a method.
+    """
+
+    def step(self: Optimizer, closure: Any = None) -> None:
+        """Do nothing but what the hooks of a step do."""
+
+    add_param_group = inspect.unwrap(kind.add_param_group)
+    return type(
+        kind.__name__, (kind,), {"step": step, "add_param_group": add_param_group}
+    )
 
 
 @dataclass(kw_only=True)

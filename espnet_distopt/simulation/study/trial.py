@@ -112,30 +112,40 @@ class Trial:
         Raises:
             InputError: the method cannot run in this trial.
         """
-        self.check(method, learners)
-        self.problem.batch_size = self.batch_size // learners
-        replicas = [self._replica(method, rank, learners) for rank in range(learners)]
-        compute = self._compute(learners)
-        factor = self._message_factor(replicas[0].model)
-        simulation = Simulation(
-            replicas,
-            compute,
-            self.network.for_larger_messages(factor),
-            seed=self.seed,
-            faults=self.faults,
-        )
-        steps = self.samples // self.batch_size
+        simulation = self.simulation(method, learners)
         outcome = Outcome(
             method=method,
             learners=learners,
             batch_size=self.batch_size,
-            parameters=replicas[0].learner.params.numel(),
+            parameters=simulation.learners[0].learner.params.numel(),
         )
         try:
-            self._train(simulation, steps, factor, outcome, log)
+            self._train(simulation, outcome, log)
         except PeerLostError as error:
             outcome.lost = str(error)
         return outcome
+
+    def simulation(self, method: SimulatedMethod, learners: int) -> Simulation:
+        """Return the simulation that `run` runs, before it has begun.
+
+        Args:
+            method: the method.
+            learners: the number of learners.
+
+        Raises:
+            InputError: the method cannot run in this trial.
+        """
+        self.check(method, learners)
+        self.problem.batch_size = self.batch_size // learners
+        replicas = [self._replica(method, rank, learners) for rank in range(learners)]
+        factor = self.message_factor(replicas[0].model)
+        return Simulation(
+            replicas,
+            self._compute(learners),
+            self.network.for_larger_messages(factor),
+            seed=self.seed,
+            faults=self.faults,
+        )
 
     def _replica(self, method: SimulatedMethod, rank: int, size: int) -> VirtualLearner:
         model, gradient = self.problem.replica(rank, size)
@@ -146,7 +156,7 @@ class Trial:
             method.algorithm,
             rank,
             size,
-            self._message_factor(model),
+            self.message_factor(model),
             **self._options(method, size),
         )
 
@@ -170,26 +180,21 @@ class Trial:
         trace = [seconds * factor for seconds in self.compute.trace]
         return replace(self.compute, seconds=self.compute.seconds * factor, trace=trace)
 
-    def _message_factor(self, model: nn.Module) -> float:
+    def message_factor(self, model: nn.Module) -> float:
         """Return the factor by which messages count as larger than they are."""
         if self.model_bytes is None:
             return 1.0
         return self.model_bytes / sum(p.nbytes for p in model.parameters())
 
-    def _train(
-        self,
-        simulation: Simulation,
-        steps: int,
-        factor: float,
-        outcome: Outcome,
-        log: Log,
-    ) -> None:
+    def _train(self, simulation: Simulation, outcome: Outcome, log: Log) -> None:
         replicas, held_out_loss = simulation.learners, self.problem.held_out_loss
+        factor = self.message_factor(replicas[0].model)
+        steps = self.samples // self.batch_size
         outcome.history.append(Point(0, 0.0, held_out_loss(replicas[0].model), 0.0))
         log(outcome.history[-1])
         simulation.start()
         for _ in range(self.epochs):
-            simulation.epoch(_steps_each(simulation, steps))
+            simulation.epoch(steps_each(simulation, steps))
             loss, distance = evaluate(simulation, held_out_loss)
             made = sum(replica.learner.steps for replica in replicas)
             samples = made * self.batch_size // len(replicas)
@@ -210,7 +215,7 @@ def _alone(compute: Compute, steps: int) -> float:
     return sum(even.of(0, step) for step in range(steps))
 
 
-def _steps_each(simulation: Simulation, steps: int) -> list[int]:
+def steps_each(simulation: Simulation, steps: int) -> list[int]:
     """Return the number of steps of each learner in an epoch.
 
     With a gossip algorithm, learners take their batches from one queue, as they do from

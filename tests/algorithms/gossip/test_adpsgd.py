@@ -4,6 +4,7 @@ The vectors are AD1 to AD6 of docs/algorithms/gossip.md, and SD4 of
 docs/algorithms/synchronous.md.
 """
 
+import math
 import random
 from collections.abc import Iterable
 from functools import partial
@@ -19,7 +20,8 @@ from tests.random_gossip import Gossip
 from tests.replicas import Point, Replica, correct, end, run
 
 GRAPHS = [(2, "ring"), (3, "ring"), (8, "ring"), (5, "random"), (8, "random")]
-GRAPHS += [(5, "hypercube"), (8, "hypercube")]
+GRAPHS += [(5, "hypercube"), (8, "hypercube"), (5, "randomized_ring")]
+GRAPHS += [(8, "randomized_ring")]
 
 
 def points(starts: list[float], lr: float = 1.0, **options: Any) -> list[Replica]:
@@ -267,7 +269,7 @@ def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
     assert [r.algorithm.snapshot.begin_exchange().item() for r in replicas] == kept  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("topology", ["ring", "random", "hypercube"])
+@pytest.mark.parametrize("topology", ["ring", "random", "randomized_ring", "hypercube"])
 def test_resume_between_epochs_is_the_uninterrupted_run(topology: str) -> None:
     starts, steps = [0.0, 1.0, 5.0, 9.0, 2.0, 0.0], [[0.1] * 20] * 6
     whole = points(starts, topology=topology)
@@ -340,6 +342,60 @@ def neighbours(replicas: list[Replica]) -> list[tuple[int, ...]]:
 def test_an_unknown_topology_is_refused() -> None:
     with pytest.raises(
         InputError,
-        match="topology must be one of ring, random, hypercube or null, not 'x",
+        match="topology must be one of ring, random, randomized_ring, hypercube or ",
     ):
         points([0.0, 0.0], topology="x")
+
+
+@pytest.mark.parametrize(("size", "rings"), [(8, 100), (9, 100), (64, 20)])
+def test_a_randomized_ring_pairs_all_learners_in_each_turn(
+    size: int, rings: int
+) -> None:
+    replicas = points([0.0] * size, topology="randomized_ring", seed=3)
+    colours: list[Any] = [r.algorithm.colours for r in replicas]  # type: ignore[attr-defined]
+    source = random.Random(0)
+    seen = set()
+    for _ in range(rings):
+        turns = [
+            [c.choose(source) for c in colours if c.active],
+            [c.choose(source) for c in colours if c.active],
+        ]
+        for invited in turns:
+            assert len(set(invited)) == size // 2
+        actives = range(0, size, 2)
+        pairs = [pair for turn in turns for pair in zip(actives, turn, strict=True)]
+        assert size % 2 or is_one_ring(pairs)
+        seen.add(tuple(turns[0]))
+    assert len(seen) > min(rings, math.factorial(size // 2)) * 0.9
+
+
+def is_one_ring(edges: list[tuple[int, int]]) -> bool:
+    """Whether edges join all their ends in one circle, each end twice."""
+    near: dict[int, list[int]] = {}
+    for a, b in edges:
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    at, before, steps = edges[0][0], -1, 0
+    while True:
+        at, before = next(n for n in near[at] if n != before), at
+        steps += 1
+        if at == edges[0][0]:
+            return steps == len(near) and {len(n) for n in near.values()} == {2}
+
+
+def test_in_step_a_randomized_ring_halves_the_mean_square_in_a_turn() -> None:
+    """Each colour's own differences; those between two colours are gone at once."""
+    size, left, source = 16, [], random.Random(1)
+    replicas = points([0.0] * size, topology="randomized_ring")
+    colours: list[Any] = [r.algorithm.colours for r in replicas]  # type: ignore[attr-defined]
+    for _ in range(2000):
+        x = [source.gauss(0, 1) for _ in range(size)]
+        for first in (0, 1):
+            mean = sum(x[first::2]) / (size // 2)
+            x[first::2] = [value - mean for value in x[first::2]]
+        before = sum(value * value for value in x)
+        for active in range(0, size, 2):
+            passive = colours[active].choose(source)
+            x[active] = x[passive] = (x[active] + x[passive]) / 2
+        left.append(sum(value * value for value in x) / before)
+    assert sum(left) / len(left) == pytest.approx(1 / 2, abs=0.01)

@@ -18,7 +18,8 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
-from espnet_distopt.core.topology import Topology, mixing_matrix
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.mixing import Topology, mixing_matrix, rounds_of
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
     Compute,
@@ -30,7 +31,8 @@ from espnet_distopt.simulation import (
 from tests.replicas import Point
 from tests.virtual import along, noisy, points, towards_rank, x
 
-TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "complete"]
+TOPOLOGIES: list[Topology] = ["ring", "randomized_ring", "base2", "base3", "complete"]
+"""Those that take any number of learners."""
 DELAYED: list[tuple[str, dict[str, Any]]] = [
     *(("dpsgd", {"topology": topology, "seed": 5}) for topology in TOPOLOGIES),
     ("d1d_model", {}),
@@ -43,6 +45,12 @@ delayed = pytest.mark.parametrize(
         f"{name}-{options.get('topology', '')}".strip("-") for name, options in DELAYED
     ],
 )
+
+connected = pytest.mark.parametrize(
+    ("name", "options"),
+    [case for case in DELAYED if case[1].get("topology") not in ("base2", "base3")],
+)
+"""Those whose every mixing joins all learners, directly or indirectly."""
 
 
 def place(learners: Sequence[VirtualLearner], starts: Sequence[float]) -> None:
@@ -209,7 +217,9 @@ def test_sd6_fixed_point_of_many(topology: Topology) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "limit"), [("ring", 2 / 3), ("complete", 1.0)], ids=TOPOLOGIES[::2]
+    ("topology", "limit"),
+    [("ring", 2 / 3), ("complete", 1.0)],
+    ids=["ring", "complete"],
 )
 def test_stability_bound(topology: Topology, limit: float) -> None:
     """Neighbours that disagree (lambda = -1/3) are the first to diverge; or anybody."""
@@ -382,7 +392,7 @@ def test_unequal_steps_are_an_error_before_anybody_waits_for_ever(
         simulation.epoch(steps)
 
 
-@delayed
+@connected
 @pytest.mark.parametrize("steps", [[2, 3], [3, 0], [4, 4, 3], [1, 9]])
 def test_neighbours_hear_of_unequal_steps_on_both_sides(
     name: str, options: dict[str, Any], steps: list[int]
@@ -453,7 +463,7 @@ def test_a_long_ring_in_fixed_order_is_not_the_default(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 33, 1024])
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, "base4", "base5"])
 def test_any_number_of_learners_will_do(topology: Topology, size: int) -> None:
     check("dpsgd", {"topology": topology}, size)
 
@@ -480,5 +490,121 @@ def test_learners_on_a_hypercube_have_the_exact_mean_after_log2_steps(
 
 
 def test_six_learners_make_no_hypercube() -> None:
-    with pytest.raises(InputError, match="6 learners make no hypercube"):
+    with pytest.raises(InputError, match=r"6 learners make no hypercube.*base2"):
         check("dpsgd", {"topology": "hypercube"}, 6)
+
+
+@pytest.mark.parametrize(("topology", "size"), [("base2", 6), ("base3", 7)])
+def test_any_number_of_learners_have_the_exact_mean_after_the_rounds(
+    topology: Topology, size: int
+) -> None:
+    starts = [float(rank**2) for rank in range(size)]
+    rounds = rounds_of(topology, size)
+    gradients = [[0.0] * rounds] * size
+    trace = simulate(starts, gradients, [rounds - 1, 1], topology=topology)
+    assert max(trace[0]) - min(trace[0]) > 0.1
+    assert trace[1] == pytest.approx([np.mean(starts)] * size, abs=1e-12)
+
+
+# Alternating exponential ring
+
+
+@pytest.mark.parametrize(("size", "per_node"), [(8, 2), (4, 4), (4, 1)])
+def test_alternating_steps_are_those_of_the_mixing_matrices(
+    size: int, per_node: int
+) -> None:
+    source = np.random.default_rng(size)
+    expected = source.uniform(-1, 1, size)
+    gradients = source.uniform(-1, 1, (size, 7))
+    options: dict[str, Any] = {"topology": "alternating", "per_node": per_node}
+    trace = simulate(expected.tolist(), gradients.tolist(), [3, 4], **options)
+    for k in range(7):
+        matrix = mixing_matrix("alternating", size, k, per_node=per_node)
+        expected = matrix @ expected - 0.1 * gradients[:, k]
+        if k == 2:
+            np.testing.assert_allclose(trace[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(trace[1], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "per_node", "words"),
+    [
+        (6, 2, "3 nodes make no alternating exponential ring"),
+        (6, 4, "6 learners do not make nodes of per_node = 4"),
+        (6, 0, "per_node must be >= 1"),
+    ],
+)
+def test_nodes_that_make_no_alternating_ring_are_refused(
+    size: int, per_node: int, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        check("dpsgd", {"topology": "alternating", "per_node": per_node}, size)
+
+
+def test_the_launcher_may_say_how_many_learners_a_node_has() -> None:
+    model = Point([0.0])
+    optimizer = SGD(model.parameters(), lr=0.1)
+    config = DpsgdConfig(topology="alternating")
+    known = Learner(model, optimizer, 1, 8, per_node=4)
+    assert list(Dpsgd(config, known)._group(0) or ()) == [0, 1, 2, 3]
+    for per_node, words in ((None, "set per_node"), (3, "nodes of 3"), (8, "")):
+        unknown = Learner(Point([0.0]), SGD(Point([0.0]).parameters()), 1, 8, per_node)
+        if words:
+            with pytest.raises(InputError, match=words):
+                Dpsgd(config, unknown)
+        else:
+            assert len(Dpsgd(config, unknown)._group(1) or ()) == 8
+
+
+# Unequal numbers of steps where the neighbours change from round to round
+
+CHANGING: list[tuple[int, dict[str, Any]]] = [
+    (4, {"topology": "hypercube"}),
+    (8, {"topology": "hypercube"}),
+    (5, {"topology": "base2"}),
+    (7, {"topology": "base3"}),
+    (8, {"topology": "alternating", "per_node": 2}),
+]
+
+
+@given(st.sampled_from(CHANGING), st.data(), st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_who_never_meets_whom_has_ended_still_hears_of_it(
+    case: tuple[int, dict[str, Any]], data: st.DataObject, before: int
+) -> None:
+    """In one round alone, those with 2 steps may all meet each other, as 0 and 2."""
+    size, options = case
+    some = st.lists(st.integers(2, 4), min_size=size, max_size=size)
+    steps = data.draw(some.filter(lambda n: len({*n}) > 1))
+    simulation = training("dpsgd", size, **options)
+    simulation.epoch(before)
+    with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
+        simulation.epoch(steps)
+
+
+@pytest.mark.parametrize("steps", [[2, 3, 2, 3], [2, 2, 2, 2, 3, 3, 3, 3]])
+def test_pairs_that_end_together_do_not_hide_unequal_steps(steps: list[int]) -> None:
+    """The next round's pairs have ended both, or neither has."""
+    with pytest.raises(UnequalStepsError):
+        training("dpsgd", len(steps), topology="hypercube").epoch(steps)
+
+
+@pytest.mark.parametrize(("size", "options"), CHANGING)
+def test_nobody_passes_the_next_stop(size: int, options: dict[str, Any]) -> None:
+    """However long a step of one learner takes, the others cannot run ahead."""
+    for slow in range(size):
+        simulation = training("dpsgd", size, **options)
+        simulation.compute = Compute(slowdown={slow: 1000.0})
+        last: Any = simulation.learners[slow].algorithm
+        over: list[int] = []
+
+        def look(
+            running: Simulation, slow: int = slow, last: Any = last, over: Any = over
+        ) -> None:
+            learners = [virtual.learner for virtual in running.learners]
+            stop = last.next_stop(learners[slow])
+            over.append(max(learner.steps for learner in learners) - stop)
+
+        simulation.check = look
+        simulation.epoch(12)
+        assert max(over) <= 0

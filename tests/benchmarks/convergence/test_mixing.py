@@ -11,7 +11,7 @@ from convergence.mixing import (
     pair_matrix,
 )
 
-from espnet_distopt.core.topology import mixing_matrix
+from espnet_distopt.core.mixing import mixing_matrix
 
 
 @pytest.mark.parametrize(

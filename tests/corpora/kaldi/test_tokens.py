@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin.make_tokens import main
-from espnet_distopt.corpora.kaldi.tokens import by_count, make_tokens
+from espnet_distopt.corpora.kaldi.tokens import (
+    by_count,
+    characters,
+    make_tokens,
+    read_characters,
+)
 from espnet_distopt.errors import InputError
 from tests.refusal import error_of
 
@@ -128,3 +133,27 @@ def test_command(
     main(["--type", "word", "--text", str(text), "--out", str(tmp_path / "a" / "b")])
     assert "14 tokens of type word" in capsys.readouterr().out
     assert (tmp_path / "a" / "b" / "tokens.txt").exists()
+
+
+def test_characters_of_a_list_are_read_again(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a-1 ab a\na-2 <b\n")
+    made = make_tokens(tmp_path / "text", tmp_path / "list", "char")
+    known = read_characters(tmp_path / "list" / "tokens.txt")
+    assert known == made[1:-1]
+    assert characters(" a  bz<", known) == ["a", "<space>", "b", "<unk>", "<"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "tokens.txt: empty"),
+        ("<blank>\na\n", "no token list: expected <blank> first and <sos/eos> last"),
+        ("a\n<sos/eos>\n", "no token list"),
+        ("<blank>\na\nab\n<sos/eos>\n", ":3: 'ab' is no single character"),
+    ],
+)
+def test_a_list_of_no_characters(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens.txt").write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_characters(tmp_path / "tokens.txt")
+    assert message in str(caught.value)

@@ -23,6 +23,27 @@ def save(path: Path, image: Gray | None = None) -> Path:
     return path
 
 
+def write_page(path: Path, lines: dict[str, Gray]) -> None:
+    """Write a page in PAGE XML, and beside it its image with the lines of its texts."""
+    height = 8 + sum(len(line) + 8 for line in lines.values())
+    width = 8 + max(line.shape[1] for line in lines.values())
+    image, elements, top = np.full((height, width), 255, np.uint8), [], 8
+    for number, (text, line) in enumerate(lines.items()):
+        bottom, right = top + len(line), 4 + line.shape[1]
+        image[top:bottom, 4:right] = line
+        corners = f"4,{top} {right - 1},{top} {right - 1},{bottom - 1} 4,{bottom - 1}"
+        elements.append(
+            f'<TextLine id="l{number}"><Coords points="{corners}"/>'
+            f"<TextEquiv><Unicode>{text}</Unicode></TextEquiv></TextLine>"
+        )
+        top = bottom + 8
+    save(path.with_suffix(".png"), image)
+    path.write_text(
+        f'<PcGts><Page imageFilename="{path.stem}.png" imageWidth="{width}" '
+        f'imageHeight="{height}">{"".join(elements)}</Page></PcGts>'
+    )
+
+
 def data_dir(path: Path, texts: dict[str, str]) -> Path:
     """Write a data directory with an image of bars for each id; the writer is `ann`."""
     images = {key: str(save(path / "png" / f"{key}.png")) for key in texts}

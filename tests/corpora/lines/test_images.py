@@ -193,6 +193,22 @@ def test_features_of_any_size(height: int, width: int, target: int) -> None:
             line_features(image, target)
 
 
+@pytest.mark.parametrize("rows", [10, 20, 23, 40, 200])
+def test_low_lines_keep_their_size_between_paper(rows: int) -> None:
+    image = bars(60, rows)
+    assert np.array_equal(line_features(image, 20, 0), line_features(image, 20, rows))
+    ink = line_features(image, 20, least_rows=40)
+    high = max(rows, 40)
+    filled = round(20 * rows / high)
+    assert ink.shape == (round(60 * 20 / high), 20)
+    assert columns(image, 20, least_rows=40) == len(ink)
+    above = (20 - filled) // 2
+    assert not ink[:, :above].any() and not ink[:, above + filled :].any()
+    letters = ink[:, above : above + filled]
+    if rows in (10, 20):  # The scale is exactly a half.
+        assert np.array_equal(letters, line_features(image, filled))
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

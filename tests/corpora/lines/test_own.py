@@ -10,7 +10,7 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.lines.images import read_image
 from espnet_distopt.corpora.lines.page_xml import PageLine, cut_line
 from espnet_distopt.corpora.lines.sets import LineDir
-from tests.corpora.lines.line_files import bars, save
+from tests.corpora.lines.line_files import bars, save, write_page
 from tests.refusal import error_of
 
 PAGE = """\
@@ -121,7 +121,7 @@ def refuses(
 def test_options_of_the_other_kind(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = "--images goes with --table, --writer with --pages"
+    message = "--images goes with --table, --writer and --sets with --pages"
     refuses(["--table", str(table), "--writer", "x"], message, tmp_path, capsys)
     images = ["--images", str(table.parent)]
     refuses(["--pages", str(table), *images], message, tmp_path, capsys)
@@ -148,6 +148,59 @@ def test_pages_of_a_writer(page: Path, tmp_path: Path) -> None:
         "Jane_Doe-p1-l1",
         "Jane_Doe-p1-l2",
     ]
+
+
+def divided(pages: Path, out: Path) -> dict[str, list[str]]:
+    main(["--pages", str(pages), "--sets", "--out", str(out)])
+    return {
+        name: sorted({*LineDir.read(out / name).utt2spk.values()})
+        for name in ("train", "dev", "test")
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "dev", "test"),
+    [(3, ["p01"], ["p02"]), (5, ["p03"], ["p04"]), (12, ["p08"], ["p09"])],
+)
+def test_sets_of_a_folder_of_pages(
+    count: int, dev: list[str], test: list[str], tmp_path: Path
+) -> None:
+    names = [f"p{number:02}" for number in range(count)]
+    for name in names:
+        write_page(tmp_path / "pages" / f"{name}.xml", {"a b": bars()})
+    assert divided(tmp_path / "pages", tmp_path / "data") == {
+        "train": [name for name in names if name not in (*dev, *test)],
+        "dev": dev,
+        "test": test,
+    }
+    assert np.array_equal(
+        read_image(tmp_path / "data/dev/images" / f"{dev[0]}-l0.png"), bars()
+    )
+
+
+def test_sets_that_a_folder_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages, out = tmp_path / "pages", tmp_path / "data"
+    for name, page in (("train", "z"), ("dev", "y"), ("test", "x")):
+        write_page(pages / name / f"{page}.xml", {"a b": bars()})
+    assert divided(pages, out) == {"train": ["z"], "dev": ["y"], "test": ["x"]}
+    (pages / "dev").rename(pages / "more")
+    options = ["--pages", str(pages), "--sets", "--out", str(tmp_path / "other")]
+    message = "pages: there is train and test, but no directory dev"
+    assert message in error_of(main, options, capsys)
+    assert not (tmp_path / "other").exists()
+
+
+def test_sets_of_too_few_pages(
+    page: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = f"{page.parent}: 1 page(s), expected at least one each for train, dev and"
+    refuses(["--pages", str(page.parent), "--sets"], message, tmp_path, capsys)
+    message = "--sets goes with one directory of pages"
+    refuses(["--pages", str(page), str(page), "--sets"], message, tmp_path, capsys)
+    message = "--writer and --sets with --pages"
+    refuses(["--table", str(table), "--sets"], message, tmp_path, capsys)
 
 
 def test_points_of_the_first_version(page: Path, tmp_path: Path) -> None:

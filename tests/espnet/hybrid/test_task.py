@@ -115,7 +115,10 @@ def test_a_schedule_in_epochs_counts_the_chunks(root: Path, tmp_path: Path) -> N
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())
     frames = read_table(root / "train/utt2num_frames", int)
     chunks = sum(count // 7 for count in frames.values())
-    assert config["scheduler_conf"] == {"warmup_steps": 2 * round(chunks / 8)}
+    steps = -(-chunks // 8)
+    assert config["scheduler_conf"] == {"warmup_steps": 2 * steps}
+    checkpoint = torch.load(tmp_path / "checkpoint.pth", weights_only=False)
+    assert checkpoint["schedulers"][0]["last_epoch"] == steps
 
 
 def train(

@@ -12,7 +12,9 @@ HEIGHT = 12
 SHAPES = [(cnn, subsample) for cnn in ("compact", "vgg") for subsample in (2, 4)]
 
 
-def encoder(cnn: str, subsample: int, height: int = HEIGHT) -> CNNRNNEncoder:
+def encoder(
+    cnn: str, subsample: int, height: int = HEIGHT, **more: object
+) -> CNNRNNEncoder:
     torch.manual_seed(0)
     made = CNNRNNEncoder(
         height,
@@ -22,6 +24,7 @@ def encoder(cnn: str, subsample: int, height: int = HEIGHT) -> CNNRNNEncoder:
         num_layers=2,
         hidden_size=5,
         output_size=4,
+        **more,
     )
     # BatchNorm as after some training: in a fresh one 0 stays 0 even without masks
     for module in made.modules():
@@ -75,6 +78,33 @@ def test_every_parameter_learns(cnn: str, subsample: int) -> None:
         assert parameter.grad.abs().sum() > 0, name
 
 
+def test_the_shortcut_is_there_in_training_only() -> None:
+    model = encoder("compact", 2, shortcut=True).train()
+    x, lengths = torch.rand(3, 17, HEIGHT), torch.tensor([17, 9, 4])
+    output, n, _ = model(x, lengths)
+    y, [(layer, direct)] = output
+    assert (layer, direct.shape, n.tolist()) == (0, y.shape, [9, 5, 2])
+    direct.square().sum().backward()
+    learnt = {
+        name.partition(".")[0]
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    assert learnt == {"cnn", "shortcut"}
+    assert isinstance(model.eval()(x, lengths)[0], torch.Tensor)
+
+
+def test_maxima_of_columns_do_not_depend_on_the_height_of_a_stroke() -> None:
+    x = torch.zeros(1, 24, 48)
+    x[0, 8:12, 16:20] = 1
+    lowered = x.roll(8, 2)  # That is a pixel of the CNN's output.
+    for columns, same in (("max", True), ("flat", False)):
+        model = encoder("compact", 4, 48, columns=columns)
+        with torch.no_grad():
+            one, other = (model(each, torch.tensor([24]))[0] for each in (x, lowered))
+        assert torch.allclose(one, other, atol=1e-6) == same
+
+
 @pytest.mark.parametrize("height", [1, 7, 8, 33])
 def test_any_height(height: int) -> None:
     y, _, _ = encoder("vgg", 4, height)(torch.rand(1, 9, height), torch.tensor([9]))
@@ -86,6 +116,7 @@ def test_any_height(height: int) -> None:
     [
         ({"cnn": "resnet"}, "cnn must be compact or vgg, not 'resnet'"),
         ({"subsample": 3}, "subsample must be 2 or 4, not 3"),
+        ({"columns": "mean"}, "columns must be flat or max, not 'mean'"),
     ],
 )
 def test_bad_options(conf: dict[str, object], expected: str) -> None:

@@ -8,9 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+from espnet_distopt.bin.make_ngram import main as make_ngram
 from espnet_distopt.bin.ocr_inference import main
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.espnet.ocr.inference import LineRecognizer, batches
+from espnet_distopt.espnet.ocr.language_model import PrefixScorer
 from espnet_distopt.espnet.ocr.search import Decoding, greedy, prefix_beam
 from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 from tests.espnet.ocr.toy import HEIGHT, arguments, write_lines, write_toy_lines
@@ -149,8 +151,9 @@ def test_both_searches_against_all_paths(seed: int, with_lm: bool) -> None:
     scores[..., [1, 4]] = -30.0  # never <unk>, never the sentence's end
     lengths = torch.tensor([5, 3])
     decoding = Decoding("prefix_beam", beam_size=70, lm_weight=0.7, penalty=0.5)
-    lm = Letters() if with_lm else None
-    found = prefix_beam(Posteriors(), TOKENS, decoding, lm)(scores, lengths)
+    end = len(TOKENS) - 1
+    scorer = (lambda: PrefixScorer(Letters(), end)) if with_lm else None
+    found = prefix_beam(Posteriors(), TOKENS, decoding, scorer)(scores, lengths)
     best = greedy(Posteriors())(scores, lengths)
     for row, length, path, text in zip(scores, [5, 3], best, found, strict=True):
         of_text: dict[tuple[int, ...], float] = {}
@@ -197,6 +200,21 @@ def test_a_language_model_of_espnets(root: Path, tmp_path: Path) -> None:
         decode(root, tmp_path / "c", "--config", str(config), "--lm", str(lm))
 
 
+def test_an_ngram_of_characters(root: Path, tmp_path: Path) -> None:
+    tokens, arpa = root / "tokens.txt", tmp_path / "lm.arpa"
+    options = ["--text", str(root / "train" / "text"), "--order", "3"]
+    make_ngram(["--token_list", str(tokens), "--out", str(arpa), *options])
+    config = tmp_path / "decode.yaml"
+    config.write_text("search: ngram_beam\nlm_weight: 0\n")
+    more = ["--config", str(config), "--ngram_file", str(arpa)]
+    plain = decode(root, tmp_path / "plain", *more)
+    assert plain == decode(root, root / "greedy_again")
+    # All texts of the training begin with a, and end in b.
+    config.write_text("search: ngram_beam\nlm_weight: 3\n")
+    for text in decode(root, tmp_path / "heavy", *more).values():
+        assert text[0] == "a" and text[-1] == "b"
+
+
 def test_batches_hold_all_lines_the_widest_first_and_alone() -> None:
     columns = {f"l{number}": 10 + number for number in range(9)} | {"wide": 16_000}
     found = list(batches(columns, 4))
@@ -207,8 +225,6 @@ def test_batches_hold_all_lines_the_widest_first_and_alone() -> None:
 
 @pytest.mark.thorough
 def test_a_vgg_rnn_on_arks_decodes_in_stock_espnet(root: Path, tmp_path: Path) -> None:
-    from espnet2.bin.asr_inference import inference
-
     options = arguments(root, tmp_path / "exp", "--max_epoch", "1", *MORE)
     options = [
         option
@@ -220,26 +236,42 @@ def test_a_vgg_rnn_on_arks_decodes_in_stock_espnet(root: Path, tmp_path: Path) -
         vgg += ["--encoder_conf", value]
     DistoptOCRTask.main(cmd=[*options, *vgg])
     model = tmp_path / "exp" / "1epoch.pth"
-    stock = stock_options()
-    inference(
-        **{
-            **stock,
-            "output_dir": str(tmp_path / "stock"),
-            "data_path_and_name_and_type": [
-                (str(root / "test" / "feats.scp"), "speech", "kaldi_ark")
-            ],
-            "asr_train_config": str(model.with_name("config.yaml")),
-            "asr_model_file": str(model),
-            "beam_size": 5,
-            "ctc_weight": 1.0,
-        }
-    )
-    theirs = read_table(tmp_path / "stock" / "1best_recog" / "text", str)
+    theirs = decoded_by_espnet(root, model, tmp_path / "stock")
     ours = LineRecognizer(model.with_name("config.yaml"), model, Decoding()).recognize(
         root / "test" / "feats.scp", "kaldi_ark", dict.fromkeys(theirs, 8)
     )
     lines = read_table(root / "test" / "text", str)
     assert theirs.keys() == ours.texts.keys() == lines.keys()
+
+
+@pytest.mark.thorough
+def test_espnets_inference_does_not_see_the_shortcut(
+    root: Path, tmp_path: Path
+) -> None:
+    shortcut = ["--encoder_conf", "shortcut=true", "--max_epoch", "1"]
+    shortcut += ["--model_conf", "interctc_weight=0.1"]
+    DistoptOCRTask.main(cmd=arguments(root, tmp_path / "exp", *shortcut, *MORE))
+    decoded = decoded_by_espnet(root, tmp_path / "exp/1epoch.pth", tmp_path / "stock")
+    assert decoded.keys() == read_table(root / "test" / "text", str).keys()
+    results = [path.name for path in (tmp_path / "stock" / "1best_recog").iterdir()]
+    assert not [name for name in results if "interctc" in name]
+
+
+def decoded_by_espnet(root: Path, model: Path, out: Path) -> dict[str, str]:
+    """Return what ESPnet's own asr_inference makes of the test lines."""
+    from espnet2.bin.asr_inference import inference
+
+    scp = str(root / "test" / "feats.scp")
+    options = stock_options() | {
+        "output_dir": str(out),
+        "data_path_and_name_and_type": [(scp, "speech", "kaldi_ark")],
+        "asr_train_config": str(model.with_name("config.yaml")),
+        "asr_model_file": str(model),
+        "beam_size": 5,
+        "ctc_weight": 1.0,
+    }
+    inference(**options)
+    return read_table(out / "1best_recog" / "text", str)
 
 
 def stock_options() -> dict[str, object]:
@@ -264,11 +296,14 @@ def stock_options() -> dict[str, object]:
         (["--config", "{tmp}/beam.yaml"], "beam.yaml: beam_size must be >= 1, not 0"),
         (
             ["--config", "{tmp}/search.yaml"],
-            "search must be one of greedy, prefix_beam",
+            "search must be one of greedy, prefix_beam, ngram_beam",
         ),
         (["--config", "{tmp}/gone.yaml"], "gone.yaml"),
         (["--lm", "nowhere"], "a language model needs search: prefix_beam"),
         (["--config", "{tmp}/lm.yaml", "--lm", "nowhere"], "nowhere: not a language"),
+        (["--ngram_file", "nowhere"], "search: ngram_beam needs an n-gram, and the re"),
+        (["--config", "{tmp}/ngram.yaml"], "ngram_beam needs an n-gram"),
+        (["--config", "{tmp}/ngram.yaml", "--ngram_file", "nowhere"], "nowhere: no"),
         (["--data", "{tmp}/high"], "lines are 17 pixels high, but input_size is 16"),
         (["--data", "{tmp}/empty"], "neither feats.scp nor images.scp"),
         (["--data", "{tmp}/other"], "images.scp:1: pen-9 is not in utt2num_frames"),
@@ -304,6 +339,7 @@ def write_bad_input(folder: Path) -> None:
     (folder / "beam.yaml").write_text("beam_size: 0\n")
     (folder / "search.yaml").write_text("search: best\n")
     (folder / "lm.yaml").write_text("search: prefix_beam\n")
+    (folder / "ngram.yaml").write_text("search: ngram_beam\n")
     from espnet_distopt.corpora.kaldi.matrix_arks import MatrixArkWriter
 
     for name in ("high", "empty", "other"):

@@ -13,6 +13,7 @@ from torch.optim import Adam
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.ocr.line_data import line_images
 from espnet_distopt.espnet.ocr.task import DistoptOCRTask
 from espnet_distopt.espnet.training.simulated import EspnetProblem
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
@@ -53,7 +54,33 @@ def test_images_are_the_lines_of_the_arks(data: Path) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=0.5 / 255 + 1e-6)
 
 
-@pytest.mark.parametrize("kind", ["line_image", "line_image_", "line_image_x"])
+def test_images_with_few_rows_are_padded(data: Path) -> None:
+    scp = str(data / "train" / "images.scp")
+    plain = ESPnetDataset([(scp, "speech", IMAGES)])
+    padded = ESPnetDataset([(scp, "speech", line_images(HEIGHT, 2 * HEIGHT))])
+    name = next(iter(plain))
+    one, other = plain[name][1]["speech"], padded[name][1]["speech"]
+    assert other.shape == (len(one) // 2, HEIGHT)
+    assert other.any() and not other[:, : HEIGHT // 4].any()
+
+
+def test_a_shortcut_is_trained_beside_the_blstm(data: Path, tmp_path: Path) -> None:
+    options = ["--encoder_conf", "shortcut=true", "--distopt", "allreduce"]
+    options += ["--model_conf", "interctc_weight=0.25", "--max_epoch", "1"]
+    DistoptOCRTask.main(cmd=arguments(data, tmp_path, *options))
+    found = torch.load(tmp_path / "checkpoint.pth", weights_only=False)["reporter"]
+    train, valid = (found["stats"][1][name] for name in ("train", "valid"))
+    total = 0.75 * train["loss_ctc"] + 0.25 * train["loss_interctc_layer0"]
+    assert total == pytest.approx(train["loss"], rel=1e-4)
+    # The model is chosen by the loss of what decodes.
+    assert "loss_interctc_layer0" not in valid and valid["loss"] == valid["loss_ctc"]
+    assert "encoder.shortcut.weight" in weights(tmp_path / "1epoch.pth")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["line_image", "line_image_", "line_image_x", "line_image_0", "line_image_8_x"],
+)
 def test_a_data_type_without_a_height(data: Path, kind: str) -> None:
     with pytest.raises(InputError, match="expected line_image_HEIGHT"):
         ESPnetDataset([(str(data / "train" / "images.scp"), "speech", kind)])
@@ -150,6 +177,8 @@ def test_a_resumed_training_draws_the_same_augmentation(
     [
         (["--input_size", "none"], "input_size: expected the height"),
         (["--encoder_conf", "depth=3"], "encoder_conf of cnn_rnn: .*'depth'"),
+        (["--encoder_conf", "shortcut=true"], "shortcut needs model_conf: interctc_"),
+        (["--model_conf", "interctc_weight=0.1"], "interctc_weight .* and the reverse"),
         (["--encoder_conf", "cnn=big"], "cnn must be compact or vgg, not 'big'"),
         (["--encoder_conf", "subsample=5"], "subsample must be 2 or 4, not 5"),
         (

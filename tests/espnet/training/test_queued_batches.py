@@ -17,13 +17,16 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.epoch_batches import (
+    EpochUtterances,
+    UncutBatches,
+    whole_batches,
+)
 from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.queued_batches import (
-    EpochBatches,
     QueuedBatches,
-    QueuedIterFactory,
+    divides_batches,
     takes_from_queue,
-    whole_batches,
 )
 from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
 from espnet_distopt.monitoring.experiment import Experiment
@@ -130,9 +133,11 @@ class Group:
 def test_pieces_are_those_of_stock_sharding() -> None:
     for rank in range(4):
         session: Any = Group(rank)
-        queued = QueuedBatches(EpochBatches(loader(BATCHES)), session, None, 1)
+        epoch = EpochUtterances(loader(BATCHES), 4)
+        queued = QueuedBatches(epoch, session, None, 1)
         node, place = divmod(rank, 2)
-        pieces = [queued._piece(item) for item in range(6)]
+        items = [queued._piece(item) for item in range(6)]
+        pieces = list(epoch.load(items))
         assert pieces[node::2] == [b[rank::4] for b in BATCHES]
         assert pieces[1 - node :: 2] == [
             b[2 * (1 - node) + place :: 4] for b in BATCHES
@@ -144,22 +149,30 @@ def test_a_loader_reads_what_it_is_given_again_and_again() -> None:
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     session = Session(model, optimizer, "adpsgd")
-    queued = QueuedBatches(EpochBatches(loader(BATCHES)), session, None, 1)
+    queued = QueuedBatches(EpochUtterances(loader(BATCHES), 1), session, None, 1)
     assert [list(batch) for batch in queued] == BATCHES
     state = {
         "queue": {"items": 3, "taken": [2], "started": 1, "held": [0]},
         "scheduled": 0,
     }
-    epoch = EpochBatches(loader(BATCHES))
+    epoch = EpochUtterances(loader(BATCHES), 1)
     queued = QueuedBatches(epoch, session, None, 1, state)
     assert [list(batch) for batch in queued] == [BATCHES[0], BATCHES[2]]
 
 
 def test_batches_with_fewer_utterances_than_learners_are_refused() -> None:
     stock: Any = SimpleNamespace(sampler=BATCHES)
-    QueuedIterFactory(stock, 5)
+    UncutBatches(stock, 5)
     with pytest.raises(InputError, match="a batch of 5 utterances for 6 learners"):
-        QueuedIterFactory(stock, 6)
+        UncutBatches(stock, 6)
+
+
+def test_the_living_divide_batches_of_validation() -> None:
+    epoch = EpochUtterances(loader(BATCHES), 4)
+    for place in range(3):
+        assert list(epoch.share(place, 3)) == [batch[place::3] for batch in BATCHES]
+    assert divides_batches(*options(), "valid")
+    assert not divides_batches(*options(distopt=None), "valid")
 
 
 def options(**changes: Any) -> tuple[argparse.Namespace, IteratorOptions]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from espnet_distopt.algorithms import ALGORITHMS, Algorithm, Registration
 from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
+from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner
@@ -39,6 +40,14 @@ FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
         [("per_node", 2), ("exchange", "bfloat16")],
         300,
     ),
+    "momentum": ("adpsgd", [4, 5, 8], [("continuous_momentum", True)], 60),
+    "momentum of nodes": (
+        "hadpsgd",
+        [8],
+        [("per_node", 2), ("continuous_momentum", True)],
+        25,
+    ),
+    "randomized ring": ("adpsgd", [5, 8], [("topology", "randomized_ring")], 60),
     "one": ("adpsgd", [1], [], 20),
     "one node": ("hadpsgd", [2], [("per_node", 2)], 20),
 }
@@ -51,8 +60,10 @@ FAULTY: dict[str, tuple[str, list[int], list[Option], int]] = {
     "random": ("adpsgd", [4, 6], [("topology", "random")], 900),
     "random of 8": ("adpsgd", [8], [("topology", "random")], 700),
     "odd ring": ("adpsgd", [3, 5], [("topology", "ring")], 900),
+    "randomized ring": ("adpsgd", [4, 7], [("topology", "randomized_ring")], 50),
     "ring of 7": ("adpsgd", [7], [("topology", "ring")], 700),
     "rounded": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 800),
+    "momentum": ("adpsgd", [4, 5, 6], [("continuous_momentum", True)], 80),
     "nodes of 2": ("hadpsgd", [4, 6], [("per_node", 2)], 800),
     "4 nodes of 2": ("hadpsgd", [8], [("per_node", 2)], 400),
     "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 400),

@@ -1,10 +1,16 @@
 """These tests check the ranking of methods against times by hand."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.bin.simulate import main
+from espnet_distopt.simulation.study.time_only import without_steps
 
 CLUSTER = """\
 per_node: 2
@@ -59,3 +65,29 @@ def test_what_cannot_run_is_left_out(
     found = rows(advised(capsys, cluster, "--learners", "3"))
     assert "dpsgd on a hypercube" not in found and "hadpsgd" not in found
     assert "allreduce" in found
+
+
+def test_the_compiler_is_not_imported(cluster: Path) -> None:
+    """It takes longer to import than all methods take to simulate."""
+    words = ["--advise", "--cluster", str(cluster), "--learners", "4"]
+    words += ["--batch_size", "4", "--model_bytes", "1e9"]
+    code = (
+        "import sys; from espnet_distopt.bin.simulate import main; main(sys.argv[1:]); "
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, *words], check=True)
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam])
+def test_an_optimizer_without_steps_has_hooks_and_changes_nothing(
+    kind: type[SGD | Adam],
+) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = without_steps(kind)([parameter], lr=0.5)
+    stepped: list[Optimizer] = []
+    optimizer.register_step_post_hook(lambda which, _, __: stepped.append(which))
+    optimizer.step()
+    assert isinstance(optimizer, kind) and stepped == [optimizer]
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert torch.equal(parameter, torch.ones(2))

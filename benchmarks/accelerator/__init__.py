@@ -1,0 +1,1 @@
+"""Parts of `gpu.py`: each measures one thing on a device."""

@@ -1,0 +1,1 @@
+"""Options of text-line recipes, compared on mini_ocr."""

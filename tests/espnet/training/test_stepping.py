@@ -1,0 +1,49 @@
+"""The batch iterator that ESPnet's loop reads."""
+
+import contextlib
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+from espnet_distopt.espnet.training.stepping import Stepping
+
+
+class Recorded:
+    """An epoch that records what is asked of it."""
+
+    def __init__(self, accum_grad: int) -> None:
+        self.run = SimpleNamespace(options=SimpleNamespace(accum_grad=accum_grad))
+        self.start = SimpleNamespace(batches=0, random=None)
+        self.events: list[Any] = []
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Generator[None, None, None]:
+        self.events.append("(")
+        yield
+        self.events.append(")")
+
+    def begin_steps(self) -> None: ...
+    def stop_if_asked(self, batches: int) -> None: ...
+    def begin_batch(self, samples: int) -> None: ...
+    def end_batch(self, samples: int, number: int) -> None: ...
+
+    def step(self, number: int) -> dict[str, float]:
+        self.events.append("step")
+        return {}
+
+
+def test_gradients_of_all_but_a_steps_last_batch_are_accumulated() -> None:
+    epoch: Any = Recorded(accum_grad=3)
+    for names, _ in Stepping([([f"utterance {n}"], {}) for n in range(7)], epoch):
+        epoch.events += names
+    assert epoch.events == [
+        *("(", "utterance 0", ")"),
+        *("(", "utterance 1", ")"),
+        "utterance 2",
+        "step",
+        *("(", "utterance 3", ")"),
+        *("(", "utterance 4", ")"),
+        "utterance 5",
+        "step",
+        *("(", "utterance 6", ")"),
+    ]
