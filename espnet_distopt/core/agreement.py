@@ -32,8 +32,8 @@ def items(
         algorithm: name of the algorithm.
         options: the algorithm's options, name -> value.
     """
-    given = ", ".join(f"{name}={options[name]!r}" for name in sorted(options))
-    found = [("the algorithm", algorithm), ("the algorithm's options", given or "none")]
+    found = [("the algorithm", algorithm)]
+    found += [(f"option '{name}'", repr(options[name])) for name in sorted(options)]
     for name, slot in zip(learner.names, learner.slots, strict=True):
         kind = _kind(slot.shape, learner.params.dtype)
         found.append((f"parameter '{name}'", f"{kind} in group {slot.group}"))
@@ -52,7 +52,7 @@ def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
 
 
 def agree(found: Items, learner: Learner) -> Program:
-    """Compare `found` with that of all learners. Cost: 16 bytes to each learner.
+    """Compare `found` with that of all learners. Cost: 24 bytes to each learner.
 
     Args:
         found: what `items` has returned on this learner.
@@ -63,22 +63,30 @@ def agree(found: Items, learner: Learner) -> Program:
     """
     parts = [_digest(*item) for item in found]
     whole = _digest(*map(str, parts))
-    gathered: Tensor = yield AllGather(torch.tensor([whole, len(found)]))
+    tensors = sum(not what.startswith(("the algorithm", "option")) for what, _ in found)
+    gathered: Tensor = yield AllGather(torch.tensor([whole, parts[0], tensors]))
     if (gathered == gathered[0]).all():
         return
+    # Another algorithm has other options, and their number would differ, too.
     if (gathered[:, 1] != gathered[0, 1]).any():
-        other = _differing_rank(learner.rank, gathered[:, 1])
+        raise _differs(found[0], learner.rank, gathered[:, 1])
+    if (gathered[:, 2] != gathered[0, 2]).any():
+        other = _differing_rank(learner.rank, gathered[:, 2])
         raise InputError(
-            f"learner {learner.rank} has {len(found) - 2} parameters and buffers, "
-            f"learner {other} has {int(gathered[other, 1]) - 2}: all learners must "
-            "train the same model"
+            f"learner {learner.rank} has {tensors} parameters and buffers, learner "
+            f"{other} has {int(gathered[other, 2])}: all learners must train the same "
+            "model"
         )
     each: Tensor = yield AllGather(torch.tensor(parts))
     place = int((each != each[0]).any(0).nonzero()[0])
-    what, here = found[place]
-    other = _differing_rank(learner.rank, each[:, place])
-    raise InputError(
-        f"learner {learner.rank}: {what} is {here}, and not so on learner {other}: all "
+    raise _differs(found[place], learner.rank, each[:, place])
+
+
+def _differs(item: tuple[str, str], rank: int, digests: Tensor) -> InputError:
+    what, here = item
+    other = _differing_rank(rank, digests)
+    return InputError(
+        f"learner {rank}: {what} is {here}, and not so on learner {other}: all "
         "learners must have the same model, parameter groups, algorithm and options"
     )
 

@@ -94,7 +94,7 @@ CASES = {
         "learner 2 has 7 parameters",
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
-    options: ["period=3, second_moment='consistent', and not", "period=4, second"],
+    options: ["option 'period' is 3, and not", "option 'period' is 4, and not"],
     buffers: ["'seen', which is not trained, is float32 (2,)", "int32 (2,)"],
     equal: ["", ""],
 }

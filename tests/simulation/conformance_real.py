@@ -62,14 +62,14 @@ class RealLoop:
     Attributes:
         trained: for each epoch the items.
         left: of the work queue where the session was stopped.
-        beside: bytes that only a session sends: two numbers by which learners agree
+        beside: bytes that only a session sends: three numbers by which learners agree
             that they train the same model, and the consensus distance, one an epoch.
     """
 
     def __init__(self, run: Session, training: Training, earlier: Part | None) -> None:
         self.trained: list[list[int]] = []
         self.left: Any = None
-        agreement = AllGather(torch.zeros(2, dtype=torch.int64))
+        agreement = AllGather(torch.zeros(3, dtype=torch.int64))
         self.beside = agreement.bytes_sent(run.learner.size)
         self._run, self._training, self._earlier = run, training, earlier
         self._stops = training.stops and earlier is None

@@ -158,9 +158,9 @@ def test_who_exchanges_nothing_keeps_nothing() -> None:
     Gossip([alone], [still(alone, 3)]).run()
 
 
-def test_the_option_is_of_all_that_gossip() -> None:
+def test_all_that_gossip_have_the_option() -> None:
     found = {n for n, e in ALGORITHMS.items() if hasattr(e.config, "exchange")}
-    assert found == {n for n, e in ALGORITHMS.items() if e.algorithm.wants_gossip}
+    assert found >= {n for n, e in ALGORITHMS.items() if e.algorithm.wants_gossip}
 
 
 def half_as_wide() -> list[float]:
