@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from espnet_distopt.algorithms.block.moments import Fate
-from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.rule import BlockRule, MomentsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class BmufConfig(BlockConfig):
+class BmufConfig(MomentsConfig):
     """Options of `bmuf` and `bmuf_adam`.
 
     Attributes:

@@ -11,11 +11,11 @@ mean of their parameters. That is `bmuf` with block momentum 0 and block learnin
 from dataclasses import dataclass
 from typing import Literal
 
-from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.rule import BlockRule, MomentsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSgdConfig(BlockConfig):
+class LocalSgdConfig(MomentsConfig):
     """Options of `local_sgd`.
 
     Attributes:

@@ -70,10 +70,6 @@ class BlockConfig:
             worker; blocks are averaged over the workers.
         exchange: float32 averages parameters and moments as they are; bfloat16 sends
             what a block has changed in them, in half the bytes, see `bfloat16`.
-        first_moment_every: the number of blocks from one average of Adam's first moment
-            (or of SGD's momentum) to the next, with moments: average. The moments of
-            DES-LOC (Iacob et al. 2025, arXiv 2505.22549) are averaged every 3 blocks,
-        second_moment_every: and the second moments every 6, because they change slowly.
         keep: the share of the parameters whose changes are sent at the end of a block,
             the largest ones; what is not sent is remembered, see `compression`. 1
             averages all parameters in full precision.
@@ -87,8 +83,6 @@ class BlockConfig:
     delay: int = 0
     per_node: int = 1
     exchange: Literal["float32", "bfloat16"] = "float32"
-    first_moment_every: int = 1
-    second_moment_every: int = 1
     keep: float = 1.0
     bits: Literal[8, 2] = 8
 
@@ -102,7 +96,6 @@ class BlockConfig:
             )
         check_per_node(self.per_node)
         rule = self.rule(workers=1)  # A BlockRule checks its own numbers.
-        self._check_moments(rule)
         if self.compresses:
             self._check_keep(rule)
         elif self.bits != 8:
@@ -114,21 +107,7 @@ class BlockConfig:
     @property
     def moments_every(self) -> tuple[int, int]:
         """The blocks from one average to the next, of the first and second moment."""
-        return self.first_moment_every, self.second_moment_every
-
-    def _check_moments(self, rule: BlockRule) -> None:
-        for name in ("first_moment_every", "second_moment_every"):
-            blocks = getattr(self, name)
-            if blocks < 1:
-                raise InputError(f"{name} must be >= 1, not {blocks}")
-            if blocks > 1 and rule.moments != "average":
-                raise InputError(
-                    f"{name}: {blocks} needs moments: average, not {rule.moments}"
-                )
-            if blocks > 1 and self.exchange != "float32":
-                raise InputError(
-                    f"{name}: {blocks} needs exchange: float32, not {self.exchange}"
-                )
+        return 1, 1
 
     @property
     def compresses(self) -> bool:
@@ -157,3 +136,42 @@ class BlockConfig:
     def rule(self, workers: int) -> BlockRule:
         """Return the rule for a number of workers, which are learners or nodes."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentsConfig(BlockConfig):
+    """Options of the algorithms of the family that can average moments.
+
+    Attributes:
+        first_moment_every: the number of blocks from one average of Adam's first moment
+            (or of SGD's momentum) to the next, with moments: average. The moments of
+            DES-LOC (Iacob et al. 2025, arXiv 2505.22549) are averaged every 3 blocks,
+        second_moment_every: and the second moments every 6, because they change slowly.
+
+    Raises:
+        InputError: a number is out of range, or options exclude each other.
+    """
+
+    first_moment_every: int = 1
+    second_moment_every: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        moments = self.rule(workers=1).moments
+        for name in ("first_moment_every", "second_moment_every"):
+            blocks = getattr(self, name)
+            if blocks < 1:
+                raise InputError(f"{name} must be >= 1, not {blocks}")
+            if blocks > 1 and moments != "average":
+                raise InputError(
+                    f"{name}: {blocks} needs moments: average, not {moments}"
+                )
+            if blocks > 1 and self.exchange != "float32":
+                raise InputError(
+                    f"{name}: {blocks} needs exchange: float32, not {self.exchange}"
+                )
+
+    @property
+    def moments_every(self) -> tuple[int, int]:
+        """The blocks from one average to the next, of the first and second moment."""
+        return self.first_moment_every, self.second_moment_every

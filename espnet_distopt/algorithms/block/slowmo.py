@@ -19,11 +19,11 @@ the rate was 0 in all steps of the block, that mean is the block's start.)
 from dataclasses import dataclass
 from typing import Literal
 
-from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.rule import BlockRule, MomentsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowMoConfig(BlockConfig):
+class SlowMoConfig(MomentsConfig):
     """Options of `slowmo`.
 
     Attributes:
