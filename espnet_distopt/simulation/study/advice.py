@@ -20,14 +20,15 @@ PERIOD = 8
 FEWER, MORE = 4, 28
 """The steps between which a method is looked at: what happens once, at the start and at
 the end of an epoch, is outside of them. Blocks of `PERIOD` and the rounds of hypercubes
-of 4, 8, 16, 64, 256 and 4,096 learners repeat in them."""
+of 4, 8, 16, 64, 256 and 4,096 learners repeat in them; of other base-2 graphs a round
+may be seen once more than another."""
 
 METHODS = [
     SimulatedMethod(name="allreduce", algorithm="allreduce"),
     SimulatedMethod(
-        name="dpsgd on a hypercube",
+        name="dpsgd, base-2 graph",
         algorithm="dpsgd",
-        options={"topology": "hypercube"},
+        options={"topology": "base2"},
     ),
     SimulatedMethod(name="adpsgd", algorithm="adpsgd"),
     SimulatedMethod(
@@ -72,15 +73,16 @@ def advise(trial: Trial, learners: int) -> list[Advice]:
     Raises:
         InputError: no method can run.
     """
-    found = []
+    found, reasons = [], []
     for method in METHODS:
         try:
             trial.check(method, learners)
-        except InputError:
-            continue  # such as a hypercube of six learners
+        except InputError as error:  # such as a hypercube of six learners
+            reasons.append(error)
+            continue
         found.append(_advice(trial, method, learners))
     if not found:
-        raise InputError(f"no method can run with {learners} learners")
+        raise reasons[0]
     return sorted(found, key=lambda advice: advice.seconds)
 
 
