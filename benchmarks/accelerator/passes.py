@@ -8,8 +8,8 @@ from torch import nn
 from torch.optim import Adam
 
 from accelerator.clock import seconds
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
 from espnet_distopt.algorithms.block.extrapolation import extrapolate
 from espnet_distopt.algorithms.block.message import Agreed

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
@@ -161,8 +161,8 @@ class BlockFilter:
             self.theta.copy_(saved)
         elif within and not self._filters:
             raise InputError(
-                "the state was saved within a block with exchange: float32, and what "
-                "the block has begun with is not known; resume with exchange: float32, "
+                "the state was saved within a block with exchange: float32 and keep: "
+                "1, and what the block has begun with is not known; resume with these, "
                 "or from the end of an epoch"
             )
         else:

@@ -44,8 +44,9 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart, average_changes
+from espnet_distopt.algorithms.block.bfloat16 import average_changes
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.compression import CompressedAverage
 from espnet_distopt.algorithms.block.delayed import PARAMS, LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
@@ -96,21 +97,20 @@ class Bmuf(StepsInNodes):
                 rule.moments, learner, ranks, changes_of, config.moments_every
             )
         self._rates = LearningRates(learner) if rule.follows_lr else None
+        compresses = config.compresses and workers > 1
         self.filter = BlockFilter(
-            rule, learner.params, config.period, self._rates, keeps_start=rounds
+            rule, learner.params, config.period, self._rates, rounds or compresses
         )
         self._rounds = rounds
         self._late = LateAverage()
         self._compressed = None
-        if config.compresses and workers > 1:
+        if compresses:
             self._compressed = CompressedAverage(learner, config.keep, config.bits)
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the global model."""
         yield from super().start(learner)
         self.filter.start(learner.params)
-        if self._compressed:
-            self._compressed.begin_block(learner.params)
 
     def change_members(self, learner: Learner, members: Members) -> None:
         """Take the rule for the workers that have taken part in the block's end.
@@ -173,8 +173,6 @@ class Bmuf(StepsInNodes):
         if agreed.tau > 0:
             yield from self._average(learner.params)
             k = self.filter.end_block(learner.params, self.rule, agreed)
-            if self._compressed:
-                self._compressed.begin_block(learner.params)
             if self._moments:
                 yield from self._moments.end_block(agreed, k)
         return agreed.share_ended == 1
@@ -182,7 +180,7 @@ class Bmuf(StepsInNodes):
     def _average(self, params: Tensor) -> Program:
         """Overwrite `params` (P,) by their mean, or by what was sent of it."""
         if self._compressed:
-            yield from self._compressed.average(params)
+            yield from self._compressed.average(params, self.filter.block_start())
         elif self._rounds:
             start = self.filter.block_start()
             yield from average_changes(params, start, self._averaging)
@@ -277,7 +275,8 @@ class Bmuf(StepsInNodes):
 
         Raises:
             InputError: the number of learners or `per_node` has changed within a block;
-                or `keep` is no longer 1; or the option `moments` has changed.
+                or what the block has begun with is needed now, and is not in the state;
+                or the option `moments` has changed.
         """
         then = state["learners"], state.get("per_node", 1)
         within = state["block_steps"] > 0 or state.get("late") is not None
@@ -296,5 +295,4 @@ class Bmuf(StepsInNodes):
             self._rates.last = list(state["rates"])
         self._late.load_state_dict(state.get("late"), self._params, self._starts())
         if self._compressed:
-            saved = state.get("compressed")
-            self._compressed.load_state_dict(saved, self._params, within)
+            self._compressed.load_state_dict(state.get("compressed"))

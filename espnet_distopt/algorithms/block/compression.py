@@ -23,8 +23,8 @@ here nothing decays, and momentum is that of the block filter.
 
 Cost: each learner sends P (2 + 2k) / 256 bytes to each other one, or P (4 + 5k / 4) /
 256 in 2 bits. That is 3P (N - 1) / 64 bytes a block in 8 bits where k is 5, and an
-average in full precision takes 8P (N - 1) / N. Memory: 2P elements, and two more
-vectors of P elements while a block ends.
+average in full precision takes 8P (N - 1) / N. Memory: P elements, P more for the start
+of the block unless the block filter has it, and two vectors while a block ends.
 """
 
 import math
@@ -34,10 +34,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.quantization import QUANTIZERS
 from espnet_distopt.core.effects import AllGather, Effect
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.errors import InputError
 
 CHUNK = 256
 """The elements of a chunk, so that a place in it is one byte."""
@@ -83,7 +83,6 @@ class CompressedAverage:
     """Averages parameters over all learners by their largest changes since the start.
 
     Attributes:
-        start: the parameters at the start of the block (P,), equal on all learners.
         error: what this learner has not sent yet (P,).
 
     Args:
@@ -97,15 +96,17 @@ class CompressedAverage:
         self._kept, self._bits = kept_of_chunk(keep), bits
         self._chunks = learner.params.new_zeros(math.ceil(size / CHUNK), CHUNK)
         self.error = self._chunks.view(-1)[:size]
-        self.start = learner.params.detach().clone()
 
-    def begin_block(self, params: Tensor) -> None:
-        """Take `params` (P,) as the start of the block."""
-        self.start.copy_(params)
+    def average(
+        self, params: Tensor, start: BlockStart
+    ) -> Generator[Effect, Any, None]:
+        """Overwrite `params` (P,), which a block has led to, by their mean.
 
-    def average(self, params: Tensor) -> Generator[Effect, Any, None]:
-        """Overwrite `params` (P,), which a block has led to, by their mean."""
-        self.error.add_(params - self.start)
+        Args:
+            params: the parameters at the end of the block.
+            start: the block's start, equal on all learners.
+        """
+        self._add_update(params, start)
         message = encode(self._chunks, self._kept, self._bits)
         decoded = torch.zeros_like(self._chunks)
         add_decoded(message, self._kept, decoded, self._bits)
@@ -114,17 +115,20 @@ class CompressedAverage:
         decoded.zero_()
         for each in messages:
             add_decoded(each, self._kept, decoded, self._bits)
-        mean = decoded.div_(len(messages)).view(-1)[: len(params)]
-        torch.add(self.start, mean, out=params)
+        params.copy_(decoded.div_(len(messages)).view(-1)[: len(params)])
+        start.add_to(params)
+
+    def _add_update(self, params: Tensor, start: BlockStart) -> None:
+        """Add this learner's update to what it has not sent yet."""
+        update = params.clone()
+        start.subtract_from(update)
+        self.error.add_(update)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the start of the block, and what this learner has not sent."""
-        tensors = {"start": self.start.clone(), "error": self.error.clone()}
-        return {"rank": self._rank, **tensors}
+        """Return what this learner has not sent."""
+        return {"rank": self._rank, "error": self.error.clone()}
 
-    def load_state_dict(
-        self, state: dict[str, Any] | None, params: Tensor, within: bool
-    ) -> None:
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Restore what `state_dict` has returned.
 
         A learner that takes over the state of another one has everything to send: what
@@ -132,21 +136,7 @@ class CompressedAverage:
 
         Args:
             state: the state; None if averages had full precision when it was saved.
-            params: the parameters (P,) that were saved beside it.
-            within: whether it was saved within a block.
-
-        Raises:
-            InputError: there is no state, and within a block `params` are no start.
         """
         self.error.zero_()
-        self.begin_block(params)
-        if state is not None:
-            self.start.copy_(state["start"] if within else params)
-            if state["rank"] == self._rank:
-                self.error.copy_(state["error"])
-        elif within:
-            raise InputError(
-                "the state was saved within a block with keep: 1, and what the block "
-                "has begun with is not known; resume with keep: 1, or from the end of "
-                "an epoch"
-            )
+        if state is not None and state["rank"] == self._rank:
+            self.error.copy_(state["error"])

@@ -60,7 +60,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart, average_changes
+from espnet_distopt.algorithms.block.bfloat16 import average_changes
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.extrapolation import (
     extrapolate,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS, check
-from espnet_distopt.algorithms.block.bfloat16 import BlockStart
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.extrapolation import extrapolation_gain
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (

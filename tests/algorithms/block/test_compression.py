@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import check
+from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.compression import (
     CHUNK,
     CompressedAverage,
@@ -153,8 +154,7 @@ def test_cb2_no_update_is_lost(
         before = params.clone()
         params += drawn(seed + block, size).to(dtype)
         updates += params.double() - before.double()
-        run(averaging.average(params))
-        averaging.begin_block(params)
+        run(averaging.average(params, BlockStart(before)))
     rounding = 1e-5 if dtype == torch.float32 else 1e-13
     torch.testing.assert_close(
         params.double() + averaging.error.double(), updates, rtol=0, atol=rounding
@@ -277,7 +277,7 @@ def test_an_average_in_full_precision_goes_on_compressed_after_an_epoch() -> Non
     moved = (small[0].learner.params - start).ne(0).sum()
     assert 0 < int(moved) <= 3 * 2 * kept_of_chunk(0.02)
     run(*(steps(r, gradients(r.learner.rank, 1)) for r in whole))
-    with pytest.raises(InputError, match="within a block with keep: 1"):
+    with pytest.raises(InputError, match=r"within a block with .* keep: 1"):
         load(small[0], saved(whole[0]))
 
 
