@@ -46,6 +46,7 @@ import torch
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.distributed.queue_keys import QueueKeys, position
+from espnet_distopt.distributed.queue_terms import QueueTerms
 from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
 from espnet_distopt.distributed.unfinished import Unfinished
 from espnet_distopt.errors import InputError
@@ -58,17 +59,6 @@ _keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
 
 WHAT = "asking the work queue's store"
 """The words in which errors of the store say what was under way."""
-
-
-_DIFFERENCES = {
-    "items": "learner {} has opened a work queue of {} items, and learner {} the "
-    "same one of {}: give all learners the same number",
-    "ahead": "learner {} has opened a work queue with ahead = {}, and learner {}, "
-    "which steps with it, with {}: give both the same",
-    "state": "learner {0} has opened a work queue with another state than learner "
-    "{2}: resume all from the same save, or none",
-}
-"""For each thing that must be equal: the message about two learners that differ."""
 
 
 class WorkQueue:
@@ -188,9 +178,8 @@ class WorkQueue:
             self._note_unfinished(self._held)
         if self._leads and group == 0:
             self._store.set(self._prefix + "started", str(self.started))
-        self._compare("items", self.items)
-        self._compare("state", f"{self.started} {taken}")
-        self._compare(f"ahead/{group}", self._ahead)
+        state = f"{self.started} {taken}"
+        self._terms.note(self.items, state, self._ahead, group)
         self._register(self._driver.members.version)
 
     def _join(self) -> None:
@@ -200,8 +189,7 @@ class WorkQueue:
         have not taken, is this learner's.
         """
         group = self._lay_out_shares()
-        self._compare("items", self.items, note=False)
-        self._compare(f"ahead/{group}", self._ahead, note=False)
+        self._terms.check(self.items, self._ahead, group)
         self._own = self._shares.join()
         before = {group: self._driver.incarnation(self._rank) - 1}
         self._held = self._take_over(before)
@@ -209,18 +197,17 @@ class WorkQueue:
         self._register(-1)
 
     def _lay_out_shares(self) -> int:
-        """Make the shares of the groups; return the number of this group."""
+        """Make what groups have in the store; return the number of this group."""
         group = self._ranks[0] // len(self._ranks)
         numbers = group, self.groups
         self._shares = Shares(self._store, *numbers, self.items, self._prefix)
         self._unfinished = Unfinished(self._store, *numbers, self._prefix)
+        self._terms = QueueTerms(self._store, self._rank, self.groups, self._prefix)
         return group
 
     def _register(self, version: int) -> None:
         """Remember the queue; if the members then had another version, one has died."""
-        ahead = [f"{self._prefix}ahead/{g}" for g in range(self.groups)]
-        others = [self._prefix + name for name in ("items", "state", "differs")]
-        names = [*self._shares.keys, *self._unfinished.keys, *ahead, *others]
+        names = [*self._shares.keys, *self._unfinished.keys, *self._terms.keys]
         self._keys.register(self._prefix, self, self.items, names, version)
 
     def _without(self, living: Collection[int]) -> list[int]:
@@ -228,29 +215,11 @@ class WorkQueue:
         firsts = range(0, self.groups * len(self._ranks), len(self._ranks))
         return [group for group, first in enumerate(firsts) if first not in living]
 
-    def _compare(self, name: str, value: object, note: bool = True) -> None:
-        """Note a difference in the store if another learner has noted another value.
-
-        Args:
-            name: what is compared.
-            value: its value on this learner.
-            note: whether to note it for all, who have not begun. If not, this raises.
-        """
-        own, key = f"{self._rank}:{value}", self._prefix + name
-        first, _, said = self._store.compare_set(key, "", own).decode().partition(":")
-        if said != str(value):
-            what, _, _ = name.partition("/")
-            message = _DIFFERENCES[what].format(self._rank, value, first, said)
-            if not note:
-                raise InputError(message)
-            self._store.compare_set(self._prefix + "differs", "", message)
-
     def _refuse_differences(self) -> None:
         """Raise InputError if any learner has noted a difference."""
-        key = self._prefix + "differs"
-        if self._store.check([key]):
+        if message := self._terms.differences():
             self._keys.stop(self._prefix)
-            raise InputError(self._store.get(key).decode())
+            raise InputError(message)
 
     @property
     def step(self) -> int:
