@@ -54,7 +54,17 @@ end_jobs() {
     job_pids=()
 }
 
+# interrupted: end the script after Ctrl-C. The children get SIGTERM, by which a training
+# saves its state; the first message explains theirs, which name that signal.
+interrupted() {
+    trap - INT
+    echo "Ctrl-C: ending what runs, by SIGTERM" >&2
+    end_jobs
+    echo "stopped by Ctrl-C; start again to go on" >&2
+    exit 130
+}
+
 trap end_jobs EXIT
-trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C; start again to go on" >&2; exit 130' INT
+trap interrupted INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
