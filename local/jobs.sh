@@ -31,12 +31,16 @@ logged() {
     mkdir -p "$(dirname "$log")"
     while [ -e "${log%.log}.$old.log" ]; do old=$((old + 1)); done
     [ ! -e "$log" ] || mv "$log" "${log%.log}.$old.log"
-    run "${@:3}" 2>"$log" || status=$?
+    run errors_into "$log" "${@:3}" || status=$?
     [ "$status" = 0 ] && return
     [ "$status" != 75 ] || stopped "$what"
     show_failure "$log" "$what" "$status"
     exit "$status"
 }
+
+# errors_into LOG COMMAND...: become a command with its stderr in the log. The script that
+# waits for it keeps its own stderr, for the message after Ctrl-C.
+errors_into() { exec "${@:2}" 2>"$1"; }
 
 # end_jobs: end all children that still run, by force after thirty seconds.
 end_jobs() {
