@@ -71,6 +71,19 @@ def test_images_are_decoded_as_arks_are(
     assert decode(root, tmp_path / "out", "--data", str(data)) == decoded
 
 
+def test_arks_scaled_in_another_way_are_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("feats.scp", "images.scp", "utt2num_frames"):
+        (tmp_path / name).write_bytes((root / "test" / name).read_bytes())
+    (tmp_path / "line_scaling").write_text(f"{HEIGHT} 64\n")
+    with pytest.raises(SystemExit):
+        decode(root, tmp_path / "out", "--data", str(tmp_path))
+    assert f"{HEIGHT} 64, and the model's with {HEIGHT} 0" in capsys.readouterr().err
+    (tmp_path / "feats.scp").unlink()  # Images are scaled as the model expects.
+    assert decode(root, tmp_path / "out", "--data", str(tmp_path))
+
+
 def test_jobs_share_the_lines(
     root: Path, decoded: dict[str, str], tmp_path: Path
 ) -> None:
