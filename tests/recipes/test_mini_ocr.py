@@ -1,4 +1,4 @@
-"""This test runs the whole mini_ocr recipe: few lines, a small model, and no stand-ins."""
+"""This test runs the whole mini_ocr recipe: few lines, one epoch, no stand-ins."""
 
 import os
 import shutil

@@ -1,5 +1,6 @@
 """The scores of a character n-gram are those of its ARPA file, for every prefix."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.ocr import character_ngram
 from espnet_distopt.espnet.ocr.character_ngram import NgramScorer, load_ngram
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.ngram import BEGIN, Ngram, write_arpa
@@ -61,3 +63,16 @@ def test_a_file_must_have_the_models_tokens(tmp_path: Path) -> None:
 def test_a_unigram_has_no_history() -> None:
     scorer = NgramScorer(Ngram(1, {("a",): -0.3, ("</s>",): -0.3}, {}), TOKENS)
     assert scorer(())[3] == scorer((3, 3))[3] == pytest.approx(-0.3 * math.log(10))
+
+
+def test_forgotten_histories_have_the_same_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefixes = list(itertools.product(range(1, 6), repeat=3))
+    whole = NgramScorer(MODELS[4], TOKENS)
+    expected = [whole(prefix) for prefix in prefixes]
+    monkeypatch.setattr(character_ngram, "MOST_KNOWN", 5)
+    forgetful = NgramScorer(MODELS[4], TOKENS)
+    for prefix, scores in zip(prefixes, expected, strict=True):
+        np.testing.assert_array_equal(forgetful(prefix), scores)
+        assert len(forgetful._known) <= 5 + MODELS[4].order
