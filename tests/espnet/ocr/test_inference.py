@@ -307,6 +307,7 @@ def stock_options() -> dict[str, object]:
         (["--job", "4", "--nj", "3"], "--job 4: expected a number from 1 to 3"),
         (["--config", "{tmp}/key.yaml"], "key.yaml: unknown option 'beem'; known"),
         (["--config", "{tmp}/beam.yaml"], "beam.yaml: beam_size must be >= 1, not 0"),
+        (["--config", "{tmp}/nan.yaml"], "nan.yaml: lm_weight must be finite, not nan"),
         (
             ["--config", "{tmp}/search.yaml"],
             "search must be one of greedy, prefix_beam, ngram_beam",
@@ -350,6 +351,7 @@ def test_bad_input(
 def write_bad_input(folder: Path) -> None:
     (folder / "key.yaml").write_text("beem: 1\n")
     (folder / "beam.yaml").write_text("beam_size: 0\n")
+    (folder / "nan.yaml").write_text("lm_weight: .nan\n")
     (folder / "search.yaml").write_text("search: best\n")
     (folder / "lm.yaml").write_text("search: prefix_beam\n")
     (folder / "ngram.yaml").write_text("search: ngram_beam\n")
