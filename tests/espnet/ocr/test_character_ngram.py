@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espnet_distopt.bin.make_ngram import main as make_ngram
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.ocr import character_ngram
 from espnet_distopt.espnet.ocr.character_ngram import NgramScorer, load_ngram
 from espnet_distopt.hmm.kneser_ney import estimate
-from espnet_distopt.hmm.ngram import BEGIN, Ngram, write_arpa
+from espnet_distopt.hmm.ngram import BEGIN, Ngram, read_arpa, write_arpa
 
 TOKENS = ["<blank>", "<unk>", "<space>", "a", "b", "c", "<sos/eos>"]
 SENTENCES = [["a", "b", "<space>", "a", "b"], ["c", "a"], ["b", "<space>", "a", "c"]]
@@ -76,3 +77,13 @@ def test_forgotten_histories_have_the_same_scores(
     for prefix, scores in zip(prefixes, expected, strict=True):
         np.testing.assert_array_equal(forgetful(prefix), scores)
         assert len(forgetful._known) <= 5 + MODELS[4].order
+
+
+def test_a_text_of_another_normal_form_is_composed(tmp_path: Path) -> None:
+    tokens = ["<blank>", "<unk>", "\u00e4", "<sos/eos>"]
+    (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n")
+    (tmp_path / "text").write_text("1 a\u0308\n")
+    arguments = ["--text", "text", "--token_list", "tokens.txt", "--out", "arpa"]
+    make_ngram([word if "-" in word else str(tmp_path / word) for word in arguments])
+    model = read_arpa(tmp_path / "arpa")
+    assert model.sentence(["\u00e4"]) > model.sentence(["<unk>"])
