@@ -170,6 +170,10 @@ tool() {
     locally "$python" -m "espnet_distopt.bin.$1" "${@:2}"
 }
 
+# renew_ngram: make the n-gram of the search unless stage 5 has made it with this token
+# list; it may have run for another configuration of the decoding.
+renew_ngram() { [ -z "$arpa" ] || [ "$arpa" -nt "$token_list" ] || make_ngram; }
+
 # experiment ALGORITHM: set the variables of an experiment: the number of its `learners`,
 # its `options`, its directory `exp`, and the `label` that the names of its jobs contain.
 experiment() {
@@ -259,8 +263,7 @@ fi
 
 if at_stage 12 "decoding"; then
     [ "$use_lm" = false ] || require "$lmdir/valid.loss.ave.pth" 7
-    # Stage 5 may have run for another configuration of the decoding.
-    [ -z "$arpa" ] || [ -s "$arpa" ] || make_ngram
+    renew_ngram
     for algorithm in $systems; do
         experiment "$algorithm"
         require "$exp/$model" 11

@@ -18,9 +18,24 @@ use_feats() {
         raw) dump_scp=images.scp data_type=line_image_$height${least_rows:+_$least_rows} ;;
         *) die "--line_feats $line_feats: expected ark or raw" ;;
     esac
+    if [ "$line_feats" = ark ] && [ "$stage" -gt 3 ] && [ "$stage" -le 11 ]; then
+        same_scaling "$train_set"
+        same_scaling "$valid_set"
+    fi
     decode_options+=(--feats_type lines)
     [ -z "$speed_perturb_factors" ] ||
         die "--speed_perturb_factors is for speech, not for lines"
+}
+
+# same_scaling SET: end the script if stage 3 has scaled the lines of a set in another way
+# than train_config says now, as another training may have needed it.
+same_scaling() {
+    local found file=dump/$1/line_scaling
+    [ -f "$file" ] || return 0
+    found=$(<"$file")
+    [ "$found" = "$height ${least_rows:-0}" ] ||
+        die "dump/$1 has lines of the height and least rows $found, and $train_config says" \
+            "$height ${least_rows:-0}: run from stage 3 (--stage 3)"
 }
 
 use_search() {

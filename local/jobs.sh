@@ -31,12 +31,16 @@ logged() {
     mkdir -p "$(dirname "$log")"
     while [ -e "${log%.log}.$old.log" ]; do old=$((old + 1)); done
     [ ! -e "$log" ] || mv "$log" "${log%.log}.$old.log"
-    run "${@:3}" 2>"$log" || status=$?
+    run errors_into "$log" "${@:3}" || status=$?
     [ "$status" = 0 ] && return
     [ "$status" != 75 ] || stopped "$what"
     show_failure "$log" "$what" "$status"
     exit "$status"
 }
+
+# errors_into LOG COMMAND...: become a command with its stderr in the log. The script that
+# waits for it keeps its own stderr, for the message after Ctrl-C.
+errors_into() { exec "${@:2}" 2>"$1"; }
 
 # end_jobs: end all children that still run, by force after thirty seconds.
 end_jobs() {
@@ -54,7 +58,17 @@ end_jobs() {
     job_pids=()
 }
 
+# interrupted: end the script after Ctrl-C. The children get SIGTERM, by which a training
+# saves its state; the first message explains theirs, which name that signal.
+interrupted() {
+    trap - INT
+    echo "Ctrl-C: ending what runs, by SIGTERM" >&2
+    end_jobs
+    echo "stopped by Ctrl-C; start again to go on" >&2
+    exit 130
+}
+
 trap end_jobs EXIT
-trap 'trap - INT; end_jobs; echo "stopped by Ctrl-C; start again to go on" >&2; exit 130' INT
+trap interrupted INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.kaldi.tokens import characters, read_characters
+from espnet_distopt.corpora.lines.sets import normal_text
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.hmm.kneser_ney import estimate
@@ -35,7 +36,9 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Write the n-gram, and print its size."""
     args = get_parser().parse_args(cmd)
-    texts = read_table(args.text, str).values()
+    # The texts of lines, of which a model learns its characters, are composed (NFC).
+    parse = normal_text if args.token_list else str
+    texts = read_table(args.text, parse).values()
     if args.token_list:
         words = {*read_characters(args.token_list)}
         sentences = [characters(text, words) for text in texts]

@@ -68,13 +68,17 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
+    from espnet_distopt.corpora.lines.formatting import check_scaling
     from espnet_distopt.espnet.ocr.inference import LineRecognizer
     from espnet_distopt.espnet.ocr.search import Decoding
 
     conf = read_yaml(args.config) if args.config else {}
     decoding = configure(Decoding, conf, str(args.config))
     recognizer = LineRecognizer(config, parameters, decoding, args.lm, args.ngram_file)
-    kind = recognizer.data_type if scp.stem == "images" else "kaldi_ark"
+    kind = recognizer.data_type
+    if scp.stem == "feats":
+        kind = "kaldi_ark"
+        check_scaling(args.data, *recognizer.scaling)
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)

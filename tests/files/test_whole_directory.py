@@ -1,3 +1,8 @@
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from espnet_distopt.errors import InputError
@@ -26,6 +31,60 @@ def test_a_failure_changes_nothing(tmp_path):
         raise KeyboardInterrupt
     assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
     assert (path / "first").exists()
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from espnet_distopt.files.whole_directory import whole_directory
+with whole_directory(Path(sys.argv[1]), marker="mark") as new:
+    (new / "half").touch()
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_sigterm_leaves_nothing_over(tmp_path):
+    path = tmp_path / "corpus"
+    write(path, "first")
+    command = [sys.executable, "-c", PROGRAM, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
+    assert (path / "first").exists()
+
+
+def test_an_end_between_two_renamings_keeps_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "corpus"
+    write(path, "first")
+    replace = os.replace
+
+    def interrupted(source, target):
+        if source.name == "new":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, "second")
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
+    assert (path / "first").exists()
+
+
+def test_the_handler_of_sigterm_is_kept_or_restored(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for handler in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGTERM, handler)
+            with whole_directory(tmp_path / "corpus", "mark") as new:
+                (new / "mark").touch()
+                within = signal.getsignal(signal.SIGTERM)
+                assert (within == handler) == (handler == signal.SIG_IGN)
+            assert signal.getsignal(signal.SIGTERM) == handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_is_not_ours_stays(tmp_path):

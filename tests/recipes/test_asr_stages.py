@@ -251,6 +251,12 @@ def test_failed_decoding_leaves_no_text(recipe: Recipe) -> None:
     assert not (recipe.directory / "exp/asr_adpsgd_2/decode/test/text").exists()
 
 
+STOPPED_BY_HAND = [
+    "Ctrl-C: ending what runs, by SIGTERM",
+    "stopped by Ctrl-C; start again to go on",
+]
+
+
 @pytest.mark.parametrize(
     ("module", "sent", "status"),
     [
@@ -271,8 +277,11 @@ def test_a_stopped_recipe_leaves_no_process(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(sent)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == status
+    # Where the shell itself has waited for the command, it says "Terminated", too.
+    own = [line for line in said.splitlines() if line != "Terminated"]
+    assert own == (STOPPED_BY_HAND if sent == signal.SIGINT else [])
     for pid in hanging.read_text().split():
         assert not _runs(int(pid))
 

@@ -134,6 +134,16 @@ def test_queued_stages_need_what_is_not_queued(slurm: Recipe) -> None:
     )
 
 
+def test_queued_decodings_have_their_ngram(slurm: Recipe) -> None:
+    assert slurm.asr("--stop_stage", "10").returncode == 0
+    (slurm.directory / "conf" / "decode.yaml").write_text("search: words\n")
+    path = path_of_programs(slurm, sbatch=True)
+    options = ("--submit_all", "true", "--stage", "11")
+    variables = {**SLURM, "PATH": path, "STUB_REAL": "make_ngram"}
+    slurm.asr(*options, **variables)
+    assert (slurm.directory / "data/ngram/words_3.arpa").exists()
+
+
 @pytest.mark.parametrize("algorithm", ["none", "adpsgd"])
 def test_stopped_on_request(recipe: Recipe, algorithm: str) -> None:
     assert recipe.asr("--stop_stage", "10").returncode == 0

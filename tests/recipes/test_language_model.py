@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.hmm.ngram import read_arpa
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 MODEL = "exp/lm_word"
@@ -159,6 +160,22 @@ def test_a_search_of_words_estimates_its_ngram(words: Recipe) -> None:
     late = words.asr("--stage", "12", "--ngram_order", "2", STUB_REAL="make_ngram")
     assert late.returncode == 0, late.stderr
     assert arpa.exists()
+
+
+def test_an_ngram_of_an_earlier_token_list_is_made_anew(words: Recipe) -> None:
+    assert words.asr(STUB_REAL="make_ngram").returncode == 0
+    (words.directory / "conf" / "greedy.yaml").write_text("search: best_path\n")
+    data = words.directory / "local" / "data.sh"
+    data.write_text(data.read_text() + "sed -i 's/one/seven/' data/train/text\n")
+    options = ("--decode_config", "conf/greedy.yaml", "--stop_stage", "5")
+    assert words.asr(*options, STUB_REAL="make_ngram").returncode == 0
+    late = words.asr("--stage", "12", STUB_REAL="make_ngram")
+    assert late.returncode == 0, late.stderr
+    made = words.directory / "data" / "ngram" / "words_3.arpa"
+    assert "seven" in read_arpa(made).words()
+    again = len(words.calls())
+    assert words.asr("--stage", "12", STUB_REAL="make_ngram").returncode == 0
+    assert "make_ngram" not in words.modules()[again:]
 
 
 def test_a_search_of_words_takes_another_ngram(words: Recipe) -> None:

@@ -118,6 +118,20 @@ def test_low_images_are_padded_everywhere(iam: Recipe) -> None:
     assert "dump/dev/images.scp,speech,line_image_40_64" in iam.call("ocr_train")
 
 
+def test_training_needs_lines_that_are_scaled_as_it_says(iam: Recipe) -> None:
+    assert iam.asr(*OPTIONS, "--stop_stage", "10").returncode == 0
+    with (iam.directory / "conf" / "train.yaml").open("a") as file:
+        file.write("line_least_rows: 64\n")
+    done = iam.asr(*OPTIONS, "--stage", "11")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: dump/train has lines of the height and least rows 40 0, and "
+        "conf/train.yaml says 40 64: run from stage 3 (--stage 3)\n",
+    )
+    again = iam.asr(*OPTIONS, "--stage", "3", "--stop_stage", "11")
+    assert again.returncode == 0, again.stderr
+
+
 @pytest.mark.parametrize(
     ("line_feats", "expected"),
     [("ark", "feats.scp,speech,kaldi_ark"), ("raw", "images.scp,speech,line_image_40")],

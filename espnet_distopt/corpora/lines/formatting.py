@@ -24,10 +24,14 @@ from espnet_distopt.corpora.lines.images import (
 from espnet_distopt.corpora.lines.sets import IMAGES, LineDir
 from espnet_distopt.corpora.parallel import do_shares
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
 from espnet_distopt.files.whole_directory import whole_directory
+from espnet_distopt.files.writing import write_text
 
 ARK, RAW = "ark", "raw"
 FEATURES = "feats.scp"
+SCALING = "line_scaling"
+"""The file of a dump directory that has the height and the least rows of its lines."""
 _COLUMNS_PER_CHARACTER = 2
 """The least columns for a character; a model that halves them needs two for CTC."""
 
@@ -151,8 +155,29 @@ def format_lines(
         )
         kept.write_files(new, source, locations=marker)
         write_table(new / "utt2num_frames", written.columns)
+        write_text(new / SCALING, f"{height} {least_rows}\n")
     reasons = Counter(why.partition(":")[0] for why in written.unfit.values())
     return FormattedLines(len(kept.text), sum(written.columns.values()), reasons)
+
+
+def check_scaling(dump: Path, height: int, least_rows: int) -> None:
+    """Check that the features of a dump directory were scaled as a model expects.
+
+    Args:
+        dump: The directory; one without the file `line_scaling` is not checked.
+        height: The height of the lines that the model reads, in pixels.
+        least_rows: The least rows of the images that it was trained on.
+
+    Raises:
+        InputError: They were scaled in another way.
+    """
+    path = dump / SCALING
+    if path.exists() and read_text(path).split() != [str(height), str(least_rows)]:
+        found = " ".join(read_text(path).split())
+        raise InputError(
+            f"{dump}: its lines were scaled with the height and least rows {found}, "
+            f"and the model's with {height} {least_rows}: format them anew (stage 3)"
+        )
 
 
 def format_share(work: LineJob, progress: Callable[[int], None]) -> WrittenLines:

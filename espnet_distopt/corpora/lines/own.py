@@ -177,6 +177,8 @@ def _cut_page(
     texts, skipped = {}, {}
     for line in page.lines:
         key = f"{prefix}-{plain_id(line.id)}"
+        if key in texts or key in skipped:
+            raise InputError(f"{page.path}: two lines are called {plain_id(line.id)}")
         if not line.text:
             skipped[key] = f"without text: {page.path}: line {line.id}"
             continue

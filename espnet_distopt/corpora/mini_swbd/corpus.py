@@ -6,12 +6,8 @@ Each conversation has a seed of its own, so that the corpus does not depend on t
 number of processes that make it.
 """
 
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +44,7 @@ from espnet_distopt.corpora.mini_swbd.telephone import (
     bad_line,
     good_line,
 )
+from espnet_distopt.corpora.parallel import do_shares
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.whole_directory import whole_directory
 
@@ -63,6 +60,14 @@ class Recorded:
 
     plan: Plan
     turns: list[TimedTurn]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The conversations that one process makes, and the directory of the corpus."""
+
+    directory: Path
+    plans: Sequence[Plan]
 
 
 def make_corpus(
@@ -92,10 +97,9 @@ def make_corpus(
         raise InputError(f"--nj is {nj}, expected at least 1")
     plans = plan_corpus(sizes, seed)
     with whole_directory(out, marker="mini_swbd.txt") as directory:
-        recorded = []
-        for conversation in _record_all(directory, plans, nj):
-            recorded.append(conversation)
-            progress(len(recorded), len(plans))
+        shares = [Share(directory, plans[job::nj]) for job in range(nj)]
+        made = do_shares(record_share, shares, len(plans), progress)
+        recorded = [made[place % nj][place // nj] for place in range(len(plans))]
         callers = [plan for plan in plans if plan.part == TRAIN]
         write_callers(directory / _SWB1 / "tables" / "conv.tab", callers)
         write_acronyms(directory / _TRANSCRIPTS)
@@ -105,20 +109,13 @@ def make_corpus(
     return recorded
 
 
-def _record_all(directory: Path, plans: list[Plan], nj: int) -> Iterator[Recorded]:
-    work = partial(_record_one, directory)
-    if nj == 1:
-        yield from map(work, plans)
-        return
-    # The children ignore Ctrl-C, which the parent alone answers. They are spawned, so
-    # that they share no state with it.
-    with ProcessPoolExecutor(
-        max_workers=nj,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    ) as pool:
-        yield from pool.map(work, plans)
+def record_share(share: Share, progress: Callable[[int], None]) -> list[Recorded]:
+    """Make the conversations of one process."""
+    recorded = []
+    for plan in share.plans:
+        recorded.append(_record_one(share.directory, plan))
+        progress(1)
+    return recorded
 
 
 def _record_one(directory: Path, plan: Plan) -> Recorded:

@@ -14,6 +14,9 @@ from espnet_distopt.hmm.ngram import BEGIN, END, NEVER, Gram, Ngram, read_arpa
 UNKNOWN = "<unk>"
 """The token for characters that the token list lacks, and KenLM's word for them."""
 
+MOST_KNOWN = 100_000
+"""The number of histories whose scores are kept: 80 MB with 100 tokens."""
+
 
 def load_ngram(path: Path, tokens: Sequence[str]) -> "NgramScorer":
     """Load an n-gram whose words are the tokens of a model.
@@ -41,7 +44,8 @@ class NgramScorer:
     """The scores of an n-gram for the tokens that may follow a prefix.
 
     An n-gram sees the last tokens of a prefix only. The scores after these are kept, so
-    that they are added up once for all lines that are decoded.
+    that they are hardly ever added up twice, even for different lines. Once there are
+    `MOST_KNOWN`, all are forgotten, so that memory does not grow with the lines.
 
     Args:
         model: the n-gram.
@@ -78,6 +82,8 @@ class NgramScorer:
 
     def _after(self, history: Gram) -> NDArray[np.float64]:
         if history not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
             if history:
                 backoff = self._backoffs.get(history, 0.0)
                 scores = self._after(history[1:]) + backoff * math.log(10)

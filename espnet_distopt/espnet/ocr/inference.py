@@ -59,6 +59,8 @@ class LineRecognizer:
     """A trained model with a CTC output, for inference on CPU.
 
     Attributes:
+        scaling: the height of the lines that the model reads, and the least rows of
+            the images that it was trained on.
         data_type: ESPnet's data type for images of lines as the model reads them.
     """
 
@@ -87,9 +89,8 @@ class LineRecognizer:
         """
         self._model, args = load_ctc_model(OCRTask, config, model, "decode")
         # A configuration of ESPnet's own ASR task does not have all the options.
-        self.data_type = line_images(
-            args.input_size, getattr(args, "line_least_rows", 0)
-        )
+        self.scaling = args.input_size, getattr(args, "line_least_rows", 0)
+        self.data_type = line_images(*self.scaling)
         self._tokens: list[str] = list(self._model.token_list)
         self._tokenizer: Any = build_tokenizer(
             token_type=args.token_type, bpemodel=args.bpemodel

@@ -49,6 +49,9 @@ class Decoding:
         for name in ("beam_size", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be >= 1, not {getattr(self, name)}")
+        for name in ("lm_weight", "penalty"):
+            if not math.isfinite(getattr(self, name)):
+                raise InputError(f"{name} must be finite, not {getattr(self, name)}")
 
 
 def greedy(ctc: Any) -> Search:

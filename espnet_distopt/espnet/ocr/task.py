@@ -26,7 +26,7 @@ from espnet_distopt.algorithms.options import configure
 from espnet_distopt.corpora.lines.augmentation import LineAugmentation
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.cnn_rnn import CNNRNNEncoder
-from espnet_distopt.espnet.ocr import line_data  # noqa: F401 (registers the data type)
+from espnet_distopt.espnet.ocr.line_data import line_images
 from espnet_distopt.espnet.ocr.line_preprocessor import LinePreprocessor
 from espnet_distopt.espnet.training.tasks import distopt_task
 
@@ -96,12 +96,14 @@ class OCRTask(ASRTask):
         """Build the model.
 
         Raises:
-            InputError: `input_size`, the height of the lines, is not given,
-                `encoder_conf` has an unknown option, or the encoder has a shortcut that
-                the loss does not read, or the reverse.
+            InputError: `input_size`, the height of the lines, is not given, or images
+                are scaled otherwise than the options say; `encoder_conf` has an unknown
+                option, or the encoder has a shortcut that the loss does not read, or
+                the reverse.
         """
         if args.input_size is None:
             raise InputError("input_size: expected the height of the lines in pixels")
+        _check_images(args)
         if args.encoder == "cnn_rnn":
             try:
                 signature(CNNRNNEncoder).bind(args.input_size, **args.encoder_conf)
@@ -109,6 +111,18 @@ class OCRTask(ASRTask):
                 raise InputError(f"encoder_conf of cnn_rnn: {error}") from None
             _check_shortcut(args)
         return super().build_model(args)  # type: ignore[no-any-return]
+
+
+def _check_images(args: argparse.Namespace) -> None:
+    """Check that images are scaled as decoding will scale them, which reads options."""
+    expected = line_images(args.input_size, getattr(args, "line_least_rows", 0))
+    for part in ("train", "valid"):
+        for path, _, kind in getattr(args, f"{part}_data_path_and_name_and_type", ()):
+            if kind.startswith("line_image_") and kind != expected:
+                raise InputError(
+                    f"{path}: its type is {kind}, and input_size and line_least_rows "
+                    f"need {expected}"
+                )
 
 
 def _check_shortcut(args: argparse.Namespace) -> None:

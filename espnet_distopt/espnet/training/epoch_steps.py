@@ -116,7 +116,8 @@ def _sampler(args: argparse.Namespace, learners: int) -> Any:
             sort_in_batch=args.sort_in_batch,
             sort_batch=args.sort_batch,
             drop_last=args.drop_last_iter,
-            min_batch_size=max(learners, args.min_batch_size),
+            # ESPnet reads its option only where one process trains.
+            min_batch_size=learners if learners > 1 else args.min_batch_size,
         )
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
         raise InputError(

@@ -9,7 +9,7 @@ import pytest
 from espnet_distopt.bin.format_lines import main
 from espnet_distopt.corpora.kaldi.matrix_arks import MatrixArkWriter, read_matrix
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
-from espnet_distopt.corpora.lines.formatting import RAW, format_lines
+from espnet_distopt.corpora.lines.formatting import RAW, check_scaling, format_lines
 from espnet_distopt.corpora.lines.images import line_features
 from espnet_distopt.corpora.lines.sets import LineDir
 from espnet_distopt.errors import InputError
@@ -54,6 +54,16 @@ def test_features_in_arks(nj: int, tmp_path: Path) -> None:
     ]
     for name in ("text", "utt2spk", "spk2utt"):
         assert (target / name).read_text() == (source / name).read_text()
+
+
+def test_features_of_another_scaling_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "dump"
+    format_lines(data_dir(tmp_path, TEXTS), target, height=16, least_rows=64)
+    check_scaling(target, 16, 64)
+    with pytest.raises(InputError, match=r"rows 16 64, .* with 16 0: format"):
+        check_scaling(target, 16, 0)
+    (target / "line_scaling").unlink()  # as in a directory of another program
+    check_scaling(target, 16, 0)
 
 
 def test_more_processes_than_lines(tmp_path: Path) -> None:

@@ -288,6 +288,12 @@ BAD_PAGES = {
     ),
     "no id": (_page('<TextLine id="l2">', "<TextLine>"), "a TextLine has no id"),
     "one id": (_page('id="l2"', 'id="l1"'), "p1.xml: two lines are called l1"),
+    "ids that become one": (
+        lambda page: page.write_text(
+            PAGE.replace('"l1"', '"l/1"').replace('"l2"', '"l-1"')
+        ),
+        "p1.xml: two lines are called l-1",
+    ),
     "no numbers": (_page("80,40 140", "80,a 140"), "line l2: expected points as"),
     "odd numbers": (_page("80,40 140", "80 40 140"), "line l2: expected points as"),
     "infinite": (_page("80,40 140", "80,inf 140"), "line l2: points that are not fin"),

@@ -1,5 +1,6 @@
 """The scores of a character n-gram are those of its ARPA file, for every prefix."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espnet_distopt.bin.make_ngram import main as make_ngram
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.ocr import character_ngram
 from espnet_distopt.espnet.ocr.character_ngram import NgramScorer, load_ngram
 from espnet_distopt.hmm.kneser_ney import estimate
-from espnet_distopt.hmm.ngram import BEGIN, Ngram, write_arpa
+from espnet_distopt.hmm.ngram import BEGIN, Ngram, read_arpa, write_arpa
 
 TOKENS = ["<blank>", "<unk>", "<space>", "a", "b", "c", "<sos/eos>"]
 SENTENCES = [["a", "b", "<space>", "a", "b"], ["c", "a"], ["b", "<space>", "a", "c"]]
@@ -61,3 +64,26 @@ def test_a_file_must_have_the_models_tokens(tmp_path: Path) -> None:
 def test_a_unigram_has_no_history() -> None:
     scorer = NgramScorer(Ngram(1, {("a",): -0.3, ("</s>",): -0.3}, {}), TOKENS)
     assert scorer(())[3] == scorer((3, 3))[3] == pytest.approx(-0.3 * math.log(10))
+
+
+def test_forgotten_histories_have_the_same_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefixes = list(itertools.product(range(1, 6), repeat=3))
+    whole = NgramScorer(MODELS[4], TOKENS)
+    expected = [whole(prefix) for prefix in prefixes]
+    monkeypatch.setattr(character_ngram, "MOST_KNOWN", 5)
+    forgetful = NgramScorer(MODELS[4], TOKENS)
+    for prefix, scores in zip(prefixes, expected, strict=True):
+        np.testing.assert_array_equal(forgetful(prefix), scores)
+        assert len(forgetful._known) <= 5 + MODELS[4].order
+
+
+def test_a_text_of_another_normal_form_is_composed(tmp_path: Path) -> None:
+    tokens = ["<blank>", "<unk>", "\u00e4", "<sos/eos>"]
+    (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n")
+    (tmp_path / "text").write_text("1 a\u0308\n")
+    arguments = ["--text", "text", "--token_list", "tokens.txt", "--out", "arpa"]
+    make_ngram([word if "-" in word else str(tmp_path / word) for word in arguments])
+    model = read_arpa(tmp_path / "arpa")
+    assert model.sentence(["\u00e4"]) > model.sentence(["<unk>"])

@@ -71,6 +71,19 @@ def test_images_are_decoded_as_arks_are(
     assert decode(root, tmp_path / "out", "--data", str(data)) == decoded
 
 
+def test_arks_scaled_in_another_way_are_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("feats.scp", "images.scp", "utt2num_frames"):
+        (tmp_path / name).write_bytes((root / "test" / name).read_bytes())
+    (tmp_path / "line_scaling").write_text(f"{HEIGHT} 64\n")
+    with pytest.raises(SystemExit):
+        decode(root, tmp_path / "out", "--data", str(tmp_path))
+    assert f"{HEIGHT} 64, and the model's with {HEIGHT} 0" in capsys.readouterr().err
+    (tmp_path / "feats.scp").unlink()  # Images are scaled as the model expects.
+    assert decode(root, tmp_path / "out", "--data", str(tmp_path))
+
+
 def test_jobs_share_the_lines(
     root: Path, decoded: dict[str, str], tmp_path: Path
 ) -> None:
@@ -294,6 +307,7 @@ def stock_options() -> dict[str, object]:
         (["--job", "4", "--nj", "3"], "--job 4: expected a number from 1 to 3"),
         (["--config", "{tmp}/key.yaml"], "key.yaml: unknown option 'beem'; known"),
         (["--config", "{tmp}/beam.yaml"], "beam.yaml: beam_size must be >= 1, not 0"),
+        (["--config", "{tmp}/nan.yaml"], "nan.yaml: lm_weight must be finite, not nan"),
         (
             ["--config", "{tmp}/search.yaml"],
             "search must be one of greedy, prefix_beam, ngram_beam",
@@ -337,6 +351,7 @@ def test_bad_input(
 def write_bad_input(folder: Path) -> None:
     (folder / "key.yaml").write_text("beem: 1\n")
     (folder / "beam.yaml").write_text("beam_size: 0\n")
+    (folder / "nan.yaml").write_text("lm_weight: .nan\n")
     (folder / "search.yaml").write_text("search: best\n")
     (folder / "lm.yaml").write_text("search: prefix_beam\n")
     (folder / "ngram.yaml").write_text("search: ngram_beam\n")

@@ -54,6 +54,21 @@ def test_images_are_the_lines_of_the_arks(data: Path) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=0.5 / 255 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "rows"),
+    [(IMAGES, ["--line_least_rows", "64"], 64), (f"{IMAGES}_64", [], 0)],
+)
+def test_images_scaled_otherwise_than_decoding_will_are_refused(
+    kind: str, options: list[str], rows: int, data: Path, tmp_path: Path
+) -> None:
+    command = [*arguments(data, tmp_path, kind=kind), *options]
+    args = DistoptOCRTask.get_parser().parse_args(command)
+    need = line_images(HEIGHT, rows)
+    message = rf"images\.scp: its type is {kind}, and .* need {need}$"
+    with pytest.raises(InputError, match=message):
+        DistoptOCRTask.build_model(args)
+
+
 def test_images_with_few_rows_are_padded(data: Path) -> None:
     scp = str(data / "train" / "images.scp")
     plain = ESPnetDataset([(scp, "speech", IMAGES)])

@@ -46,6 +46,17 @@ def test_steps_are_those_of_the_batches(shapes, more, steps):
     assert args.distopt_conf == {"warmup": max(1, round(steps / 2))}
 
 
+@pytest.mark.parametrize(("learners", "least"), [(1, 10), (2, 2)])
+def test_the_least_batch_is_espnets(shapes, learners, least):
+    """With several learners ESPnet takes their number, whatever its option says."""
+    small = ["--batch_type", "length", "--batch_bins", "300"]
+    args = options(shapes, *small, "--min_batch_size", "10")
+    count_epochs(args, learners)
+    expected = options(shapes, *small, "--min_batch_size", str(least))
+    count_epochs(expected, learners=1)
+    assert args.scheduler_conf == expected.scheduler_conf
+
+
 def test_steps_need_no_shapes(tmp_path):
     args = options(tmp_path / "none", "--scheduler_conf", "warmup_steps=25")
     count_epochs(args, learners=1)
