@@ -17,6 +17,7 @@ import torch.distributed as dist
 from processes import launch
 from torch import nn
 
+from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
@@ -416,6 +417,52 @@ def test_a_delayed_average_is_repeated_from_what_was_sent(victim: int) -> None:
     mean = sum(4 * growth(rank) for rank in others) / 2
     for rank in others:
         assert found[rank] == (pytest.approx(mean + 2 * growth(rank)), 2)
+
+
+GATHERING: list[tuple[str, dict[str, Any]]] = [
+    ("local_sgd", {"period": 2, "keep": 0.5}),
+    ("adasum", {"period": 2}),
+]
+
+
+def die_in_messages(
+    victim: int, posted: int | None, name: str, options: dict[str, Any]
+) -> tuple[float, int]:
+    """Lose a learner within a step, or when it has posted so many pieces."""
+    with session(name, **options) as run:
+        for count in range(8):
+            if run.learner.rank == victim and count == 3:
+                if posted is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                die_after(posted)
+            step(run)
+        run.finish()
+        return float(run.learner.params), len(run.learner.members.ranks)
+
+
+def die_after(posted: int) -> None:
+    """Lose this learner when it has posted `posted` more pieces of messages."""
+    post, numbers = messages._post, itertools.count()
+
+    def dying(*arguments: Any) -> list[Any]:
+        if next(numbers) == posted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return post(*arguments)
+
+    messages._post = dying
+
+
+@pytest.mark.parametrize(("name", "options"), GATHERING)
+@pytest.mark.parametrize(
+    ("size", "victim", "posted"), [(3, 1, None), (3, 1, 0), (3, 2, 1), (2, 1, 0)]
+)
+def test_messages_of_all_to_all_are_repeated_without_the_dead(
+    size: int, victim: int, posted: int | None, name: str, options: dict[str, Any]
+) -> None:
+    found = launch(size, die_in_messages, victim, posted, name, options, dying=[victim])
+    others = [found[rank] for rank in range(size) if rank != victim]
+    assert {left for _, left in others} == {size - 1}
+    assert len({params for params, _ in others}) == 1
 
 
 @pytest.mark.parametrize("seconds", [0.9, -1.0])
