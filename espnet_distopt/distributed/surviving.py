@@ -99,7 +99,10 @@ class SurvivingCollectives:
     def _begin(
         self, effect: GroupCollective, members: Members, copy: Tensor
     ) -> Attempt:
-        place = f"{members.version}/{'-'.join(map(str, members.ranks))}"
+        # A learner that knows of a death already begins one of given ranks in another
+        # version than the others, and they must still count those of all alike.
+        kind = "all" if effect.ranks is None else "given"
+        place = f"{kind}/{members.version}/{'-'.join(map(str, members.ranks))}"
         self._numbers[place] += 1
         attempt = Attempt(effect, members, f"{place}/{self._numbers[place]}", copy)
         live = self._watch.liveness

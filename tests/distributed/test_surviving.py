@@ -17,10 +17,12 @@ import torch.distributed as dist
 from processes import launch
 from torch import nn
 
+from espnet_distopt.core.effects import AllToAll
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.surviving import SurvivingCollectives
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
@@ -450,6 +452,36 @@ def die_after(posted: int) -> None:
         return post(*arguments)
 
     messages._post = dying
+
+
+def learn_of_the_death_first(victim: int) -> None:
+    """Let this learner begin messages to all only when it knows of the death."""
+    begin: Any = SurvivingCollectives.begin
+
+    def late(self: Any, effect: Any) -> Any:
+        live = self._watch.liveness
+        while isinstance(effect, AllToAll) and victim in live.members.ranks:
+            time.sleep(0.01)
+        return begin(self, effect)
+
+    SurvivingCollectives.begin = late  # type: ignore[method-assign]
+
+
+def die_before_another_begins(victim: int) -> tuple[float, int]:
+    with session("adasum") as run:
+        for count in range(4):
+            if count == 2 and run.learner.rank == victim:
+                die_after(0)
+            elif count == 2 and run.learner.rank == 0:
+                learn_of_the_death_first(victim)
+            step(run)
+        return float(run.learner.params), len(run.learner.members.ranks)
+
+
+def test_who_knows_of_a_death_first_still_counts_collectives_as_the_others() -> None:
+    """The survivors' next average of all has the same name on both of them."""
+    found = launch(3, die_before_another_begins, 1, dying=[1])
+    assert found[0] == found[2] and found[0][1] == 2
 
 
 @pytest.mark.parametrize(("name", "options"), GATHERING)
