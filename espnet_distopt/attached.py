@@ -169,7 +169,8 @@ class Attached:
 
         An update of several backward passes has all but the last one inside. Then its
         gradients are averaged once, by algorithms that average any. Each learner's
-        count by the samples of all its batches of the update.
+        count by the samples of all its batches of the update. What an epoch leaves over
+        counts in the next one, unless the gradients are cleared.
         """
         before, self.learner.accumulates = self.learner.accumulates, True
         try:

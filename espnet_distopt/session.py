@@ -118,7 +118,7 @@ class Session(Attached):
             samples: the number of samples of this learner's batch.
         """
         self._check()
-        self.learner.samples = (self.learner.accumulated or 0.0) + float(samples)
+        self.learner.begin_batch(float(samples))
         self._run(self._lifecycle.begin_batch())
 
     def step(self) -> None:
@@ -145,7 +145,6 @@ class Session(Attached):
         what follows is what follows `pause`.
         """
         self._check()
-        self.learner.accumulated = None
         finished: bool = self._train(self._lifecycle.finish())
         self._changes.remember()
         return finished

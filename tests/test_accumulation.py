@@ -113,6 +113,42 @@ def test_passes_that_are_each_averaged_send_as_many_times() -> None:
     assert found[0] == 3 * 8 * (size + 6)
 
 
+def interrupted(cleared: bool) -> list[float]:
+    """End an epoch within an accumulation that has reached `once` on learner 0 only."""
+    model, rank = net(), dist.get_rank()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with Session(model, optimizer, "allreduce") as session:
+        for each in range(2):
+            session.begin_batch(SIZES[rank][each])
+            with session.no_sync():
+                loss(model, rank, 0, 0 if rank == each == 0 else 1).backward()  # type: ignore[no-untyped-call]
+        if cleared:
+            optimizer.zero_grad()
+        session.finish()
+        session.begin_batch(SIZES[rank][2])
+        loss(model, rank, 0, 2).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        session.step()
+        return nn.utils.parameters_to_vector(model.parameters()).tolist()
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_what_an_epoch_leaves_over_counts_if_it_is_still_there(cleared: bool) -> None:
+    model = net()
+    parameters = list(model.parameters())
+    passes = [[2], [2]] if cleared else [[0, 1, 2], [1, 1, 2]]
+    counts = [sizes[2:] if cleared else sizes for sizes in SIZES]
+    weights = [sum(count) for count in counts]
+    for rank, numbers in enumerate(passes):
+        total = torch.stack([loss(model, rank, 0, number) for number in numbers]).sum()
+        (total * weights[rank] / sum(weights)).backward()  # type: ignore[no-untyped-call]
+    SGD(parameters, lr=0.1).step()
+    one, other = launch(2, interrupted, cleared)
+    assert one == other
+    expected = nn.utils.parameters_to_vector(parameters).tolist()
+    np.testing.assert_allclose(one, expected, rtol=1e-12)
+
+
 def without_no_sync() -> float:
     model = net()
     optimizer = SGD(model.parameters(), lr=0.1)

@@ -81,8 +81,9 @@ class BackwardWatch:
 
     def _begin(self) -> None:
         learner = self._learner
-        if learner.accumulated is None:
-            learner.used = [False] * len(learner.parameters)
+        # A gradient of earlier passes is sent with this one's: then all learners need
+        # a gradient, or their optimizers would not treat the parameter alike.
+        learner.used = [p.grad is not None for p in learner.parameters]
         if learner.accumulates:
             learner.accumulated = learner.samples
             return

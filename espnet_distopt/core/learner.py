@@ -48,8 +48,8 @@ class Learner:
             them with the gradients. It is empty until `watch_backward`.
         buckets: the parts of `gradient_buffer`, in the order in which a backward pass
             completes them.
-        used: for each parameter, whether the last backward pass has reached it, or one
-            before it whose gradients were only accumulated.
+        used: for each parameter, whether the last backward pass has reached it, or has
+            found a gradient of earlier passes.
         samples: number of samples in the current batch, and in those before it whose
             gradients were only accumulated. Gradients may be weighted by it; the
             training loop sets it before the backward pass.
@@ -160,6 +160,19 @@ class Learner:
                 own_storage([parameter.grad])
             state = self.optimizer.state.get(parameter, {})
             own_storage(v for v in state.values() if isinstance(v, Tensor))
+
+    def begin_batch(self, samples: float) -> None:
+        """Count the samples of a batch, and of those whose gradients it is added to.
+
+        Args:
+            samples: the number of samples of the batch.
+        """
+        if self.accumulated is not None and self._cleared():
+            self.accumulated = None
+        self.samples = (self.accumulated or 0.0) + samples
+
+    def _cleared(self) -> bool:
+        return all(parameter.grad is None for parameter in self.parameters)
 
     def check_storage(self) -> None:
         """Raise InputError if a parameter has been moved out of the flat buffer."""

@@ -98,7 +98,9 @@ def alternating_group(rank: int, size: int, per_node: int, k: int) -> tuple[int,
 def rounds_of(topology: Topology, size: int, per_node: int = 1) -> int:
     """Return after how many mixings the matrices repeat, or 1 if each mixes all.
 
-    In as many mixings the values of every learner reach every other one.
+    In as many mixings, from any one on, averages join all learners, directly or through
+    others. The values of every learner reach every other one if they begin with round
+    0; on a base graph they may not if they begin within its rounds.
 
     Args:
         topology: the topology.

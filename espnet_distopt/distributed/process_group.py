@@ -24,11 +24,9 @@ from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-define
 from espnet_distopt.core.driver import SharedStore
 from espnet_distopt.core.effects import (
     LIFECYCLE,
-    AllReduceMean,
     AwaitGossip,
     Barrier,
     Begin,
-    Broadcast,
     Collective,
     Effect,
     GroupCollective,
@@ -301,19 +299,19 @@ class ProcessGroupDriver:
     # Collectives
 
     def _begin(self, effect: Collective) -> InFlight | Attempt:
-        if self._surviving is not None and self._survives(effect):
-            assert isinstance(effect, GroupCollective)
-            with self._watch.asking("a collective"):
-                return self._surviving.begin(effect)
-        return self._collectives.begin(effect)
+        surviving = self._surviving
+        if surviving is None or not isinstance(effect, GroupCollective):
+            return self._collectives.begin(effect)
+        if not self._survives(effect):
+            return self._collectives.begin(effect)
+        with self._watch.asking("a collective"):
+            return surviving.begin(effect)
 
-    def _survives(self, effect: Collective) -> bool:
+    def _survives(self, effect: GroupCollective) -> bool:
         """Return whether the loss of some of its learners leaves others.
 
         Those of one unit, as the learners of a node, are lost together.
         """
-        if not isinstance(effect, (AllReduceMean, Broadcast)):
-            return False
         return effect.ranks is None or not self._unit.issuperset(effect.ranks)
 
     def _wait(self, handle: InFlight | Attempt) -> Tensor | None:

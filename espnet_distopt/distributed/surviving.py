@@ -15,8 +15,8 @@ its result None, so that the algorithm can name other ranks.
 The living learners who repeat meet first (`meetings`), and so agree on who they are.
 Until the next meeting or repetition that list holds for all further collectives.
 
-Cost: two operations of the store; and a copy of the tensor, unless the algorithm keeps
-one (`AllReduceMean.kept`).
+Cost: two operations of the store; and a copy of a tensor that is overwritten, unless
+the algorithm keeps one (`AllReduceMean.kept`).
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from espnet_distopt.core.effects import AllReduceMean, GroupCollective
+from espnet_distopt.core.effects import AllReduceMean, Broadcast, GroupCollective
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed.collectives import Collectives, InFlight
+from espnet_distopt.distributed.collectives import Collectives, InFlight, alone
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
@@ -47,7 +47,8 @@ class Attempt:
         effect: what the algorithm has yielded.
         members: those that take part in this attempt.
         name: the name of the attempt, which no other one has.
-        copy: what this learner has contributed.
+        copy: what this learner has contributed; the very tensor of the effect if the
+            collective does not overwrite it.
         handle: what waits for the operation; None if it could not be begun.
     """
 
@@ -93,19 +94,20 @@ class SurvivingCollectives:
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
-        kept = effect.kept if isinstance(effect, AllReduceMean) else None
-        copy = effect.tensor.clone() if kept is None else kept
-        return self._begin(effect, members, copy)
+        return self._begin(effect, members, _contribution(effect))
 
     def _begin(
         self, effect: GroupCollective, members: Members, copy: Tensor
     ) -> Attempt:
-        place = f"{members.version}/{'-'.join(map(str, members.ranks))}"
+        # A learner that knows of a death already begins one of given ranks in another
+        # version than the others, and they must still count those of all alike.
+        kind = "all" if effect.ranks is None else "given"
+        place = f"{kind}/{members.version}/{'-'.join(map(str, members.ranks))}"
         self._numbers[place] += 1
         attempt = Attempt(effect, members, f"{place}/{self._numbers[place]}", copy)
         live = self._watch.liveness
         if len(members.ranks) == 1:
-            attempt.handle = InFlight("nothing", [], lambda: effect.tensor)
+            attempt.handle = InFlight("nothing", [], lambda: alone(effect))
         elif set(members.ranks) <= set(live.members.ranks):
             try:
                 live.await_lease()
@@ -145,7 +147,7 @@ class SurvivingCollectives:
     def _complete(self, attempt: Attempt) -> Tensor | None:
         """Return the result if all have it, and None if the collective was aborted."""
         members, key = attempt.members, f"decided/{attempt.name}"
-        if attempt.handle is not None and not attempt.handle.works:
+        if attempt.handle is not None and len(members.ranks) == 1:
             return attempt.handle.finish()
 
         def follow(store: Store) -> None:
@@ -192,3 +194,11 @@ class SurvivingCollectives:
         while live.suspects(members.ranks) and live.lost is None:
             live.pause()
         self._watch.check("a repeated collective")
+
+
+def _contribution(effect: GroupCollective) -> Tensor:
+    """Return what a learner contributes, in a tensor that keeps it."""
+    if isinstance(effect, AllReduceMean) and effect.kept is not None:
+        return effect.kept
+    overwrites = isinstance(effect, (AllReduceMean, Broadcast))
+    return effect.tensor.clone() if overwrites else effect.tensor

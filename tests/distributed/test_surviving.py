@@ -17,9 +17,12 @@ import torch.distributed as dist
 from processes import launch
 from torch import nn
 
+from espnet_distopt.core.effects import AllToAll
+from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.surviving import SurvivingCollectives
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
@@ -416,6 +419,82 @@ def test_a_delayed_average_is_repeated_from_what_was_sent(victim: int) -> None:
     mean = sum(4 * growth(rank) for rank in others) / 2
     for rank in others:
         assert found[rank] == (pytest.approx(mean + 2 * growth(rank)), 2)
+
+
+GATHERING: list[tuple[str, dict[str, Any]]] = [
+    ("local_sgd", {"period": 2, "keep": 0.5}),
+    ("adasum", {"period": 2}),
+]
+
+
+def die_in_messages(
+    victim: int, posted: int | None, name: str, options: dict[str, Any]
+) -> tuple[float, int]:
+    """Lose a learner within a step, or when it has posted so many pieces."""
+    with session(name, **options) as run:
+        for count in range(8):
+            if run.learner.rank == victim and count == 3:
+                if posted is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                die_after(posted)
+            step(run)
+        run.finish()
+        return float(run.learner.params), len(run.learner.members.ranks)
+
+
+def die_after(posted: int) -> None:
+    """Lose this learner when it has posted `posted` more pieces of messages."""
+    post, numbers = messages._post, itertools.count()
+
+    def dying(*arguments: Any) -> list[Any]:
+        if next(numbers) == posted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return post(*arguments)
+
+    messages._post = dying
+
+
+def learn_of_the_death_first(victim: int) -> None:
+    """Let this learner begin messages to all only when it knows of the death."""
+    begin: Any = SurvivingCollectives.begin
+
+    def late(self: Any, effect: Any) -> Any:
+        live = self._watch.liveness
+        while isinstance(effect, AllToAll) and victim in live.members.ranks:
+            time.sleep(0.01)
+        return begin(self, effect)
+
+    SurvivingCollectives.begin = late  # type: ignore[method-assign]
+
+
+def die_before_another_begins(victim: int) -> tuple[float, int]:
+    with session("adasum") as run:
+        for count in range(4):
+            if count == 2 and run.learner.rank == victim:
+                die_after(0)
+            elif count == 2 and run.learner.rank == 0:
+                learn_of_the_death_first(victim)
+            step(run)
+        return float(run.learner.params), len(run.learner.members.ranks)
+
+
+def test_who_knows_of_a_death_first_still_counts_collectives_as_the_others() -> None:
+    """The survivors' next average of all has the same name on both of them."""
+    found = launch(3, die_before_another_begins, 1, dying=[1])
+    assert found[0] == found[2] and found[0][1] == 2
+
+
+@pytest.mark.parametrize(("name", "options"), GATHERING)
+@pytest.mark.parametrize(
+    ("size", "victim", "posted"), [(3, 1, None), (3, 1, 0), (3, 2, 1), (2, 1, 0)]
+)
+def test_messages_of_all_to_all_are_repeated_without_the_dead(
+    size: int, victim: int, posted: int | None, name: str, options: dict[str, Any]
+) -> None:
+    found = launch(size, die_in_messages, victim, posted, name, options, dying=[victim])
+    others = [found[rank] for rank in range(size) if rank != victim]
+    assert {left for _, left in others} == {size - 1}
+    assert len({params for params, _ in others}) == 1
 
 
 @pytest.mark.parametrize("seconds", [0.9, -1.0])

@@ -159,11 +159,11 @@ class BlockFilter:
             return
         if saved.numel():
             self.theta.copy_(saved)
-        elif within and not self._filters:
+        elif within:
             raise InputError(
-                "the state was saved within a block with exchange: float32 and keep: "
-                "1, and what the block has begun with is not known; resume with these, "
-                "or from the end of an epoch"
+                "the state was saved within a block with exchange: float32, keep: 1, "
+                "momentum: 0 and block_lr: 1, and what the block has begun with is not "
+                "known; resume with these, or from the end of an epoch"
             )
         else:
             self.start(params)

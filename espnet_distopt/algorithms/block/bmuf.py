@@ -223,8 +223,8 @@ class Bmuf(StepsInNodes):
             if self._moments:
                 since = learner.updates - late.updates
                 self._moments.end_late(late, agreed, k, since)
-        elif self._moments and agreed.loaded:
-            self._moments.loaded = True
+        elif self._moments:
+            self._moments.cancel_late(agreed)
         late.taken()
         return agreed.share_ended == 1
 

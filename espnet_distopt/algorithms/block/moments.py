@@ -156,6 +156,15 @@ class BlockMoments:
         self.loaded = self.loaded and not due
         return due
 
+    def cancel_late(self, agreed: Agreed) -> None:
+        """Do not count a block without updates, whose delayed average is not taken.
+
+        Args:
+            agreed: what the learners know of the block.
+        """
+        self._blocks -= 1
+        self.loaded = self.loaded or agreed.loaded
+
     def starts(self) -> dict[str, BlockStart]:
         """Return the starts since which changes are sent; empty if there are none."""
         if not self._rounds or not self.averaged or self._unequal:

@@ -22,7 +22,7 @@ number of learners) or lr h < 1 (hypercube, complete).
 Every learner must make as many steps an epoch as the others. The last element of a
 message counts the mixings that its learner has made since the end of its epoch, and is
 0 within the epoch. At the end of an epoch there are as many mixings, which are not
-applied, as reach all learners: one on a connected graph, and one for each round of a
+applied, as join all learners: one on a connected graph, and one for each round of a
 topology with several (`core.mixing.rounds_of`). If learners have unequal numbers of
 steps, two that meet in one of these mixings have unequal counts. They raise an error,
 and the driver then tells all other learners.

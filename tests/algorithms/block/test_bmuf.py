@@ -433,6 +433,24 @@ def test_one_learner_goes_on_from_the_global_model_of_several() -> None:
     assert alone.learner.params.item() == 5
 
 
+@pytest.mark.parametrize("other", [{"momentum": 0.5}, {"block_lr": 0.5}])
+def test_a_filter_cannot_begin_within_a_block(other: dict[str, float]) -> None:
+    """The learners would take the different models that they have for the start."""
+    plain = {"momentum": 0.0, "block_lr": 1.0, "period": 2}
+    replicas = points("bmuf", [0.0], 2, **plain)
+    run(*(r.step([float(r.learner.rank)]) for r in replicas))
+    within = [copy.deepcopy(r.algorithm.state_dict()) for r in replicas]
+    run(*(r.step([1.0]) for r in replicas))
+    filtered = points("bmuf", [0.0], 2, **(plain | other))
+    for replica, plainly, state in zip(filtered, replicas, within, strict=True):
+        with pytest.raises(InputError, match="momentum: 0 and block_lr: 1"):
+            replica.algorithm.load_state_dict(state)
+        replica.learner.load_state_dict(plainly.learner.state_dict())
+        replica.algorithm.load_state_dict(plainly.algorithm.state_dict())
+    run(*(_two_steps(r, torch.tensor([[1.0], [1.0]])) for r in filtered))
+    assert filtered[0].x == filtered[1].x
+
+
 def test_another_number_of_learners_is_refused_within_a_block() -> None:
     state = after_blocks(2, 1, more=1)[0].algorithm.state_dict()
     (alone,) = points("bmuf", [0.0], 1, period=2)

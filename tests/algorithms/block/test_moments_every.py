@@ -1,6 +1,7 @@
 """Moments that are averaged every few blocks (docs/algorithms/block.md, MP1 to MP4)."""
 
 import copy
+import math
 from functools import partial
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_mp2_the_mean_of_the_moments_is_what_averages_in_each_block_give(
         mean = moments(rare, moment).mean(0)
         np.testing.assert_allclose(mean, moments(often, moment)[0], rtol=1e-12)
         assert not np.allclose(moments(rare, moment), mean)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 5])
+@pytest.mark.parametrize("every", [2, 3])
+def test_mp2_a_delay_leaves_no_average_of_the_moments_out(
+    every: int, steps: int
+) -> None:
+    """An epoch that ends with a block ends with another one, without updates."""
+    delayed, blocks = replicas(first_moment_every=every, delay=1), 0
+    for number in range(6):
+        start = number * steps
+        run(
+            *(
+                r.epoch([gradient(r.learner.rank, start + n) for n in range(steps)])
+                for r in delayed
+            )
+        )
+        blocks += math.ceil(steps / PERIOD)
+        equal = np.ptp(moments(delayed, "exp_avg"), axis=0).max() == 0
+        assert equal == (blocks % every == 0), number
 
 
 def test_mp3_sgds_momentum_is_a_first_moment() -> None:
