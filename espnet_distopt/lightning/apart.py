@@ -48,7 +48,8 @@ class ApartStrategy(DDPStrategy):
 
     @property
     def _alone(self) -> bool:
-        return self._fit is not None and self._fit.alone
+        fit = self._fit
+        return fit is not None and (fit.alone or fit.error is not None)
 
     @property
     def world_size(self) -> int:

@@ -2,10 +2,12 @@
 
 import logging
 import signal
+import sys
 from types import FrameType
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
+from lightning.pytorch.trainer.states import TrainerStatus
 
 from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.files.random_state import set_random_state
@@ -38,7 +40,6 @@ class Fit:
         begun: the number of batches of this epoch that the learner has begun in this
             process.
         stopping: whether the fit is being stopped within an epoch.
-        failed: whether an error ends the fit.
         all_trained: whether all learners have had a batch in the last epoch.
         own: this learner's saved state, until it is taken; None without one.
     """
@@ -51,7 +52,7 @@ class Fit:
         self.living = Living(session) if survives else None
         self.alone = False
         self.begun = 0
-        self.stopping = self.failed = False
+        self.stopping = False
         self.all_trained = True
         self.own: State | None = None
         self._trainer = trainer
@@ -62,6 +63,15 @@ class Fit:
         self._began: State = {}
         self._queued: QueuedBatches | None = None
         self._schedules: list[SharedSchedule] = []
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ends the fit, while callbacks deal with it; None without one.
+
+        The others know nothing of it yet, and will not take part in any collective.
+        """
+        interrupted = self._trainer.state.status == TrainerStatus.INTERRUPTED
+        return sys.exception() if interrupted and not self.stopping else None
 
     # Epochs
 
@@ -89,7 +99,7 @@ class Fit:
         Raises:
             PeerLostError: a learner has died.
         """
-        if self._met or self.stopping or self.failed:
+        if self._met or self.stopping or self.error is not None:
             return None
         if not self.session.finish():
             self.alone = False

@@ -19,6 +19,7 @@ from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.lightning import espnet3, own_state, refusals
 from espnet_distopt.lightning.apart import ApartStrategy
 from espnet_distopt.lightning.epoch_ends import EpochEnds
@@ -244,9 +245,20 @@ class DistoptStrategy(ApartStrategy):
     def save_checkpoint(
         self, checkpoint: State, filepath: str | Path, storage_options: Any = None
     ) -> None:
-        """Save the checkpoint, and what each learner needs beside it."""
+        """Save the checkpoint, and what each learner needs beside it.
+
+        When an error ends the fit, learner 0 saves its own model alone; and nothing if
+        another learner is lost, because an average may have been half done.
+        """
         fit = self._fit
-        if fit is None or fit.failed or not own_state.is_whole(checkpoint):
+        error = fit.error if fit is not None else None
+        if isinstance(error, PeerLostError):
+            rank_zero_warn(
+                f"{filepath} is not saved: the model may hold half an average, because "
+                "a learner is lost"
+            )
+            return
+        if fit is None or error or not own_state.is_whole(checkpoint):
             super().save_checkpoint(checkpoint, filepath, storage_options)
             return
         stamp = {
