@@ -7,16 +7,18 @@ one to do so writes `commit`. Who fails, or notices that one of them is no membe
 more, writes `abort`. Both are written by compare-and-set, and everybody waits for what
 it says.
 
-After an abort a collective of all learners is repeated among those who live, from a
-copy of what each has contributed; so all survivors have the same result, of the same
-contributions. A collective of given ranks is not repeated: its tensor is as it was, and
-its result None, so that the algorithm can name other ranks.
+After an abort a collective of all learners is repeated among those who live, from what
+each has contributed (`contributions`); so all survivors have the same result, of the
+same contributions. An average in slices goes on with the first slice that one of them
+lacks: the mean of earlier slices may be one with the learner that has died. A
+collective of given ranks is not repeated: its tensor is as it was, and its result None,
+so that the algorithm can name other ranks.
 
 The living learners who repeat meet first (`meetings`), and so agree on who they are.
 Until the next meeting or repetition that list holds for all further collectives.
 
-Cost: two operations of the store; and a copy of a tensor that is overwritten, unless
-the algorithm keeps one (`AllReduceMean.kept`).
+Cost: two operations of the store; and a copy of what is overwritten, which is two
+slices of a large average, unless the algorithm keeps one (`AllReduceMean.kept`).
 """
 
 from collections import Counter
@@ -24,9 +26,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from espnet_distopt.core.effects import AllReduceMean, Broadcast, GroupCollective
+from espnet_distopt.core.effects import GroupCollective
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.collectives import Collectives, InFlight, alone
+from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
@@ -44,18 +47,15 @@ class Attempt:
     """A collective under way.
 
     Attributes:
-        effect: what the algorithm has yielded.
+        own: what this learner contributes to what the algorithm has yielded.
         members: those that take part in this attempt.
         name: the name of the attempt, which no other one has.
-        copy: what this learner has contributed; the very tensor of the effect if the
-            collective does not overwrite it.
         handle: what waits for the operation; None if it could not be begun.
     """
 
-    effect: GroupCollective
+    own: Contribution
     members: Members
     name: str
-    copy: Tensor
     handle: InFlight | None = None
 
 
@@ -94,30 +94,34 @@ class SurvivingCollectives:
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
-        return self._begin(effect, members, _contribution(effect))
+        return self._begin(contribution(effect), members)
 
-    def _begin(
-        self, effect: GroupCollective, members: Members, copy: Tensor
-    ) -> Attempt:
+    def _begin(self, own: Contribution, members: Members) -> Attempt:
         # A learner that knows of a death already begins one of given ranks in another
         # version than the others, and they must still count those of all alike.
-        kind = "all" if effect.ranks is None else "given"
+        kind = "all" if own.effect.ranks is None else "given"
         place = f"{kind}/{members.version}/{'-'.join(map(str, members.ranks))}"
         self._numbers[place] += 1
-        attempt = Attempt(effect, members, f"{place}/{self._numbers[place]}", copy)
-        live = self._watch.liveness
+        attempt = Attempt(own, members, f"{place}/{self._numbers[place]}")
+        if own.completed < own.parts:
+            self._begin_part(attempt)
+        return attempt
+
+    def _begin_part(self, attempt: Attempt) -> None:
+        """Begin the next part of a collective, if its members live."""
+        attempt.handle, members = None, attempt.members
+        live, effect = self._watch.liveness, attempt.own.next_part()
         if len(members.ranks) == 1:
             attempt.handle = InFlight("nothing", [], lambda: alone(effect))
         elif set(members.ranks) <= set(live.members.ranks):
             try:
                 live.await_lease()
-                group = self._groups.among(members, attempt.name, copy)
+                group = self._groups.among(members, attempt.name, effect.tensor)
                 attempt.handle = self._collectives.begin_in(
                     group, effect, members.ranks
                 )
             except RuntimeError as error:
                 self._fail(attempt, error)
-        return attempt
 
     def wait(self, attempt: Attempt) -> Tensor | None:
         """Complete a collective, and repeat it if it is one of all learners.
@@ -127,43 +131,48 @@ class SurvivingCollectives:
         Raises:
             PeerLostError: the run has ended, or goes on without this learner.
         """
-        repeated = 0
+        own, repeated = attempt.own, 0
         while (result := self._complete(attempt)) is None:
-            attempt.effect.tensor.copy_(attempt.copy)
-            if attempt.effect.ranks is not None:
+            if own.effect.ranks is not None:
+                own.rewind(0)
                 return None
             before = self.agreed.ranks
-            name = f"again/{attempt.name}"
-            self.agreed = self._meetings.meet(name, "a repeated collective")
+            self._agree(attempt)
             repeated = repeated + 1 if before == self.agreed.ranks else 0
             if repeated > ATTEMPTS:
                 raise PeerLostError(
                     f"learner {self._watch.liveness.rank}: a collective has failed "
                     f"{repeated} times, although its learners live: look at the network"
                 )
-            attempt = self._begin(attempt.effect, self.agreed, attempt.copy)
+            attempt = self._begin(own, self.agreed)
         return result
+
+    def _agree(self, attempt: Attempt) -> None:
+        """Agree with those who live on who they are, and on the parts to repeat."""
+        own, key = attempt.own, f"completed/{attempt.name}"
+        rank, what = self._watch.liveness.rank, "a repeated collective"
+        with self._watch.asking(what):
+            self._watch.store.set(f"{key}/{rank}", str(own.completed))
+        self.agreed = self._meetings.meet(f"again/{attempt.name}", what)
+        with self._watch.asking(what):
+            keys = [f"{key}/{rank}" for rank in self.agreed.ranks]
+            own.rewind(min(map(int, self._watch.store.multi_get(keys))))
 
     def _complete(self, attempt: Attempt) -> Tensor | None:
         """Return the result if all have it, and None if the collective was aborted."""
         members, key = attempt.members, f"decided/{attempt.name}"
-        if attempt.handle is not None and len(members.ranks) == 1:
-            return attempt.handle.finish()
 
         def follow(store: Store) -> None:
             if not set(members.ranks) <= set(self._watch.liveness.members.ranks):
                 store.compare_set(key, "", _ABORT.decode())
 
+        if len(members.ranks) == 1:
+            return self._carry_out(attempt)
         what = attempt.handle.what if attempt.handle else "a collective"
-        store, result = self._watch.store, None
+        store = self._watch.store
         with self._waiting.until(follow), self._watch.asking(what):
             follow(store)
-            if attempt.handle is not None:
-                try:
-                    self._collectives.complete(attempt.handle)
-                    result = attempt.handle.finish()
-                except RuntimeError as error:
-                    self._fail(attempt, error)
+            result = self._carry_out(attempt)
             if result is None:
                 store.compare_set(key, "", _ABORT.decode())
             elif store.add(f"done/{attempt.name}", 1) == len(members.ranks):
@@ -174,6 +183,24 @@ class SurvivingCollectives:
         self._groups.drop(members)
         self._settle(members)
         return None
+
+    def _carry_out(self, attempt: Attempt) -> Tensor | None:
+        """Complete one part after the other; return None if one of them has failed."""
+        own = attempt.own
+        result = own.effect.tensor
+        while own.completed < own.parts:
+            if attempt.handle is None:
+                return None
+            try:
+                self._collectives.complete(attempt.handle)
+                result = attempt.handle.finish()
+            except RuntimeError as error:
+                self._fail(attempt, error)
+                return None
+            own.completed += 1
+            if own.completed < own.parts:
+                self._begin_part(attempt)
+        return result if own.parts == 1 else own.effect.tensor
 
     def _fail(self, attempt: Attempt, error: RuntimeError) -> None:
         """Let the others' parts of a collective fail, too, which wait for this one's.
@@ -194,11 +221,3 @@ class SurvivingCollectives:
         while live.suspects(members.ranks) and live.lost is None:
             live.pause()
         self._watch.check("a repeated collective")
-
-
-def _contribution(effect: GroupCollective) -> Tensor:
-    """Return what a learner contributes, in a tensor that keeps it."""
-    if isinstance(effect, AllReduceMean) and effect.kept is not None:
-        return effect.kept
-    overwrites = isinstance(effect, (AllReduceMean, Broadcast))
-    return effect.tensor.clone() if overwrites else effect.tensor
