@@ -150,9 +150,15 @@ class NeighbourAllGather(Collective):
 
     Every peer yields it too, with this learner among its own peers. No other learner
     takes part. Cost: n len(peers).
+
+    Attributes:
+        peers: the neighbours.
+        into: tensor (len(peers), S) that receives the messages and is the result; None
+            makes a new one.
     """
 
     peers: tuple[int, ...]
+    into: Tensor | None = None
 
     def bytes_sent(self, size: int) -> int:
         """Return the bytes that this learner sends, which do not depend on `size`."""

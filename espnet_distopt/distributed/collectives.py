@@ -277,10 +277,19 @@ def _send_to_neighbours(
     sent = tensor.contiguous()
     if pinned:
         sent = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
-    shape = (len(peers), *tensor.shape)
-    received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
+    shape, into = (len(peers), *tensor.shape), effect.into
+    if into is not None and not pinned:
+        received = into
+    else:
+        received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
     # The receives are waited for first: gloo ends them when a connection fails, which
     # it may not do with a send (see `waiter`).
     works = [group.recv([row], p, TAG) for p, row in zip(peers, received, strict=True)]
     works += [group.send([sent], peer, TAG) for peer in peers]
-    return InFlight(what, works, lambda: received.to(tensor.device), sent)
+
+    def finish() -> Tensor:
+        if into is None:
+            return received.to(tensor.device)
+        return _back(received, into)
+
+    return InFlight(what, works, finish, sent)

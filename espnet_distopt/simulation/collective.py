@@ -107,7 +107,8 @@ class SimulatedCollectives:
     same ranks are matched in the order in which each learner yields them. It ends for
     all its learners at the same time, and only if none of them is down then. If one of
     them is excluded before, a collective of all members is repeated among the others,
-    and one of given ranks is dropped: nothing has been written until then.
+    and one of given ranks is dropped: nothing has been written until then. (Real
+    processes repeat only those slices of a large average that one of them lacks.)
 
     Attributes:
         meetings: the number of barriers to which all members have come.
@@ -266,7 +267,9 @@ class SimulatedCollectives:
         if not all(inbox and inbox[0].arrived for inbox in inboxes):
             return
         self._gathering[rank].popleft()
-        result = effect.tensor.new_empty((len(inboxes), *effect.tensor.shape))
+        result = effect.into
+        if result is None:
+            result = effect.tensor.new_empty((len(inboxes), *effect.tensor.shape))
         for row, inbox in zip(result, inboxes, strict=True):
             row.copy_(inbox.popleft().tensor)
         self._clock.at(self._clock.now, partial(done, Outcome(result)))

@@ -125,14 +125,16 @@ def flights(size: int) -> list[Any]:
             store.wait(["begun"])
         mean = yield Begin(AllReduceMean(vector(rank)))
         pair = yield Begin(AllReduceMean(vector(rank), (0, 1)) if rank < 2 else alone)
-        first = yield Begin(NeighbourAllGather(vector(rank, 1), peers))
+        first = yield Begin(NeighbourAllGather(vector(rank, 1), peers, into))
         second = yield Begin(NeighbourAllGather(vector(rank, 2), peers))
         if rank == 0:
             store.set("begun", "")
         results.append((yield AllReduceMean(vector(rank, 3))))
         for handle in (second, first, pair, mean):
             results.append((yield Wait(handle)))
+        assert results[2] is into
 
+    into = torch.empty(len(peers), S)
     alone = AllReduceMean(vector(rank), (rank,))
     if rank < 2:  # making a group is a meeting; that of a begun one is not at issue
         perform(driver, AllReduceMean(torch.zeros(1), (0, 1)))

@@ -115,12 +115,12 @@ class D1dGrad(Algorithm):
                 "allreduce)"
             )
         self._step = learner.steps
-        sent = pack(learner).clone()
         mean = yield from self._complete(learner)
+        self.sent.copy_(pack(learner))
         _set_gradients(learner, mean)
         self._mean = None
-        self.sent = sent
-        self._handle = yield Begin(AllReduceMean(sent.clone()))
+        # The mean has been used, and its memory is free for the next one.
+        self._handle = yield Begin(AllReduceMean(mean.copy_(self.sent)))
 
     def finish(self, learner: Learner) -> Program:
         """Wait for the last step's gradients, which the next epoch's first step uses.

@@ -30,8 +30,9 @@ and the driver then tells all other learners.
 Cost for n bytes of parameters: 2n a step on a ring, n on a hypercube and at most kn on
 a base-(k+1) graph, 2n(M-1)/M where M learners take their mean (complete, alternating),
 beside the computation, and the same at an epoch's end for each of its mixings. Memory:
-2P elements on a ring, 3P where a mean is taken; and the messages received, 2P on a
-ring.
+P elements, and the messages received: 2P on a ring, P where a mean is taken. All of it
+is used again in the next step, because allocating so much anew takes longer than to
+copy it.
 """
 
 from collections.abc import Generator
@@ -47,6 +48,7 @@ from espnet_distopt.algorithms.synchronous.node import (
     check_per_node,
     per_node_of,
 )
+from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import (
     AllReduceMean,
     Begin,
@@ -132,6 +134,7 @@ class Dpsgd(Algorithm):
         self._rounds = rounds_of(self.topology, self._size, self._per_node)
         self.sent = learner.params.new_zeros(learner.params.numel() + 1)
         self._weights: list[float] = []
+        self._received = self.sent.new_empty(0)
         self._forget()
 
     @classmethod
@@ -170,7 +173,7 @@ class Dpsgd(Algorithm):
         self._correction = None
         self.mixings += 1
         self.sent[:-1].copy_(learner.params)
-        yield from self._begin(self.mixings)
+        yield from self._begin_mixing()
 
     def finish(self, learner: Learner) -> Program:
         """Wait for the mixing in flight, which the next epoch's first step applies.
@@ -212,26 +215,61 @@ class Dpsgd(Algorithm):
                 # all of them take the number of the mixing from learner 0.
                 count = self.sent.new_tensor([self.mixings], dtype=torch.float64)
                 self.mixings = int((yield Broadcast(count)).item())
-                yield from self._begin(self.mixings)
+                yield from self._begin_mixing()
             received = yield from self._receive()
             check_equal_steps(learner, received, ended=0)
-            weights = received.new_tensor(self._weights)
-            difference = received[:, :-1] - self.sent[:-1]
-            self._correction = difference.mul_(weights[:, None]).sum(0)
+            self._correction = self._mixed(received)[:-1]
         return self._correction
 
-    def _begin(self, k: int) -> Program:
-        """Begin the mixing number `k`, which sends `sent`."""
+    def _mixed(self, received: Tensor) -> Tensor:
+        """Return sum_j W_ij (s_j - s_i), which overwrites the messages (senders, S)."""
+        if not self._weights:  # A round in which this learner has no peer.
+            return torch.zeros_like(self.sent)
+        first, *others = self._weights
+        for sent, total, *rows in cache_blocks(self.sent, *received):
+            total.sub_(sent).mul_(first)
+            for weight, row in zip(others, rows, strict=True):
+                total.add_(row.sub_(sent), alpha=weight)
+        return received[0]
+
+    def _begin_mixing(self) -> Program:
+        """Begin the mixing that sends `sent`, in the memory of the last one."""
+        messages = len(self._neighbours(self.mixings))
+        if len(self._received) != messages:
+            self._received = self.sent.new_empty((messages, self.sent.numel()))
+        yield from self._begin(self.mixings, self._received)
+
+    def _begin(self, k: int, into: Tensor | None = None) -> Program:
+        """Begin the mixing number `k`, which sends `sent`.
+
+        Args:
+            k: the number.
+            into: what receives the messages (senders, S); None makes a new tensor.
+        """
+        weights = self._neighbours(k)
+        self._weights = list(weights.values())
         collective: AllReduceMean | NeighbourAllGather
-        if self.topology in ("complete", "alternating"):
-            self._weights = [1.0]
-            collective = AllReduceMean(self.sent.clone(), self._group(k))
+        if self._takes_means:
+            mean = torch.empty_like(self.sent) if into is None else into[0]
+            collective = AllReduceMean(mean.copy_(self.sent), self._group(k))
         else:
-            row = self.row(k)
-            del row[self._rank]
-            self._weights = list(row.values())
-            collective = NeighbourAllGather(self.sent, tuple(row))
+            collective = NeighbourAllGather(self.sent, tuple(weights), into)
         self._handle = yield Begin(collective)
+
+    @property
+    def _takes_means(self) -> bool:
+        return self.topology in ("complete", "alternating")
+
+    def _neighbours(self, k: int) -> dict[int, float]:
+        """Return the senders of the messages of mixing `k`, with their weights.
+
+        A mean is one message, of all who take it together, and stands under -1.
+        """
+        if self._takes_means:
+            return {-1: 1.0}
+        row = self.row(k)
+        del row[self._rank]
+        return row
 
     def row(self, k: int) -> dict[int, float]:
         """Return this learner's row of the mixing matrix W_k: learner -> weight."""
