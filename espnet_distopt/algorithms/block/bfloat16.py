@@ -29,6 +29,7 @@ Cost: half the bytes of an average in float32, and two passes more. Memory: one 
 tensor (P,) for each start point that is not kept otherwise.
 """
 
+import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
@@ -43,6 +44,7 @@ def average_changes(tensor: Tensor, start: BlockStart, ranks: Ranks) -> Program:
         start: its start.
         ranks: the learners that take part; None means all.
     """
-    message = start.changes(tensor)
+    message = torch.empty_like(tensor, dtype=torch.bfloat16)
+    start.changes(tensor, message)
     yield AllReduceMean(message, ranks)
     start.plus(message, out=tensor)

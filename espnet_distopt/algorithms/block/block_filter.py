@@ -10,6 +10,9 @@ The start point theta_init is computed from theta and Delta when it is needed: t
 parameters have moved on, and the look-ahead must not count twice.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +24,21 @@ from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
 from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.errors import InputError
+
+
+@dataclass(frozen=True)
+class BlockEnd:
+    """The end of a block.
+
+    Attributes:
+        k: number of minibatches equivalent to the way from the mean to the next start
+            point; 0 if a learner's moments were loaded.
+        to_start: a function that overwrites a piece of the mean by that of the next
+            start point; it takes the piece and its place in the parameters.
+    """
+
+    k: float
+    to_start: Callable[[Tensor, slice], None]
 
 
 class BlockFilter:
@@ -85,6 +103,18 @@ class BlockFilter:
             k, the number of minibatches equivalent to the way from the mean to the
             start point; 0 if a learner's moments were loaded.
         """
+        with self.ending(rule, agreed) as end:
+            end.to_start(mean, slice(None))
+        return end.k
+
+    @contextmanager
+    def ending(self, rule: BlockRule, agreed: Agreed) -> Iterator[BlockEnd]:
+        """End a block, whose mean comes in pieces; each comes once, inside.
+
+        Args:
+            rule: the rule for the workers that took part in it.
+            agreed: what they know of the block.
+        """
         tau, previous_rho = agreed.tau, self.rho
         warm = self.blocks * self._period < rule.warmup
         eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
@@ -92,26 +122,31 @@ class BlockFilter:
         self.rho = eta * previous_rho + zeta * tau
         ahead = self.rho if rule.nesterov else previous_rho
         if eta == 0 and zeta == 1:
-            self._take(mean)
-            return 0.0
+            self.lookahead = 0.0
+            yield BlockEnd(0.0, self._take)
+            return
         held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
         before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
-        for m, theta, delta in cache_blocks(mean, self.theta, self.delta):
-            start = torch.add(theta, delta, alpha=before)
-            delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
-            theta.add_(delta)
-            torch.add(theta, delta, alpha=self.lookahead, out=m)
+
+        def to_start(mean: Tensor, part: slice) -> None:
+            tensors = mean, self.theta[part], self.delta[part]
+            for m, theta, delta in cache_blocks(*tensors):
+                start = torch.add(theta, delta, alpha=before)
+                delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
+                theta.add_(delta)
+                torch.add(theta, delta, alpha=self.lookahead, out=m)
+
+        k = 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+        yield BlockEnd(k, to_start)
         for part, kept in held:
             self.delta[part] = kept
-        return 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
-    def _take(self, mean: Tensor) -> None:
-        """Take `mean` (P,) as it is: init + (mean - init) would have other bits."""
-        self.lookahead = 0.0
+    def _take(self, mean: Tensor, part: slice) -> None:
+        """Take `mean` as it is: init + (mean - init) would have other bits."""
         if self._filters:
-            torch.sub(mean, self.theta, out=self.delta)
+            torch.sub(mean, self.theta[part], out=self.delta[part])
         if self._keeps:
-            self.theta.copy_(mean)
+            self.theta[part].copy_(mean)
 
     def model(self, params: Tensor, rule: BlockRule) -> Tensor:
         """Return the model to evaluate (P,); `params` if they are the global model."""

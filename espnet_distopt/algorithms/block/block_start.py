@@ -28,43 +28,43 @@ class BlockStart:
     ahead: float = 0.0
     factors: Sequence[tuple[slice, float]] = ((slice(None), 1.0),)
 
-    def changes(self, tensor: Tensor) -> Tensor:
-        """Return `tensor` (P,) minus the start, in bfloat16."""
-        message = torch.empty_like(tensor, dtype=torch.bfloat16)
-        for start, q, x in self._pieces(message, tensor):
-            q.copy_(x - start)
-        return message
+    def changes(self, tensor: Tensor, out: Tensor) -> None:
+        """Write `tensor` (P,) minus the start to `out` (P,), which is in bfloat16."""
+        for part, start in self.pieces():
+            out[part].copy_(tensor[part] - start)
 
-    def plus(self, message: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the start plus `message` (P,), which is in bfloat16.
-
-        Args:
-            message: changes since the start.
-            out: tensor (P,) that is overwritten by the result; None makes a new one.
-        """
-        result = torch.empty_like(self.base) if out is None else out
-        for start, q, x in self._pieces(message, result):
+    def plus(self, message: Tensor, out: Tensor) -> None:
+        """Write the start plus `message` (P,), which is in bfloat16, to `out` (P,)."""
+        for part, start in self.pieces():
             # One addition of mixed types takes several times as long.
-            torch.add(start, q.to(x.dtype), out=x)
-        return result
+            torch.add(start, message[part].to(start.dtype), out=out[part])
 
     def subtract_from(self, tensor: Tensor) -> None:
         """Subtract the start from `tensor` (P,), in place."""
-        for start, x in self._pieces(tensor):
-            x.sub_(start)
+        for part, start in self.pieces():
+            tensor[part].sub_(start)
 
     def add_to(self, tensor: Tensor) -> None:
         """Add the start to `tensor` (P,), in place."""
-        for start, x in self._pieces(tensor):
-            x.add_(start)
+        for part, start in self.pieces():
+            tensor[part].add_(start)
 
-    def _pieces(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """Yield pieces of the start with the same elements of all `tensors` (P,)."""
-        for part, factor in self.factors:
-            operands = [self.base, *tensors]
-            operands += [] if self.delta is None else [self.delta]
-            for base, *pieces in cache_blocks(*(tensor[part] for tensor in operands)):
-                if self.delta is not None:  # As the filter has computed it.
-                    yield base.add(pieces.pop(), alpha=self.ahead), *pieces
+    def pieces(self, within: slice = slice(None)) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the start in pieces that stay in the cache: their place, and the piece.
+
+        Args:
+            within: the elements that are asked for.
+        """
+        first, last, _ = within.indices(len(self.base))
+        for whole, factor in self.factors:
+            begin, end, _ = whole.indices(len(self.base))
+            place, end = max(begin, first), min(end, last)
+            if place >= end:
+                continue
+            operands = [self.base] + ([] if self.delta is None else [self.delta])
+            for base, *ahead in cache_blocks(*(t[place:end] for t in operands)):
+                part = slice(place, place := place + len(base))
+                if ahead:  # As the filter has computed it.
+                    yield part, base.add(ahead[0], alpha=self.ahead)
                 else:
-                    yield base if factor == 1 else base * factor, *pieces
+                    yield part, base if factor == 1 else base * factor

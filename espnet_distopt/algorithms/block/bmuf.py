@@ -216,13 +216,13 @@ class Bmuf(StepsInNodes):
         late = self._late
         agreed = self._read((yield from late.wait()))
         if agreed.tau > 0:
-            snapshot, start = late.snapshot(PARAMS), late.average(PARAMS)
-            k = self.filter.end_block(start, self.rule, agreed)
-            late.replace(learner.params, snapshot, start, learner.updates)
-            del snapshot, start
+            with self.filter.ending(self.rule, agreed) as end:
+                for part, snapshot, mean in late.pieces(PARAMS):
+                    end.to_start(mean, part)
+                    late.replace(learner.params[part], snapshot, mean, learner.updates)
             if self._moments:
                 since = learner.updates - late.updates
-                self._moments.end_late(late, agreed, k, since)
+                self._moments.end_late(late, agreed, end.k, since)
         elif self._moments:
             self._moments.cancel_late(agreed)
         late.taken()

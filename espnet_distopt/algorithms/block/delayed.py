@@ -54,7 +54,7 @@ bfloat16. They are kept from block to block, because allocating so much memory a
 takes longer than copying it.
 """
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any
 
 import torch
@@ -121,19 +121,23 @@ class LateAverage:
 
     def _take(self, name: str, tensor: Tensor, averaged: bool) -> None:
         """Copy `tensor` to the snapshot `name`, and to the tensor that is averaged."""
-        if name in self._starts:
-            tensor = self._starts[name].changes(tensor)
+        start = self._starts.get(name)
+        dtype = tensor.dtype if start is None else torch.bfloat16
         snapshot = self._snapshots.get(name)
-        if snapshot is None or snapshot.dtype != tensor.dtype:
-            self._snapshots[name] = snapshot = torch.empty_like(tensor)
+        if snapshot is None or snapshot.dtype != dtype:
+            self._snapshots[name] = snapshot = torch.empty_like(tensor, dtype=dtype)
             self._sent.pop(name, None)
+        if start is not None:
+            start.changes(tensor, snapshot)
+            tensor = snapshot
         if not averaged:
             snapshot.copy_(tensor)
             return
         if name not in self._sent:
-            self._sent[name] = torch.empty_like(tensor)
+            self._sent[name] = torch.empty_like(snapshot)
         for own, sent, new in cache_blocks(snapshot, self._sent[name], tensor):
-            own.copy_(new)
+            if start is None:
+                own.copy_(new)
             sent.copy_(own)
 
     def _begin(self) -> Program:
@@ -158,32 +162,45 @@ class LateAverage:
         self._handles.clear()
         return self._numbers
 
-    def snapshot(self, name: str) -> Tensor:
-        """Return the snapshot (P,), as learners have sent it; not to be changed."""
-        start = self._starts.get(name)
-        return start.plus(self._snapshots[name]) if start else self._snapshots[name]
+    def pieces(
+        self, name: str, within: slice = slice(None)
+    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield the snapshot and the average in pieces: (their place, s, a).
 
-    def average(self, name: str) -> Tensor:
-        """Return the average (P,), which the caller may overwrite until `begin`.
+        The caller may overwrite the average until `begin`. It is there after `wait`; if
+        `name` is not averaged, it is a tensor with any values. What was sent as changes
+        becomes tensors again in pieces that stay in the cache.
 
-        It is there after `wait`. If `name` is not averaged, it is an empty tensor.
+        Args:
+            name: the name of what was sent.
+            within: the elements that are asked for.
         """
-        if name not in self._sent:
-            return torch.empty_like(self._snapshots[name])
+        own, sent = self._snapshots[name][within], self._sent.get(name)
         start = self._starts.get(name)
-        return start.plus(self._sent[name]) if start else self._sent[name]
+        if sent is None:
+            yield within, own, torch.empty_like(own)
+        elif start is None:
+            yield within, own, sent[within]
+        else:
+            snapshot = self._snapshots[name]
+            for part, piece in start.pieces(within):
+                yield (
+                    part,
+                    piece + snapshot[part].to(piece),
+                    piece + sent[part].to(piece),
+                )
 
     def replace(
         self, params: Tensor, snapshot: Tensor, start: Tensor, updates: int
     ) -> None:
-        """Move `params` (P,) by `start` minus the snapshot, in place.
+        """Move a piece of `params` by `start` minus the snapshot, in place.
 
         If there has been no update since the snapshot, `params` become the very bits
         of `start`.
 
         Args:
             params: the live parameters.
-            snapshot: the snapshot of them, from `snapshot`.
+            snapshot: the snapshot of them, from `pieces`.
             start: the start point that replaces it.
             updates: number of updates that the optimizer has made.
         """

@@ -5,12 +5,17 @@ the parameter has a gradient. Here each moment becomes one flat tensor, and the 
 of the parameters become views of it. So one collective averages a moment.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
+
+T = TypeVar("T")
 
 LONG_RUN = 2.0**21
 """The largest step count that is written to the optimizer.
@@ -149,7 +154,7 @@ class Moments:
         for parameter, count in zip(self._learner.parameters, steps, strict=True):
             self._learner.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
 
-    def runs(self, values: list[float]) -> list[tuple[slice, int, float]]:
+    def runs(self, values: Sequence[T]) -> list[tuple[slice, int, T]]:
         """Merge neighbouring parameters of one group that have the same value.
 
         Returns (slice, group, value) for each run of them. Usually all parameters have
@@ -158,7 +163,7 @@ class Moments:
         Args:
             values: a value for each parameter.
         """
-        merged: list[tuple[slice, int, float]] = []
+        merged: list[tuple[slice, int, T]] = []
         for slot, value in zip(self._learner.slots, values, strict=True):
             if merged and merged[-1][1:] == (slot.group, value):
                 merged[-1] = (slice(merged[-1][0].start, slot.stop), slot.group, value)

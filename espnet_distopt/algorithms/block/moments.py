@@ -137,7 +137,14 @@ class BlockMoments:
                 yield from average_changes(flat, self._reference(name), self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
-        self._moments.set_steps(self._move(flats, agreed, k))
+        ahead = self._ahead(agreed, k)
+        runs = self._moments.runs(self._taus(agreed))
+        for name, flat in flats.items():
+            for part, group, tau in runs:
+                self._move(name, flat[part], part, group, (tau, ahead * tau))
+        if self._fate == "reset":
+            self._moments.forget(NOISE)
+        self._moments.set_steps(self._steps_after(agreed, ahead))
         self._steps = self._moments.steps()
         self.loaded = False
 
@@ -197,23 +204,27 @@ class BlockMoments:
             return
         if self.loaded and not self._rounds:
             return
-        news = {name: late.average(name) for name in flats}
-        olds = {name: late.snapshot(name) for name in flats}
-        started = self._move(news, agreed, 0.0 if unequal else k)
+        ahead = 0.0 if unequal else self._ahead(agreed, k)
+        taus, started = self._taus(agreed), self._steps_after(agreed, ahead)
+        then = late.message[len(late.message) - len(agreed.steps) :].tolist()
+        since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
+        both = list(zip(taus, since or [updates] * self._tensors, strict=True))
+        for name, flat in flats.items():
+            for part, group, (tau, j) in self._moments.runs(both):
+                share = self._moments.decays[name][group] ** j
+                for place, old, new in late.pieces(name, part):
+                    self._move(name, new, place, group, (tau, ahead * tau))
+                    if self.loaded:
+                        continue
+                    if j == 0:
+                        flat[place] = new
+                        continue
+                    replace_late(flat[place], new, old, share, name == SQUARES)
+        if self._fate == "reset":
+            self._moments.forget(NOISE)
         if self.loaded:
             self._steps = started
             return
-        then = late.message[len(late.message) - len(agreed.steps) :].tolist()
-        since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
-        runs = self._moments.runs(since or [updates] * self._tensors)
-        for name, flat in flats.items():
-            new, old, decays = news[name], olds[name], self._moments.decays[name]
-            for part, group, j in runs:
-                if j == 0:
-                    flat[part] = new[part]
-                    continue
-                share, positive = decays[group] ** j, name == SQUARES
-                replace_late(flat[part], new[part], old[part], share, positive)
         self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
         counts = zip(self._moments.steps(), since, strict=True)
         self._steps = [now - j for now, j in counts]
@@ -231,36 +242,49 @@ class BlockMoments:
         factors = [(part, decays[group] ** self._period) for part, group, _ in runs]
         return BlockStart(start, factors=factors)
 
-    def _move(self, flats: dict[str, Tensor], agreed: Agreed, k: float) -> list[float]:
-        """Make averaged moments m_init, in place; return their step counts.
+    def _ahead(self, agreed: Agreed, k: float) -> float:
+        """Return by how many of their steps in the block moments are extrapolated."""
+        return k / agreed.tau if self._fate == "extrapolate" else 0.0
+
+    def _taus(self, agreed: Agreed) -> list[float]:
+        """Return the number of updates of each parameter in the block."""
+        before = self._steps or [0.0] * len(agreed.steps)
+        taus = [now - then for now, then in zip(agreed.steps, before, strict=True)]
+        return taus or [agreed.tau] * self._tensors
+
+    def _steps_after(self, agreed: Agreed, ahead: float) -> list[float]:
+        """Return the step counts at the next start point; empty if there are none."""
+        if self._fate == "reset":
+            return [0.0] * len(agreed.steps)
+        # Without step counts there are still as many taus as parameters.
+        taus = self._taus(agreed)[: len(agreed.steps)]
+        return [s + ahead * t for s, t in zip(agreed.steps, taus, strict=True)]
+
+    def _move(
+        self,
+        name: str,
+        moment: Tensor,
+        part: slice,
+        group: int,
+        counts: tuple[float, float],
+    ) -> None:
+        """Make a piece of an averaged moment m_init, in place.
 
         Args:
-            flats: the averaged moments, name -> (P,).
-            agreed: what the learners know of the block.
-            k: equivalent minibatches between the mean and the next start point.
+            name: the moment's name.
+            moment: the piece.
+            part: its place.
+            group: the number of its parameters' group.
+            counts: their number of updates in the block, and k.
         """
-        steps = agreed.steps
         if self._fate == "reset":
-            for flat in flats.values():
-                flat.zero_()
-            self._moments.forget(NOISE)
-            return [0.0] * len(steps)
-        if self._fate == "average" and not self._rounds:
-            return steps
-        ahead = k / agreed.tau if self._fate == "extrapolate" else 0.0
-        before = self._steps or [0.0] * len(steps)
-        taus = [now - then for now, then in zip(steps, before, strict=True)]
-        for name, flat in flats.items():
-            decays, init = self._moments.decays[name], self._start(name)
-            for part, group, tau in self._moments.runs(
-                taus or [agreed.tau] * self._tensors
-            ):
-                decay, k = decays[group], ahead * tau
-                gain = extrapolation_gain(decay, tau, k)
-                bounded = name == SQUARES and gain != 0
-                floor = decay ** (tau + k) if bounded else None
-                extrapolate(flat[part], init[part], gain, floor)
-        return [s + ahead * t for s, t in zip(steps, taus, strict=True)]
+            moment.zero_()
+        elif self._fate == "extrapolate" or self._rounds:
+            (tau, k), decay = counts, self._moments.decays[name][group]
+            gain = extrapolation_gain(decay, tau, k)
+            bounded = name == SQUARES and gain != 0
+            floor = decay ** (tau + k) if bounded else None
+            extrapolate(moment, self._start(name)[part], gain, floor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""

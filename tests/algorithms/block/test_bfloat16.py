@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import ALGORITHMS, check
 from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.extrapolation import extrapolation_gain
+from espnet_distopt.core import cache_blocks
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
     Compute,
@@ -95,12 +96,30 @@ def test_bh1_a_change_keeps_eight_bits_however_small_it_is(dtype: torch.dtype) -
     for size in (1e3, 1.0, 1e-3):
         change = drawn(2, SIZE).to(dtype) * size
         there = base + 0.5 * delta + change
-        message = start.changes(there)
-        assert message.dtype == torch.bfloat16
-        error = (start.plus(message) - there).abs()
+        message, back = there.to(torch.bfloat16), torch.empty_like(there)
+        start.changes(there, message)
+        start.plus(message, back)
+        error = (back - there).abs()
         rounding = torch.finfo(dtype).eps * 8 * (1 + size)
         assert (error <= 2**-8 * change.abs() + rounding).all()
-    assert torch.equal(BlockStart(base).plus(torch.zeros_like(message)), base)
+    BlockStart(base).plus(torch.zeros_like(message), back)
+    assert torch.equal(back, base)
+
+
+@pytest.mark.parametrize("within", [slice(None), slice(0, 9), slice(7, 31), slice(40)])
+def test_pieces_of_a_start_are_those_of_the_whole(
+    within: slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_blocks, "PIECE", 4)
+    base = drawn(0, 40)
+    start = BlockStart(base, factors=((slice(0, 10), 2.0), (slice(10, 40), 3.0)))
+    expected = torch.cat([base[:10] * 2, base[10:] * 3])
+    found = torch.full_like(base, torch.nan)
+    for part, piece in start.pieces(within):
+        assert found[part].isnan().all() and len(piece) <= 4
+        found[part] = piece
+    assert torch.equal(found[within], expected[within])
+    assert found.isnan().sum() == 40 - len(expected[within])
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
