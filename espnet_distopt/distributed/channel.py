@@ -7,6 +7,7 @@ send 140 MB to each other would otherwise wait for each other's receive.
 
 import socket
 import struct
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -17,6 +18,13 @@ from espnet_distopt.distributed.wakeup import Check, WakeUp
 
 CHUNK = 1 << 20
 """The most bytes that are handed to the kernel at a time, so that receives go on."""
+
+LEAST = 1 << 19
+"""The bytes that a wait for a tensor waits for, or what is left of it.
+
+Otherwise a link of 1 Gbit/s wakes the thread for every few packets, about 2,000 times
+for 140 MB, on processors that have a model to train.
+"""
 
 _FORMAT = struct.Struct("<IIQQ")
 
@@ -90,6 +98,7 @@ class Channel:
         self.verdict: tuple[int, Kind] | None = None
         self._wakeup = wakeup
         self._check = check
+        self._least = 1
         connection.setblocking(False)
         _tune(connection, patience)
 
@@ -144,8 +153,19 @@ class Channel:
             if not moved:
                 reading = [self.connection] if into else []
                 writing = [self.connection] if out else []
+                self._wake_at(min(LEAST, sum(map(len, into))))
                 self._wakeup.until_ready(reading, writing)
                 self._check()
+        self._wake_at(1)
+
+    def _wake_at(self, least: int) -> None:
+        """Let waits to read last until so many bytes have come, or the end of all."""
+        least = max(1, least)
+        if least == self._least:
+            return
+        self._least = least
+        with suppress(OSError):  # It only spares processor time.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def _send(self, pieces: list[memoryview]) -> int:
         if not pieces:
