@@ -24,11 +24,9 @@ A mu that changes makes (g - mh)^2 too large, and vN too small. The lower bound 
 limits that: mu^2 + s <= N (mu^2 + s / N), so vN is never smaller than what it estimates
 could be. The estimate is an idea of this project; no paper that we know has it.
 
-Every function works on lists of tensors, one for each parameter, and on the number of
-updates of each.
+Every function works on lists of tensors, of parameters that have made the same number
+of updates.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -40,7 +38,7 @@ def follow_noise(
     noise: Tensors,
     means: Tensors,
     gradients: Tensors,
-    steps: Sequence[float],
+    step: float,
     betas: tuple[float, float],
 ) -> None:
     """Bring s up to date with the gradients of a step, in place.
@@ -49,17 +47,14 @@ def follow_noise(
         noise: s of the step before.
         means: Adam's first moment of the step before, without bias correction.
         gradients: the gradients that the moments will follow in this step.
-        steps: the number of updates before this step, above 0.
+        step: the number of updates before this step, above 0.
         betas: Adam's decay rates (b1, b2).
     """
     b1, b2 = betas
-    corrections = [-1 / (1 - b1**t) for t in steps]
-    deviations = torch._foreach_mul(means, corrections)
-    torch._foreach_add_(deviations, gradients)
-    spreads = [(1 - b1) / (1 + b1) * (1 + b1**t) / (1 - b1**t) for t in steps]
+    deviations = torch._foreach_add(gradients, means, alpha=-1 / (1 - b1**step))
+    spread = (1 - b1) / (1 + b1) * (1 + b1**step) / (1 - b1**step)
     torch._foreach_mul_(noise, b2)
-    shares = [(1 - b2) / (1 + r) for r in spreads]
-    torch._foreach_addcmul_(noise, deviations, deviations, shares)
+    torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / (1 + spread))
 
 
 def follow_squares(squares: Tensors, gradients: Tensors, b2: float) -> None:
@@ -75,22 +70,27 @@ def follow_squares(squares: Tensors, gradients: Tensors, b2: float) -> None:
 
 
 def of_the_whole_batch(
-    squares: Tensors, noise: Tensors, steps: Sequence[float], b2: float, batches: int
-) -> Tensors:
-    """Return vN without bias correction, that is vN (1 - b2^t), in new tensors.
+    lent: Tensors,
+    squares: Tensors,
+    noise: Tensors,
+    step: float,
+    b2: float,
+    batches: int,
+) -> None:
+    """Overwrite `lent` by vN without bias correction, that is vN (1 - b2^t).
 
     Args:
+        lent: tensors with any values.
         squares: v, without bias correction, this step's gradients included.
         noise: s, this step's gradients included.
-        steps: the number of updates before this step, above 0.
+        step: the number of updates before this step, above 0.
         b2: Adam's decay rate of v.
         batches: N.
     """
-    unbiased = [(1 - b2 ** (t + 1)) / (1 - b2**t) for t in steps]
-    excess = torch._foreach_mul(noise, [-(1 - 1 / batches) * u for u in unbiased])
-    torch._foreach_add_(excess, squares)
-    torch._foreach_maximum_(excess, torch._foreach_div(squares, float(batches)))
-    return list(excess)
+    unbiased = (1 - b2 ** (step + 1)) / (1 - b2**step)
+    torch._foreach_copy_(lent, squares)
+    torch._foreach_add_(lent, noise, alpha=-(1 - 1 / batches) * unbiased)
+    torch._foreach_maximum_(lent, torch._foreach_div(squares, float(batches)))
 
 
 def before_the_step(wanted: Tensors, gradients: Tensors, b2: float) -> None:
