@@ -25,7 +25,8 @@ FLOORS = [
     {"session", "simulation", "scoring", "hmm"},
     {"attached", "launch"},
     {"algorithms", "distributed", "corpora"},
-    {"optimizers", "core", "cluster", "monitoring"},
+    {"optimizers"},
+    {"core", "cluster", "monitoring"},
     {"files"},
     {"errors"},
 ]
