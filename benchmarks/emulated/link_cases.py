@@ -131,7 +131,9 @@ def _in_blocks() -> list[Case]:
             method=MeasuredMethod(name=name, options=options, adam=name == "bmuf_adam"),
             period=options["period"],
             # BMUF-Adam averages Adam's two moments, too.
-            models=ALL_REDUCE * (3 if name == "bmuf_adam" else 1),
+            models=ALL_REDUCE
+            * (3 if name == "bmuf_adam" else 1)
+            / (2 if "exchange" in options else 1),
             beside="delay" in options or name == "hivemind",
             repeats=3 if "delay" in options else 1,
         )
@@ -148,6 +150,8 @@ def _block_options(name: str) -> list[dict[str, Any]]:
         options.append({"period": 32})
         if _knows(name, "delay"):
             options.append({"period": 32, "delay": 31})
+            if name == "bmuf_adam":
+                options.append({**options[-1], "exchange": "bfloat16"})
     return options
 
 
