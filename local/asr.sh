@@ -100,6 +100,9 @@ configs=("$train_config" $decode_config)
 [ "$use_lm" = false ] || configs+=("$lm_config")
 [ -z "$ngram_file" ] || configs+=("$ngram_file")
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
+[ "$stage" -le "$stop_stage" ] || die "--stage $stage is behind --stop_stage $stop_stage"
+[[ $distopt == *[![:space:]]* ]] || die "--distopt names no algorithm"
+[[ $test_sets == *[![:space:]]* ]] || die "--test_sets names no set"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
 [ "$restarts" -ge 0 ] || die "--restarts $restarts: expected a number from 0"
 [ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"

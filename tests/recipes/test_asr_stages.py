@@ -191,6 +191,10 @@ def test_stage_without_what_it_needs(
             ("--tag", "a b"),
             "error: --tag a b: expected letters, digits, dots, underscores and hyphens",
         ),
+        (("--stage", "14"), "error: --stage 14 is behind --stop_stage 13"),
+        (("--distopt", ""), "error: --distopt names no algorithm"),
+        (("--distopt", " "), "error: --distopt names no algorithm"),
+        (("--test_sets", ""), "error: --test_sets names no set"),
         (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
         (("--nj", "0"), "error: --nj 0: at least one process must work"),
         (
