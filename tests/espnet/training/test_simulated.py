@@ -186,7 +186,7 @@ def test_data_that_is_elsewhere_is_named(
     words = arguments(data, data / "exp")
     at = words.index("--train_data_path_and_name_and_type") + 1
     config = tmp_path / "train.yaml"
-    config.touch()
+    config.write_text("num_workers: 0\n")
     further = shlex.join([*words[:at], lost, *words[at + 1 :]])
     with pytest.raises(SystemExit) as end:
         simulate.main(["--config", str(config), f"--train_args={further}"])
