@@ -103,6 +103,8 @@ command -v "${python:?}" >/dev/null || die "$python not found: run make setup, o
 [ "$stage" -le "$stop_stage" ] || die "--stage $stage is behind --stop_stage $stop_stage"
 [[ $distopt == *[![:space:]]* ]] || die "--distopt names no algorithm"
 [[ $test_sets == *[![:space:]]* ]] || die "--test_sets names no set"
+[ "$inference_asr_model" != checkpoint.pth ] ||
+    die "--inference_asr_model checkpoint.pth: the state of a training; take latest.pth"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
 [ "$restarts" -ge 0 ] || die "--restarts $restarts: expected a number from 0"
 [ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"

@@ -195,6 +195,11 @@ def test_stage_without_what_it_needs(
         (("--distopt", ""), "error: --distopt names no algorithm"),
         (("--distopt", " "), "error: --distopt names no algorithm"),
         (("--test_sets", ""), "error: --test_sets names no set"),
+        (
+            ("--inference_asr_model", "checkpoint.pth"),
+            "error: --inference_asr_model checkpoint.pth: the state of a training; "
+            "take latest.pth",
+        ),
         (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
         (("--nj", "0"), "error: --nj 0: at least one process must work"),
         (
