@@ -296,6 +296,8 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
             done
         done
     done
+    # A recipe has quoted each of its words, and most need no quotes.
+    command=$(sed -E "s/'([[:alnum:]_.,:=/-]+)'/\1/g" <<<"$command")
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
     # Both systems of a recipe for speech come into one table.
