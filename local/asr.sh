@@ -100,6 +100,11 @@ configs=("$train_config" $decode_config)
 [ "$use_lm" = false ] || configs+=("$lm_config")
 [ -z "$ngram_file" ] || configs+=("$ngram_file")
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
+[ "$stage" -le "$stop_stage" ] || die "--stage $stage is behind --stop_stage $stop_stage"
+[[ $distopt == *[![:space:]]* ]] || die "--distopt names no algorithm"
+[[ $test_sets == *[![:space:]]* ]] || die "--test_sets names no set"
+[ "$inference_asr_model" != checkpoint.pth ] ||
+    die "--inference_asr_model checkpoint.pth: the state of a training; take latest.pth"
 [ "$nlearners" -ge 1 ] || die "--nlearners $nlearners: at least one must learn"
 [ "$restarts" -ge 0 ] || die "--restarts $restarts: expected a number from 0"
 [ "$nj" -ge 1 ] || die "--nj $nj: at least one process must work"
@@ -291,6 +296,8 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
             done
         done
     done
+    # A recipe has quoted each of its words, and most need no quotes.
+    command=$(sed -E "s/'([[:alnum:]_.,:=/-]+)'/\1/g" <<<"$command")
     report=(--title "$title" --command "$command")
     [ -z "$note" ] || report+=(--note "$note")
     # Both systems of a recipe for speech come into one table.

@@ -1,12 +1,15 @@
 """What the documentation links to exists; what tests cite of it is there."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.bin import simulate
+from espnet_distopt.bin.simulate_arguments import methods_of, trial_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -164,3 +167,30 @@ def test_the_page_of_faults_says_which_algorithms_survive() -> None:
     known = {name: entry.algorithm.survives for name, entry in ALGORITHMS.items()}
     # adasum survives by its options, so that only its instances know.
     assert said == known | {"adasum": True}
+
+
+def simulations(text: str) -> list[list[str]]:
+    """The arguments of the simulations that a page starts."""
+    start = r"^ +(?:distopt |python -m espnet_distopt\.bin\.)simulate (.*)$"
+    joined = text.replace("\\\n", " ")
+    found = re.findall(start, joined, re.MULTILINE)
+    return [shlex.split(words, comments=True) for words in found]
+
+
+SIMULATIONS = [words for page in PAGES for words in simulations(page.read_text())]
+
+
+@pytest.mark.parametrize("words", SIMULATIONS, ids=" ".join)
+def test_the_simulations_of_the_pages_are_possible(words: list[str]) -> None:
+    args = simulate.get_parser().parse_args(words)
+    args.time_only |= args.advise
+    if args.config is not None:  # is of a training that the reader has made
+        return
+    trial = trial_of(args)
+    for method in methods_of(args):
+        for size in args.learners:
+            trial.check(method, size)
+
+
+def test_the_pages_have_simulations() -> None:
+    assert len(SIMULATIONS) >= 6

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from espnet_distopt.simulation.cluster_file import StepTime
     from espnet_distopt.simulation.network import Network
 
+LONGEST = 600.0
+"""Seconds of a message; a longer one would meet the timeouts of process groups."""
+
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
@@ -59,10 +62,15 @@ def main(cmd: Sequence[str] | None = None) -> None:
             "one learner has no links to measure; start several: distopt launch "
             "--nproc 2 -m espnet_distopt.bin.calibrate --out cluster.yaml"
         )
-    if not args.message_seconds > 0:
-        raise InputError(f"--message_seconds must be > 0, not {args.message_seconds}")
+    if not 0 < args.message_seconds <= LONGEST:
+        raise InputError(
+            f"--message_seconds must be > 0 and at most {LONGEST:g}, not "
+            f"{args.message_seconds:g}"
+        )
     if not args.out.absolute().parent.is_dir():
         raise InputError(f"{args.out.parent}: no such directory")
+    if args.out.is_dir():
+        raise InputError(f"{args.out} is a directory, expected the name of a file")
     per_node = _per_node(size)
     # torch takes seconds to import, and mistakes are told before.
     step = _step_time(args.exp) if args.exp else None

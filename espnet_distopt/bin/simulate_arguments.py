@@ -181,7 +181,13 @@ def _problem(args: argparse.Namespace) -> Problem:
         from espnet_distopt.espnet.training.simulated import EspnetProblem
 
         arguments = ["--config", str(args.config), *further]
-        return EspnetProblem(arguments, seed=args.seed)
+        try:
+            return EspnetProblem(arguments, seed=args.seed)
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{args.config} names {error.filename}, which is not there (in "
+                f"{Path.cwd()}): start this where the training is started"
+            ) from None
     if args.train_args is not None:
         raise InputError("--train_args belongs to --config")
     return Quadratic(

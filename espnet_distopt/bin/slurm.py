@@ -20,7 +20,7 @@ from espnet_distopt.cluster.script import Job, array_log, batch_script
 from espnet_distopt.cluster.settings import STAGES, Settings, read_settings
 from espnet_distopt.cluster.watch import JobWatch
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import whole_file
+from espnet_distopt.files.writing import explain_failed_write, whole_file
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -86,13 +86,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
         sys.stdout.write(script)
         return
     require_slurm()
-    args.log.parent.mkdir(parents=True, exist_ok=True)
     path = args.log.with_suffix(".sbatch")
-    with whole_file(path) as new:
-        new.write_text(script, encoding="utf-8")
-        new.chmod(0o755)
-    for log in _logs(job):
-        _keep_earlier(log)
+    with explain_failed_write(path):
+        args.log.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as new:
+            new.write_text(script, encoding="utf-8")
+            new.chmod(0o755)
+        for log in _logs(job):
+            _keep_earlier(log)
     number = submit(path)
     if args.nowait:
         print(number)

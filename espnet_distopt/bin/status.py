@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -52,7 +53,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Show the trainings once, or again and again."""
     args = get_parser().parse_args(cmd)
-    if args.watch is not None and not args.watch > 0:
+    if args.watch is not None and not 0 < args.watch <= threading.TIMEOUT_MAX:
         raise InputError(f"--watch: expected seconds > 0, not {args.watch:g}")
     pictures: dict[Path, Draw] = {}
     if args.plot is not None:

@@ -71,6 +71,11 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _check_replaceable(path: Path, marker: str) -> None:
+    if path.is_dir() and (path.is_mount() or path.samefile(Path.cwd())):
+        raise InputError(
+            f"{path} is the current directory or a mounted one, which nothing can take "
+            "the place of: choose a directory in it"
+        )
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file, expected a directory or nothing")
     if path.is_dir() and any(path.iterdir()) and not (path / marker).exists():

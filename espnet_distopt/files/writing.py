@@ -20,12 +20,18 @@ def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
     """Give the body a path to write to, which becomes `path` if the body succeeds.
 
     If the body fails or is interrupted, `path` is as it was and nothing is left over.
+    A link stays one: what it leads to is replaced. A device or a pipe, such as
+    /dev/stdout, is written to.
 
     Args:
         path: The file to write or to replace; its folder must exist.
         sync: Whether the content is on the disk before the file gets its name, so that
             even a machine that crashes leaves the earlier file or the whole new one.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path  # Root could put a file in its place, for all programs to find.
+        return
+    path = Path(os.path.realpath(path))
     # The process's number keeps two processes that write one file apart.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -94,6 +94,8 @@ def test_two_machines_of_two_learners(tmp_path: Path) -> None:
     [
         (["--out", "cluster.yaml"], "1", "one learner has no links"),
         (["--out", "none/cluster.yaml"], "2", "none: no such directory"),
+        (["--out", "."], "2", ". is a directory"),
+        (["--out", "a", "--message_seconds", "inf"], "2", "--message_seconds must be"),
         (["--out", "a", "--exp", "none"], "2", "none: no such experiment directory"),
         (["--out", "a", "--exp", "."], "2", ".: has no steps of a training"),
         (["--out", "a", "--message_seconds", "0"], "2", "--message_seconds must be"),

@@ -201,15 +201,29 @@ def test_bad_options(
     assert message in refused([*usual, *options, "--", "true"], capsys)
 
 
-def test_earlier_logs_are_kept(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def pretend_slurm(directory: Path) -> None:
+    """Put commands of Slurm on the PATH that accept every job."""
     programs = directory / "bin"
     programs.mkdir()
     for name in ("sbatch", "scontrol", "scancel"):
         (programs / name).write_text("#!/bin/sh\necho '17;cluster'\n")
         (programs / name).chmod(0o755)
     os.environ["PATH"] = f"{programs}:/bin:/usr/bin"
+
+
+def test_a_log_that_cannot_be_written(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend_slurm(directory)
+    (directory / "logs").touch()
+    options = ["--name", "job", "--log", "logs/job.log", "--nowait", "--", "true"]
+    assert "logs/job.sbatch: cannot be written: " in refused(options, capsys)
+
+
+def test_earlier_logs_are_kept(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend_slurm(directory)
     for text in ("first", "second"):
         (directory / "job.log").write_text(text)
         main(["--nowait", *COMMANDS["plain"]])

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,14 @@ def test_what_is_not_ours_stays(tmp_path):
     with pytest.raises(InputError, match="is a file"):
         write(tmp_path / "thesis" / "chapter", "x")
     assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+@pytest.mark.parametrize("name", [".", "{cwd}"])
+def test_the_current_directory_is_refused_before_the_work(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = Path(name.format(cwd=tmp_path))
+    with (
+        pytest.raises(InputError, match="is the current directory or a mounted one"),
+        whole_directory(path),
+    ):
+        pytest.fail("the body has begun")

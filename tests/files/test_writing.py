@@ -58,6 +58,29 @@ def test_a_failed_write_of_a_new_file_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_link_stays_and_leads_to_the_new_file(tmp_path: Path) -> None:
+    (tmp_path / "web").mkdir()
+    link, page = tmp_path / "latest.html", tmp_path / "web" / "page.html"
+    page.write_text("old")
+    link.symlink_to(page)
+    write_text(link, "new")
+    assert link.is_symlink() and page.read_text() == "new"
+    assert list(page.parent.iterdir()) == [page]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """What holds for a pipe holds for a device; root could replace /dev/null."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(path, "new")
+        assert os.read(reader, 100) == b"new"
+    finally:
+        os.close(reader)
+    assert path.is_fifo()
+
+
 def test_the_mode_of_the_new_file_is_kept(tmp_path: Path) -> None:
     with whole_file(tmp_path / "job.sh") as new:
         new.write_text("#!/bin/sh\n")

@@ -133,6 +133,10 @@ BAD = {
         lambda: ["exp/asr", "--watch", "0"],
         "error: --watch: expected seconds > 0, not 0",
     ),
+    "no end of watching": (
+        lambda: ["exp/asr", "--watch", "inf"],
+        "error: --watch: expected seconds > 0, not inf",
+    ),
     "a plot into nowhere": (
         lambda: ["exp/asr", "--plot", "missing/a.png"],
         "error: missing/a.png: cannot be written: No such file or directory",

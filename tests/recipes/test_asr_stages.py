@@ -83,6 +83,13 @@ def test_a_slow_learner_a_picture_and_what_to_try_next(recipe: Recipe) -> None:
     assert done.stdout.endswith("Try more learners.\n")
 
 
+def test_the_command_of_the_results_can_be_given_again(recipe: Recipe) -> None:
+    done = recipe.asr("--command", "./run.sh '--distopt' 'none allreduce' '--slow' ''")
+    assert done.returncode == 0, done.stderr
+    written = (recipe.directory / "exp" / "RESULTS.md").read_text()
+    assert "- command: `./run.sh --distopt 'none allreduce' --slow ''`" in written
+
+
 def test_decoding_by_the_best_path(recipe: Recipe) -> None:
     (recipe.directory / "conf" / "decode.yaml").write_text("search: best_path\n")
     refused = recipe.asr("--use_lm", "true", "--lm_config", "conf/train.yaml")
@@ -190,6 +197,15 @@ def test_stage_without_what_it_needs(
         (
             ("--tag", "a b"),
             "error: --tag a b: expected letters, digits, dots, underscores and hyphens",
+        ),
+        (("--stage", "14"), "error: --stage 14 is behind --stop_stage 13"),
+        (("--distopt", ""), "error: --distopt names no algorithm"),
+        (("--distopt", " "), "error: --distopt names no algorithm"),
+        (("--test_sets", ""), "error: --test_sets names no set"),
+        (
+            ("--inference_asr_model", "checkpoint.pth"),
+            "error: --inference_asr_model checkpoint.pth: the state of a training; "
+            "take latest.pth",
         ),
         (("--nlearners", "0"), "error: --nlearners 0: at least one must learn"),
         (("--nj", "0"), "error: --nj 0: at least one process must work"),

@@ -1,6 +1,7 @@
 """These tests cover the shell scripts: options, logs, and shellcheck over all."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -122,6 +123,22 @@ def test_every_option_of_a_recipe_is_known(recipe_directory: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "--stop_stage" in done.stdout
     assert len((recipe_directory / "run.sh").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("recipe_directory", RECIPES, ids=lambda path: path.parent.name)
+def test_a_recipe_says_by_which_words_it_was_started(
+    recipe_directory: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "egs" / "toy" / "asr1"
+    copy.mkdir(parents=True)
+    shutil.copy(recipe_directory / "run.sh", copy)
+    asr = tmp_path / "local" / "asr.sh"
+    asr.parent.mkdir()
+    asr.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    asr.chmod(0o755)
+    given = ["--distopt", "none allreduce", "--slow", "", "--note", "it's"]
+    words = run(copy / "run.sh", *given).stdout.splitlines()
+    assert shlex.split(words[words.index("--command") + 1]) == ["./run.sh", *given]
 
 
 def test_fsdd_joins_its_test_sets(recipe: Recipe) -> None:

@@ -12,5 +12,5 @@ exec ../../../local/asr.sh \
     --distopt adpsgd --nlearners 2 \
     --title "fsdd: strings of spoken digits" \
     --note "Human speech: single digits joined to strings; \`unseen\` is a speaker who is not in training." \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     "$@"

@@ -10,5 +10,5 @@ exec ../../../local/asr.sh \
     --train_set train --valid_set dev --test_sets test \
     --distopt bmuf_adam --nlearners 4 --ngpu 1 --nj 8 \
     --title "iam: lines of handwriting" \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     "$@"

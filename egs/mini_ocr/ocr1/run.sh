@@ -12,5 +12,5 @@ exec ../../../local/asr.sh \
     --distopt bmuf_adam --nlearners 2 \
     --title "mini_ocr: printed lines and handwritten digits" \
     --note "**Printed lines are synthetic** (\`known\`: fonts of the training lines, \`unseen\`: others); \`digits\` are strings of real handwritten digits, from other forms than those of the training lines." \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     "$@"

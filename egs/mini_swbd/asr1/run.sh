@@ -15,7 +15,7 @@ exec ../../../local/asr.sh \
     --distopt "adpsgd allreduce" --nlearners 2 --slow 1:2 \
     --title "mini_swbd: synthetic telephone conversations" \
     --note "**Synthetic speech**: these word error rates say nothing about Switchboard." \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     --picture exp/RESULTS.png --next "\
 exp/RESULTS.png shows what this package is for: the loss over time of both trainings, in which
 learner 1 ran at half speed. What to try next:

@@ -9,5 +9,5 @@ exec ../../../local/asr.sh \
     --train_set train --valid_set dev --test_sets test \
     --distopt bmuf_adam \
     --title "pages: lines of your own pages" \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     "$@"

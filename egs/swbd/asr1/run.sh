@@ -14,5 +14,5 @@ exec ../../../local/asr.sh \
     --speed_perturb_factors "0.9 1.0 1.1" \
     --distopt adpsgd --nlearners 4 --ngpu 1 --nj 8 \
     --title "swbd: Switchboard-300" \
-    --command "./run.sh${*:+ $*}" \
+    --command "./run.sh${*:+ ${*@Q}}" \
     "$@"

@@ -1,5 +1,6 @@
 """Loads trained models that have a CTC output, for inference."""
 
+import zipfile
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def load_ctc_model(
     """
     try:
         loaded, args = task.build_model_from_file(config, model)
+        check_whole(loaded, model)
     except InputError:
         raise
     except Exception as error:  # of many kinds: files, keys, shapes
@@ -42,6 +44,32 @@ def load_ctc_model(
     # Plain RNN encoders want their batches sorted, and are slower.
     pad_rnn_encoders(loaded)
     return loaded, args
+
+
+def check_whole(loaded: torch.nn.Module, path: Path) -> None:
+    """Check that a file has all of a model's parameters and buffers, and no others.
+
+    ESPnet loads without asking (`strict=False`), and what a file lacks stays random.
+
+    Raises:
+        InputError: The file is of another model, or is a training's `checkpoint.pth`.
+    """
+    # With mmap the tensors are not read; files of old PyTorch have no index for it.
+    saved = torch.load(
+        path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=False
+    )
+    if "module" in saved:  # DeepSpeed's, as ESPnet reads it
+        saved = saved["module"]
+    own = loaded.state_dict().keys()
+    if own == saved.keys():
+        return
+    if "optimizers" in saved:
+        raise InputError(
+            f"{path}: the state of a training, not a model: take latest.pth beside it"
+        )
+    name = min(own ^ saved.keys())
+    what = "has no" if name in own else "has more than the model:"
+    raise InputError(f"{path}: of another model than config.yaml says: {what} {name}")
 
 
 def encode(model: Any, **batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

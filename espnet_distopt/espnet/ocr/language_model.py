@@ -10,6 +10,7 @@ from espnet2.tasks.lm import LMTask
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.models.trained import check_whole
 
 Prefix = tuple[int, ...]
 """The token ids with which a text begins."""
@@ -40,6 +41,9 @@ def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
         model, args = LMTask.build_model_from_file(
             directory / "config.yaml", directory / "valid.loss.ave.pth"
         )
+        check_whole(model, directory / "valid.loss.ave.pth")
+    except InputError:
+        raise
     # A wrong file, a missing key and a wrong shape each raise another exception.
     except Exception as error:
         problem = str(error).partition("\n")[0]

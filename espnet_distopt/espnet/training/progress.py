@@ -67,6 +67,7 @@ class Progress:
         self._max_epoch = max_epoch
         self._epoch_times: list[float] = []
         self._train_loss = float("nan")
+        self._trained = False  # A run may begin with the validation of an epoch.
         self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
         self.samples = self.batches = self.position = 0
 
@@ -158,6 +159,7 @@ class Progress:
     def end_training(self, reporter: SubReporter) -> None:
         """Note the mean training loss of the epoch; write that validation begins."""
         self._train_loss = latest(reporter, "loss")
+        self._trained = bool(reporter.stats.get("loss"))
         self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
@@ -180,7 +182,7 @@ class Progress:
         if not self.talks:
             return
         self._say(
-            f"loss {self._train_loss:.3f}",
+            f"loss {self._train_loss:.3f}" if self._trained else "",
             f"valid loss {figures['valid_loss']:.3f}",
             duration(elapsed),
             _in_words(left),

@@ -35,7 +35,8 @@ def atomic_save(content: Any, path: Path) -> None:
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
-        raise OSError(cause.errno, cause.strerror, str(path)) from error
+        # `from None`: recipes show the first error of a log, and this one has the path.
+        raise OSError(cause.errno, cause.strerror, str(path)) from None
 
 
 def is_whole(path: Path) -> bool:

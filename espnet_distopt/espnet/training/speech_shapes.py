@@ -16,6 +16,7 @@ from typing import Any
 
 from espnet_distopt.corpora.parallel import do_shares
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write
 
 _NAMES = ("speech_shape", "text_shape")
 _OFTEN = 100_000
@@ -57,7 +58,8 @@ def write_shapes(
         The number of utterances.
 
     Raises:
-        InputError: A file is missing, or the two do not have the same utterances.
+        InputError: A file is missing, or the two do not have the same utterances, or
+            the shapes cannot be written.
     """
     total = _lines(data / "text")
     if total != (samples := _lines(data / "utt2num_samples")):
@@ -65,7 +67,6 @@ def write_shapes(
             f"{data}: {total} utterances in text, {samples} in utt2num_samples: format "
             "the set again"
         )
-    out.mkdir(parents=True, exist_ok=True)
     nj = max(1, min(nj, total))
     edges = [total * n // nj for n in range(nj + 1)]
     shares = [
@@ -79,17 +80,19 @@ def write_shapes(
         )
         for n, (first, last) in enumerate(pairwise(edges))
     ]
-    try:
-        do_shares(_write, shares, total, progress)
-        for index, name in enumerate(_NAMES):
-            with (out / f"{name}.tmp").open("wb") as joined:
-                for share in shares:
-                    with share.written[index].open("rb") as part:
-                        shutil.copyfileobj(part, joined)
-            (out / f"{name}.tmp").replace(out / name)
-    finally:
-        for path in (path for share in shares for path in share.written):
-            path.unlink(missing_ok=True)
+    with explain_failed_write(out):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            do_shares(_write, shares, total, progress)
+            for index, name in enumerate(_NAMES):
+                with (out / f"{name}.tmp").open("wb") as joined:
+                    for share in shares:
+                        with share.written[index].open("rb") as part:
+                            shutil.copyfileobj(part, joined)
+                (out / f"{name}.tmp").replace(out / name)
+        finally:
+            for path in (path for share in shares for path in share.written):
+                path.unlink(missing_ok=True)
     return total
 
 

@@ -68,7 +68,9 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 args = cls.get_parser().parse_args(cmd)
             try:
                 settle(args)
-                if not args.collect_stats and not incarnation():
+                # ESPnet itself says, just below, what is required and missing.
+                named = args.output_dir is not None and not args.collect_stats
+                if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
             except InputError:
                 if launched_rank() > 0:

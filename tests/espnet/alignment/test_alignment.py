@@ -1,6 +1,6 @@
 """Word times from a real ESPnet model that knows where its tones are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -301,6 +301,36 @@ def test_bad_input(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ") and message in error
     assert not (tmp_path / "ctm").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.popitem(last=False), "of another model than config.yaml says: ha"),
+        (lambda s: s.update(a=s["ctc.ctc_lo.bias"]), "more than the model: a"),
+        (lambda s: s.update(optimizers=[]), "the state of a training, not a model"),
+    ],
+    ids=["less", "more", "checkpoint"],
+)
+def test_a_model_that_espnet_would_load_in_part(
+    toy: Path,
+    tmp_path: Path,
+    change: Callable[[dict[str, torch.Tensor]], None],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """ESPnet leaves random what a file lacks, and decodes without a word."""
+    for part in ("exp", "valid"):
+        (tmp_path / part).symlink_to(toy / part)
+    saved = torch.load(toy / "exp" / "model.pth", weights_only=True)
+    change(saved)
+    torch.save(saved, tmp_path / "changed.pth")
+    with pytest.raises(SystemExit) as stopped:
+        decode(tmp_path, tmp_path / "out", "--model", str(tmp_path / "changed.pth"))
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: {tmp_path / 'changed.pth'}") and message in error
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("missing", ["exp/config.yaml", "exp/model.pth"])

@@ -87,6 +87,18 @@ def test_wrong_options_end_in_one_line_that_says_what_is_wrong(
     assert not (tmp_path / "exp").exists()
 
 
+def test_a_training_without_a_directory(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = arguments(data, data / "exp", "--distopt", "adpsgd")
+    at = words.index("--output_dir")
+    with pytest.raises(SystemExit) as end:
+        asr_train.main(words[:at] + words[at + 2 :])
+    assert end.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("arguments are required: --output_dir")
+
+
 def test_only_learner_0_speaks(
     data: Path,
     tmp_path: Path,

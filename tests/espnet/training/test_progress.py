@@ -116,6 +116,22 @@ def test_the_first_line_says_where_it_goes_on(
     assert (line.epoch_samples, line.samples, line.pid) == (28, 0, os.getpid())
 
 
+def test_a_validation_alone_has_no_training_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(tmp_path, 3, talks=True, algorithm="adpsgd", learners=2)
+    reporter = Reporter()
+    reporter.set_epoch(2)
+    progress.begin_epoch(2, 10, None)
+    with reporter.observe("valid") as sub:
+        sub.register({"loss": 1.5})
+        sub.next()
+        progress.end_epoch(sub, 32.0)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "epoch 2/3  goes on with its validation"
+    assert said[1].startswith("epoch 2/3  valid loss 1.500")
+
+
 def test_the_slurm_job_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import traceback
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,12 @@ def test_a_full_disk_is_named_and_leaves_the_earlier_file(tmp_path: Path) -> Non
     side_files.atomic_save({"x": torch.ones(3)}, path)
     new = tmp_path / f".state.pth.{os.getpid()}.part"
     new.symlink_to("/dev/full")  # Every write to it fails.
-    with pytest.raises(OSError, match=r"No space left on device.*state\.pth"):
+    with pytest.raises(
+        OSError, match=r"No space left on device.*state\.pth"
+    ) as failure:
         side_files.atomic_save({"x": torch.zeros(100_000)}, path)
+    shown = "".join(traceback.format_exception(failure.value))
+    assert shown.count("Traceback") == 1  # Recipes show the first error of a log.
     assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
     assert list(tmp_path.iterdir()) == [path]
 

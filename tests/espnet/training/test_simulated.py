@@ -1,11 +1,13 @@
 """An ESPnet model in simulation, beside ESPnet's own figures."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 from torch.optim import SGD
 
+from espnet_distopt.bin import simulate
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.simulated import EspnetProblem
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
@@ -174,3 +176,20 @@ def test_other_bad_input(data: Path) -> None:
         problem(data, "--init_param", "some.pth")
     with pytest.raises(InputError, match="batch size must be >= 1, not 0"):
         problem(data, batch_size=0).replica(0, 1)
+
+
+def test_data_that_is_elsewhere_is_named(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recipe's paths are relative, and the command may be started elsewhere."""
+    lost = "dump/train/wav.scp,speech,sound"
+    words = arguments(data, data / "exp")
+    at = words.index("--train_data_path_and_name_and_type") + 1
+    config = tmp_path / "train.yaml"
+    config.write_text("num_workers: 0\n")
+    further = shlex.join([*words[:at], lost, *words[at + 1 :]])
+    with pytest.raises(SystemExit) as end:
+        simulate.main(["--config", str(config), f"--train_args={further}"])
+    assert end.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]  # ESPnet may warn before.
+    assert error.startswith(f"error: {config} names dump/train/wav.scp, which is not")

@@ -64,3 +64,12 @@ def test_bad_sets(data: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> 
         path.write_text(content)
     assert message in error_of(speech_shapes.main, command(data, token_type), capsys)
     assert not list(data.glob("shapes/*/*"))
+
+
+def test_a_full_disk(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = data / "shapes" / "train"
+    part.mkdir(parents=True)
+    (part / "text_shape.0").symlink_to("/dev/full")  # Every write to it fails.
+    error = error_of(speech_shapes.main, command(data, "char"), capsys)
+    assert error == f"{part}: cannot be written: No space left on device"
+    assert not list(part.iterdir())
