@@ -170,6 +170,7 @@ class DistoptEpoch(Epoch):
     def _resume(self) -> None:
         """Go on from a saved state within this epoch or after the last, if any."""
         epoch = self.reporter.get_epoch()
+        self.run.saved.forget_other_runs(epoch, self.run.options.resume)
         within = self.run.saved.within(self._session, epoch)
         if within is not None:
             restore_within(self._training, within)
@@ -178,6 +179,7 @@ class DistoptEpoch(Epoch):
             after = self.run.saved.after(self._session, epoch - 1)
             if after is not None:
                 restore_after(self._training, after)
+            self.run.saved.agree(self._session)
 
     def _carried(self) -> State:
         return {**carried(self._training), "saves": self.run.saved.saves}
@@ -263,7 +265,8 @@ class DistoptEpoch(Epoch):
         if not session.finish():
             # The gradients accumulated since the last step are lost, so its batches
             # count as not trained on.
-            self._stop(batches - batches % self.run.options.accum_grad)
+            count = batches - self.start.batches
+            self._stop(batches - count % self.run.options.accum_grad)
         self.run.follow()
         if self._training.queued is not None:
             self._training.queued.finish()

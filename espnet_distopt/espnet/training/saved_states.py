@@ -60,6 +60,27 @@ class SavedStates:
         """Write what others should have written, once all have come to `finish`."""
         self._files.complete()
 
+    def forget_other_runs(self, epoch: int, resume: bool) -> None:
+        """Remove the states of an earlier training that this one does not go on from.
+
+        All learners call this before any of them saves.
+
+        Args:
+            epoch: The epoch that ESPnet begins with. Later ones were never reached.
+            resume: ESPnet's option of that name. Without it, the training begins anew.
+        """
+        learner_files.forget_later(self._output_dir, epoch if resume else 0)
+
+    def agree(self, session: Session) -> None:
+        """Give all learners one number of saves, which none has had before.
+
+        A learner that has gone on from no state of its own has counted fewer than the
+        others. All learners call this together.
+        """
+        mean = session.mean(float(self.saves))
+        if session.mean(float(self.saves == mean)) < 1.0:
+            self.saves = round(mean * session.learner.size)
+
     def within(self, session: Session, epoch: int) -> State | None:
         """Return this learner's saved state within `epoch` if all learners have one.
 
