@@ -87,10 +87,11 @@ def capture(training: TrainingState, batches: int | None) -> State:
             None if the epoch's training is over and the consensus model is formed.
     """
     reporter, scaler, queued = training.reporter, training.scaler, training.queued
-    buffers = training.model.named_buffers()
+    buffers, learner = training.model.named_buffers(), training.session.learner
     return {
         "epoch": reporter.get_epoch(),
-        "learners": training.session.learner.size,
+        "learners": learner.size,
+        "equal": list(training.session.algorithm.equal_replicas(learner)),
         "batches": batches,
         "queued": None if queued is None or batches is None else queued.state_dict(),
         "session": training.session.state_dict(),

@@ -86,13 +86,17 @@ class SavedStates:
 
         All learners call this together. A kill during a save can leave states of
         different stops, or of some learners only; those are of no use together. States
-        of another number of learners are of no use either, because a learner's batches
-        were others then.
+        of another number of learners, or of other nodes, are of no use either, because
+        a learner's batches were others then.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
             return None
-        fits = state is not None and state["learners"] == session.learner.size
+        fits = (
+            state is not None
+            and state["learners"] == session.learner.size
+            and state.get("equal", _equal(session)) == _equal(session)
+        )
         saves = float(state["saves"]) if state is not None else -1.0
         same = saves == session.mean(saves)
         if session.mean(float(fits and same)) == 1.0:
@@ -110,16 +114,22 @@ class SavedStates:
         """Return the saved state after `epoch` with which this learner goes on.
 
         It is the learner's own, if there is one. A learner that had died takes that of
-        another with a block method, where all are alike between epochs.
+        another with a block method, where all are alike between epochs. With gossip
+        between nodes, all learners of a node take the first one's state, because they
+        must go on alike.
         """
-        state = load_learner(self._output_dir, self._rank, epoch)
+        equal = _equal(session) if session.algorithm.wants_gossip else [self._rank]
+        state = load_learner(self._output_dir, equal[0], epoch)
         if state is not None and state["batches"] is not None:
             state = None  # It died within the epoch, after it had been saved there.
+        if state is not None and not {*equal} <= {*state.get("equal", equal)}:
+            state = None  # The node has learners that were of others before.
         if state is None:
             state = self._of_another(session, epoch)
         if state is None:
+            whose = "of its own" if len(equal) == 1 else "in common with its node"
             logging.error(
-                f"learner {self._rank} has no state of its own after epoch {epoch}; it "
+                f"learner {self._rank} has no state {whose} after epoch {epoch}; it "
                 "goes on from the consensus model with the checkpoint's optimizer"
             )
             return None
@@ -139,3 +149,8 @@ class SavedStates:
                 )
                 return state
         return None
+
+
+def _equal(session: Session) -> list[int]:
+    """Return the ranks whose replicas equal this learner's after each step."""
+    return list(session.algorithm.equal_replicas(session.learner))

@@ -1,5 +1,6 @@
 """A run that is started again, with the same options or with others."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from espnet2.train.reporter import Reporter
 
+from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.learner_state import (
     TrainingState,
     capture,
@@ -75,6 +77,35 @@ def test_a_stop_after_learners_were_added_repeats_nothing(
     assert train(options, 3, tmp_path / "meet3", log) == [0] * 3, read(log)
     assert "goes on after step" in read(log)
     assert "no common state" not in read(log)
+
+
+HADPSGD = ["--distopt", "hadpsgd", "--distopt_conf"]
+
+
+@pytest.fixture(scope="module")
+def nodes_of_two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("nodes")
+    options = arguments(data, root / "exp", *HADPSGD, "per_node=2", "--max_epoch", "1")
+    log = root / "log"
+    assert train(options, 4, root / "meet", log) == [0] * 4, read(log)
+    return root / "exp"
+
+
+@pytest.mark.parametrize(("per_node", "lost"), [(2, 3), (4, None)])
+def test_learners_of_a_node_go_on_alike(
+    per_node: int, lost: int | None, data: Path, nodes_of_two: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    shutil.copytree(nodes_of_two, exp, symlinks=True)
+    if lost is not None:
+        (exp / "distopt" / f"learner{lost}.1epoch.pth").unlink()
+    options = arguments(data, exp, *HADPSGD, f"per_node={per_node}")
+    assert train(options, 4, tmp_path / "meet", log) == [0] * 4, read(log)
+    states = [load_learner(exp, rank, 2) for rank in range(4)]
+    params = [state["session"]["learner"]["params"] for state in states if state]
+    assert torch.equal(params[0], params[1])
+    assert torch.equal(params[2], params[3])
+    assert per_node == 2 or torch.equal(params[0], params[2])
 
 
 def test_mixed_precision_may_be_switched_on_within_an_epoch() -> None:
