@@ -51,6 +51,7 @@ class Progress:
         position: The step that the epoch has come to. It is this learner's own, except
             where learners take their batches from a work queue: there it is the mean
             over the learners.
+        steps: The number of steps of the epoch; None if it is not known.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Progress:
         self._train_loss = float("nan")
         self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
         self.samples = self.batches = self.position = 0
+        self.steps: int | None = None
 
     def begin_epoch(
         self,
@@ -86,7 +88,7 @@ class Progress:
                 is left.
             earlier: What `spent` returned in that run; None without one.
         """
-        self._epoch, self._steps = epoch, steps
+        self._epoch, self.steps = epoch, steps
         if self.talks and step != 0:
             where = f"step {step}/{steps or '?'}" if step else "its validation"
             self._say(f"goes on {'after' if step else 'with'} {where}")
@@ -126,12 +128,12 @@ class Progress:
         if now - self._printed < INTERVAL:
             return
         self._printed = now
-        left = self._left(step / self._steps if self._steps else 0.0)
+        left = self._left(step / self.steps if self.steps else 0.0)
         self._write("step", reporter, left=left)
         if self.talks:
             loss = latest(reporter, "loss", 50)
             self._say(
-                f"step {step}/{self._steps or '?'}", f"loss {loss:.3f}", _in_words(left)
+                f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", _in_words(left)
             )
 
     def stop(self, signal: str | None, saved: bool) -> None:
@@ -146,7 +148,7 @@ class Progress:
         if self.talks:
             what = "state saved" if saved else "the epoch will be repeated"
             self._say(
-                f"stopped after step {self.position}/{self._steps or '?'} "
+                f"stopped after step {self.position}/{self.steps or '?'} "
                 f"by {signal or 'another learner'}",
                 f"{what}: start again to go on",
             )

@@ -185,6 +185,7 @@ class Run:
         position = {
             "spent": self.progress.spent(),
             "step": None if batches is None else self.progress.position,
+            "of": self.progress.steps,
         }
         state = {**capture(training, batches), **position}
         self.saved.begin(state, training.session)

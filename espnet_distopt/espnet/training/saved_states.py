@@ -71,32 +71,33 @@ class SavedStates:
         """
         learner_files.forget_later(self._output_dir, epoch if resume else 0)
 
-    def agree(self, session: Session) -> None:
+    def _agree(self, session: Session) -> None:
         """Give all learners one number of saves, which none has had before.
 
         A learner that has gone on from no state of its own has counted fewer than the
-        others. All learners call this together.
+        others.
         """
         mean = session.mean(float(self.saves))
         if session.mean(float(self.saves == mean)) < 1.0:
             self.saves = round(mean * session.learner.size)
 
-    def within(self, session: Session, epoch: int) -> State | None:
+    def within(self, session: Session, epoch: int, batches: int | None) -> State | None:
         """Return this learner's saved state within `epoch` if all learners have one.
 
         All learners call this together. A kill during a save can leave states of
         different stops, or of some learners only; those are of no use together. States
-        of another number of learners, or of other nodes, are of no use either, because
-        a learner's batches were others then.
+        of another number of learners or batches, or of other nodes, are of no use
+        either, because a learner's batches were others then.
+
+        Args:
+            session: This learner's session.
+            epoch: The number of the epoch.
+            batches: The number of its batches; None if it is not known.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
             return None
-        fits = (
-            state is not None
-            and state["learners"] == session.learner.size
-            and state.get("equal", _equal(session)) == _equal(session)
-        )
+        fits = state is not None and _fits(state, session, batches)
         saves = float(state["saves"]) if state is not None else -1.0
         same = saves == session.mean(saves)
         if session.mean(float(fits and same)) == 1.0:
@@ -104,14 +105,16 @@ class SavedStates:
             return state
         logging.error(
             f"learner {self._rank}: there is no common state of all "
-            f"{session.learner.size} learners within epoch {epoch}: the epoch is "
-            "repeated"
+            f"{session.learner.size} learners within epoch {epoch} with these batches: "
+            "the epoch is repeated"
         )
         learner_files.forget_learner(self._output_dir, self._rank, epoch)
         return None
 
     def after(self, session: Session, epoch: int) -> State | None:
         """Return the saved state after `epoch` with which this learner goes on.
+
+        All learners call this together.
 
         It is the learner's own, if there is one. A learner that had died takes that of
         another with a block method, where all are alike between epochs. With gossip
@@ -132,8 +135,8 @@ class SavedStates:
                 f"learner {self._rank} has no state {whose} after epoch {epoch}; it "
                 "goes on from the consensus model with the checkpoint's optimizer"
             )
-            return None
-        self.saves = state["saves"]
+        self.saves = 0 if state is None else state["saves"]
+        self._agree(session)
         return state
 
     def _of_another(self, session: Session, epoch: int) -> State | None:
@@ -154,3 +157,11 @@ class SavedStates:
 def _equal(session: Session) -> list[int]:
     """Return the ranks whose replicas equal this learner's after each step."""
     return list(session.algorithm.equal_replicas(session.learner))
+
+
+def _fits(state: State, session: Session, batches: int | None) -> bool:
+    """Return whether a state within an epoch is of the same division of its batches."""
+    now = _equal(session)
+    same = state["learners"] == session.learner.size and state.get("equal", now) == now
+    trained = state["batches"] is None  # Only the validation is left.
+    return same and (trained or state.get("of", batches) == batches)

@@ -29,7 +29,7 @@ from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.epoch import DistoptEpoch, Epoch
 from espnet_distopt.espnet.training.handover import resume_reporter
 from espnet_distopt.espnet.training.leading import Lead
-from espnet_distopt.espnet.training.loading import Batch
+from espnet_distopt.espnet.training.loading import Batch, length
 from espnet_distopt.espnet.training.one_run import only_run
 from espnet_distopt.espnet.training.options import DistoptOptions, add_arguments
 from espnet_distopt.espnet.training.queued_batches import takes_static_shards
@@ -135,7 +135,8 @@ class DistoptTrainer(Trainer):
         if options.distopt is not None:
             model = getattr(model, "module", model)
             distributed_option = replace(distributed_option, distributed=False)
-            epoch = DistoptEpoch(run, model, reporter, optimizers, schedulers, scaler)
+            parts = run, model, reporter, optimizers, schedulers, scaler
+            epoch = DistoptEpoch(*parts, length(iterator))
         epoch.begin(iterator)
         if epoch.start.is_trained:
             epoch.form_consensus()

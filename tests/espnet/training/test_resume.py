@@ -18,7 +18,7 @@ from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read, train
-from tests.espnet.training.test_stop import SignalAt
+from tests.espnet.training.test_stop import RecordBatches, SignalAt, read_batches
 from tests.espnet.training.test_training import assert_same
 
 
@@ -77,6 +77,21 @@ def test_a_stop_after_learners_were_added_repeats_nothing(
     assert train(options, 3, tmp_path / "meet3", log) == [0] * 3, read(log)
     assert "goes on after step" in read(log)
     assert "no common state" not in read(log)
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "adpsgd"])
+def test_other_batches_repeat_the_epoch(
+    algorithm: str, data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--distopt", algorithm, "--max_epoch", "1")
+    stop = SignalAt(1, None, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, stop) == [75, 75], read(log)
+    larger = [*options, "--batch_size", "8"]
+    record = RecordBatches(tmp_path)
+    assert train(larger, 2, tmp_path / "meet2", log, record) == [0, 0], read(log)
+    assert "the epoch is repeated" in read(log)
+    assert read_batches(tmp_path).total() == 24
 
 
 HADPSGD = ["--distopt", "hadpsgd", "--distopt_conf"]
