@@ -8,6 +8,7 @@ import pytest
 import torch
 from espnet2.train.reporter import Reporter
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.learner_state import (
     TrainingState,
@@ -63,6 +64,13 @@ def test_the_learning_rate_goes_on_as_without_an_end(
     rates = [each["optimizers"][0]["param_groups"][0]["lr"] for each in saved]
     assert rates[0] == rates[1]
     assert_same(whole / "3epoch.pth", resumed / "3epoch.pth")
+
+
+def test_another_optimizer_is_refused(data: Path, tmp_path: Path) -> None:
+    one_learner(data, tmp_path, "--max_epoch", "1")
+    with pytest.raises(InputError, match="another optimizer than SGD, without 'damp"):
+        one_learner(data, tmp_path, "--optim", "sgd")
+    one_learner(data, tmp_path, "--optim", "adamw")
 
 
 def test_a_stop_after_learners_were_added_repeats_nothing(
