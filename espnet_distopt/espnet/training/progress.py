@@ -136,21 +136,23 @@ class Progress:
                 f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", _in_words(left)
             )
 
-    def stop(self, signal: str | None, saved: bool) -> None:
+    def stop(self, signal: str | None, saved: bool, resume: bool = True) -> None:
         """Say that the run stops here.
 
         Args:
             signal: The name of the signal that asked for it; None if another learner
                 has got one.
             saved: Whether this learner's state has been saved.
+            resume: Whether the same options let ESPnet go on from what was saved.
         """
         self._write("stop", signal=signal, saved=saved)
         if self.talks:
             what = "state saved" if saved else "the epoch will be repeated"
+            how = "start again" if resume else "start again with --resume true"
             self._say(
                 f"stopped after step {self.position}/{self.steps or '?'} "
                 f"by {signal or 'another learner'}",
-                f"{what}: start again to go on",
+                f"{what}: {how} to go on",
             )
 
     def follow(self, members: Members) -> None:

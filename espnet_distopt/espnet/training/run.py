@@ -201,7 +201,8 @@ class Run:
             saved: Whether this learner's state has been saved. If it has not, the next
                 run repeats the epoch.
         """
-        self.progress.stop(self.stop_signal, saved=saved)
+        resume = bool(self.options.resume)
+        self.progress.stop(self.stop_signal, saved=saved, resume=resume)
         raise Stopped
 
     def end_epoch(self, reporter: SubReporter) -> None:
