@@ -29,7 +29,6 @@ from espnet_distopt.espnet.training.learner_state import (
 from espnet_distopt.espnet.training.loading import Batch, length, without_first
 from espnet_distopt.espnet.training.queued_batches import QueuedBatches
 from espnet_distopt.espnet.training.run import Run
-from espnet_distopt.session import Session
 
 SEED_STRIDE = 1000003
 """The distance between the seeds of two learners, so that their dropout masks differ.
@@ -130,6 +129,7 @@ class DistoptEpoch(Epoch):
         optimizers: ESPnet's optimizers; there must be one.
         schedulers: ESPnet's learning-rate schedulers; there must be one, or None.
         scaler: ESPnet's gradient scaler, or None without mixed precision.
+        batches: The number of batches of the epoch; None if it is not known.
 
     Raises:
         InputError: The algorithm cannot train this model with these optimizers, or the
@@ -144,11 +144,11 @@ class DistoptEpoch(Epoch):
         optimizers: Sequence[Any],
         schedulers: Sequence[Any],
         scaler: Any,
+        batches: int | None,
     ) -> None:
         super().__init__(run, reporter, schedulers)
         first = run.session is None
-        session = run.session or run.open_session(model, optimizers)
-        self._session: Session = session
+        self._session = session = run.session or run.open_session(model, optimizers)
         self._training = TrainingState(
             session, model, reporter, optimizers[0], schedulers[0], scaler
         )
@@ -156,7 +156,7 @@ class DistoptEpoch(Epoch):
         run.reporter = reporter
         joined, run.handover.taken = run.handover.taken, None
         if first:
-            self._resume()
+            self._resume(batches)
         elif joined is not None:
             self._take_over(joined)
         elif run.lead.leads:
@@ -167,10 +167,11 @@ class DistoptEpoch(Epoch):
             seed = run.options.seed + reporter.get_epoch() + SEED_STRIDE * run.rank
             set_all_random_seed(seed % 2**32)
 
-    def _resume(self) -> None:
+    def _resume(self, batches: int | None) -> None:
         """Go on from a saved state within this epoch or after the last, if any."""
         epoch = self.reporter.get_epoch()
-        within = self.run.saved.within(self._session, epoch)
+        self.run.saved.forget_other_runs(epoch, self.run.options.resume)
+        within = self.run.saved.within(self._session, epoch, batches)
         if within is not None:
             restore_within(self._training, within)
             self.start = Position.of(within)
@@ -263,7 +264,8 @@ class DistoptEpoch(Epoch):
         if not session.finish():
             # The gradients accumulated since the last step are lost, so its batches
             # count as not trained on.
-            self._stop(batches - batches % self.run.options.accum_grad)
+            left = (batches - self.start.batches) % self.run.options.accum_grad
+            self._stop(batches - left)
         self.run.follow()
         if self._training.queued is not None:
             self._training.queued.finish()

@@ -45,7 +45,8 @@ def count_epochs(args: argparse.Namespace, learners: int) -> None:
         return steps
 
     for name in ("scheduler_conf", "distopt_conf"):
-        setattr(args, name, in_steps(getattr(args, name), counted))
+        # A key without a value in a configuration is None.
+        setattr(args, name, in_steps(getattr(args, name) or {}, counted))
 
 
 def in_steps(

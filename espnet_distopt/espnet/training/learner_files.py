@@ -16,6 +16,7 @@ them, N times; and some KB for each learner.
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,9 @@ SHARED = ("session", "optimizer", "buffers")
 """The sections of a state whose tensors may be those of other learners, too."""
 
 _PART, _INDEX = "in file", "number"
+
+_OF_EPOCH = re.compile(r"(?:learner\d+\.)?(\d+)epoch\.(?:[0-9a-f]+\.)?pth")
+"""The name of a learner's file, or of one with large tensors, and its epoch."""
 
 Claim = Callable[[str], bool]
 """Returns whether this learner is the first to name a file, so that it writes it."""
@@ -161,6 +165,17 @@ def _read(path: Path) -> Any:
 def forget_learner(output_dir: Path, rank: int, epoch: int) -> None:
     """Remove a learner's state within `epoch`."""
     _path(output_dir, rank, epoch).unlink(missing_ok=True)
+
+
+def forget_later(output_dir: Path, epoch: int) -> None:
+    """Remove what any learner has saved within or after the epochs behind `epoch`.
+
+    All learners call this before any of them saves.
+    """
+    for path in (output_dir / "distopt").glob("*epoch.*pth"):
+        name = _OF_EPOCH.fullmatch(path.name)
+        if name is not None and int(name[1]) > epoch:
+            path.unlink(missing_ok=True)
 
 
 def _take_apart(state: State, epoch: int) -> tuple[State, dict[str, list[Tensor]]]:

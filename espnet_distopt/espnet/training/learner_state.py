@@ -9,7 +9,10 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Self
 
-from espnet2.schedulers.abs_scheduler import AbsBatchStepScheduler
+from espnet2.schedulers.abs_scheduler import (
+    AbsBatchStepScheduler,
+    AbsEpochStepScheduler,
+)
 from espnet2.train.reporter import SubReporter
 from torch import nn
 
@@ -84,10 +87,11 @@ def capture(training: TrainingState, batches: int | None) -> State:
             None if the epoch's training is over and the consensus model is formed.
     """
     reporter, scaler, queued = training.reporter, training.scaler, training.queued
-    buffers = training.model.named_buffers()
+    buffers, learner = training.model.named_buffers(), training.session.learner
     return {
         "epoch": reporter.get_epoch(),
-        "learners": training.session.learner.size,
+        "learners": learner.size,
+        "equal": list(training.session.algorithm.equal_replicas(learner)),
         "batches": batches,
         "queued": None if queued is None or batches is None else queued.state_dict(),
         "session": training.session.state_dict(),
@@ -124,7 +128,7 @@ def restore_carried(training: TrainingState, state: State) -> Position:
     """
     if isinstance(training.scheduler, AbsBatchStepScheduler):
         training.scheduler.load_state_dict(state["scheduler"])
-    if training.scaler is not None:
+    if training.scaler is not None and state["scaler"]:
         training.scaler.load_state_dict(state["scaler"])
     queued = {"queue": None, "scheduled": state["scheduled"]}
     return Position(step=state["step"], queued=queued)
@@ -139,7 +143,7 @@ def restore_within(training: TrainingState, state: State) -> None:
     training.optimizer.load_state_dict(state["optimizer"])
     if isinstance(training.scheduler, AbsBatchStepScheduler):
         training.scheduler.load_state_dict(state["scheduler"])
-    if training.scaler is not None:
+    if training.scaler is not None and state["scaler"]:
         training.scaler.load_state_dict(state["scaler"])
     training.session.load_state_dict(state["session"])
     buffers = dict(training.model.named_buffers())
@@ -157,11 +161,13 @@ def restore_after(training: TrainingState, state: State) -> None:
     optimizer, scheduler = training.optimizer, training.scheduler
     rates = [group["lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict(state["optimizer"])
-    if isinstance(scheduler, AbsBatchStepScheduler):
+    steps_between = isinstance(scheduler, AbsEpochStepScheduler)
+    if isinstance(scheduler, AbsBatchStepScheduler) and not steps_between:
         scheduler.load_state_dict(state["scheduler"])
     else:
-        # A scheduler of epochs has stepped after the state was saved, so the rates of
-        # ESPnet's checkpoint are the right ones.
+        # A scheduler of epochs has stepped after the state was saved, so it and the
+        # rates are right as in ESPnet's checkpoint. WarmupReduceLROnPlateau is one,
+        # although it also steps with every batch.
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
     training.session.load_state_dict(state["session"])
@@ -175,5 +181,7 @@ def _batch_scheduler_state(scheduler: Any) -> State:
     """Return the state of a scheduler that steps within an epoch."""
     if isinstance(scheduler, AbsBatchStepScheduler):
         state: State = scheduler.state_dict()
-        return {k: v for k, v in state.items() if isinstance(v, (int, float, list))}
+        # CyclicLR does not load its state without an entry of its own that is None.
+        kept = (int, float, list, type(None))
+        return {k: v for k, v in state.items() if isinstance(v, kept)}
     return {}

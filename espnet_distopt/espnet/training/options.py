@@ -79,22 +79,29 @@ def settle(args: argparse.Namespace) -> None:
 
     Raises:
         InputError: The algorithm or an option is unknown, a value has the wrong type,
-            the number of learners is impossible, or early stopping looks at a figure
-            that the learners do not share.
+            the number of learners is impossible, a learner would have several GPUs, or
+            early stopping looks at a figure that the learners do not share.
     """
     if args.distopt_config is not None:
         content = read_distopt_config(Path(args.distopt_config))
         args.distopt = args.distopt or content.get("distopt")
-        args.distopt_conf = {**content.get("distopt_conf", {}), **args.distopt_conf}
+        conf = content.get("distopt_conf") or {}
+        args.distopt_conf = {**conf, **(args.distopt_conf or {})}
     if args.ngpu == 0 and args.dist_backend == "nccl":
         args.dist_backend = "gloo"
     count_epochs(args, number_of_learners(args))
     if args.distopt is None or args.collect_stats:
         return
+    if args.ngpu > 1 and not args.multiprocessing_distributed:
+        raise InputError(
+            f"--ngpu {args.ngpu} makes one learner of {args.ngpu} GPUs, and distopt "
+            "trains on one GPU each: add --multiprocessing_distributed true, or give "
+            "--ngpu 1 to each of several processes"
+        )
     size = number_of_learners(args)
     check_options(args.distopt, args.distopt_conf, size)
     shared = {
-        "patience": args.patience and args.early_stopping_criterion,
+        "patience": args.patience is not None and args.early_stopping_criterion,
         "val_scheduler_criterion": args.val_scheduler_criterion,
     }
     for name, criterion in shared.items():

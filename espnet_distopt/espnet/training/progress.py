@@ -51,6 +51,7 @@ class Progress:
         position: The step that the epoch has come to. It is this learner's own, except
             where learners take their batches from a work queue: there it is the mean
             over the learners.
+        steps: The number of steps of the epoch; None if it is not known.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Progress:
         self._trained = False  # A run may begin with the validation of an epoch.
         self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
         self.samples = self.batches = self.position = 0
+        self.steps: int | None = None
 
     def begin_epoch(
         self,
@@ -87,7 +89,7 @@ class Progress:
                 is left.
             earlier: What `spent` returned in that run; None without one.
         """
-        self._epoch, self._steps = epoch, steps
+        self._epoch, self.steps = epoch, steps
         if self.talks and step != 0:
             where = f"step {step}/{steps or '?'}" if step else "its validation"
             self._say(f"goes on {'after' if step else 'with'} {where}")
@@ -127,29 +129,31 @@ class Progress:
         if now - self._printed < INTERVAL:
             return
         self._printed = now
-        left = self._left(step / self._steps if self._steps else 0.0)
+        left = self._left(step / self.steps if self.steps else 0.0)
         self._write("step", reporter, left=left)
         if self.talks:
             loss = latest(reporter, "loss", 50)
             self._say(
-                f"step {step}/{self._steps or '?'}", f"loss {loss:.3f}", _in_words(left)
+                f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", _in_words(left)
             )
 
-    def stop(self, signal: str | None, saved: bool) -> None:
+    def stop(self, signal: str | None, saved: bool, resume: bool = True) -> None:
         """Say that the run stops here.
 
         Args:
             signal: The name of the signal that asked for it; None if another learner
                 has got one.
             saved: Whether this learner's state has been saved.
+            resume: Whether the same options let ESPnet go on from what was saved.
         """
         self._write("stop", signal=signal, saved=saved)
         if self.talks:
             what = "state saved" if saved else "the epoch will be repeated"
+            how = "start again" if resume else "start again with --resume true"
             self._say(
-                f"stopped after step {self.position}/{self._steps or '?'} "
+                f"stopped after step {self.position}/{self.steps or '?'} "
                 f"by {signal or 'another learner'}",
-                f"{what}: start again to go on",
+                f"{what}: {how} to go on",
             )
 
     def follow(self, members: Members) -> None:

@@ -153,16 +153,26 @@ class Run:
         """Open the session of this run; all learners do so in their first epoch.
 
         Raises:
-            InputError: There are several optimizers, or the algorithm cannot train
-                this model with this optimizer.
+            InputError: There are several optimizers, the algorithm cannot train this
+                model with this optimizer, or `grad_noise` would make unequal what it
+                keeps equal.
         """
         if len(optimizers) != 1:
             raise InputError(f"distopt needs one optimizer, not {len(optimizers)}")
         conf = self.options.distopt_conf
-        self.session = Session(
+        self.session = session = Session(
             model, optimizers[0], self._algorithm, carries=self.handover, **conf
         )
-        return self.session
+        # ESPnet adds the noise after the gradients were averaged.
+        averages = self.size > 1 and session.algorithm.wants_gradients
+        if self.options.grad_noise and averages:
+            raise InputError(
+                f"grad_noise: each learner would draw its own, and with "
+                f"{self._algorithm} learners whose gradients are averaged must stay "
+                "equal: leave it out, or use an algorithm that averages models "
+                "(local_sgd, bmuf, adpsgd)"
+            )
+        return session
 
     def save(self, training: TrainingState, batches: int | None) -> None:
         """Begin to save this learner's state; all learners save equally often.
@@ -175,6 +185,7 @@ class Run:
         position = {
             "spent": self.progress.spent(),
             "step": None if batches is None else self.progress.position,
+            "of": self.progress.steps,
         }
         state = {**capture(training, batches), **position}
         self.saved.begin(state, training.session)
@@ -190,7 +201,8 @@ class Run:
             saved: Whether this learner's state has been saved. If it has not, the next
                 run repeats the epoch.
         """
-        self.progress.stop(self.stop_signal, saved=saved)
+        resume = bool(self.options.resume)
+        self.progress.stop(self.stop_signal, saved=saved, resume=resume)
         raise Stopped
 
     def end_epoch(self, reporter: SubReporter) -> None:

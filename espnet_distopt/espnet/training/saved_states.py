@@ -60,18 +60,44 @@ class SavedStates:
         """Write what others should have written, once all have come to `finish`."""
         self._files.complete()
 
-    def within(self, session: Session, epoch: int) -> State | None:
+    def forget_other_runs(self, epoch: int, resume: bool) -> None:
+        """Remove the states of an earlier training that this one does not go on from.
+
+        All learners call this before any of them saves.
+
+        Args:
+            epoch: The epoch that ESPnet begins with. Later ones were never reached.
+            resume: ESPnet's option of that name. Without it, the training begins anew.
+        """
+        learner_files.forget_later(self._output_dir, epoch if resume else 0)
+
+    def _agree(self, session: Session) -> None:
+        """Give all learners one number of saves, which none has had before.
+
+        A learner that has gone on from no state of its own has counted fewer than the
+        others.
+        """
+        mean = session.mean(float(self.saves))
+        if session.mean(float(self.saves == mean)) < 1.0:
+            self.saves = round(mean * session.learner.size)
+
+    def within(self, session: Session, epoch: int, batches: int | None) -> State | None:
         """Return this learner's saved state within `epoch` if all learners have one.
 
         All learners call this together. A kill during a save can leave states of
         different stops, or of some learners only; those are of no use together. States
-        of another number of learners are of no use either, because a learner's batches
-        were others then.
+        of another number of learners or batches, or of other nodes, are of no use
+        either, because a learner's batches were others then.
+
+        Args:
+            session: This learner's session.
+            epoch: The number of the epoch.
+            batches: The number of its batches; None if it is not known.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
             return None
-        fits = state is not None and state["learners"] == session.learner.size
+        fits = state is not None and _fits(state, session, batches)
         saves = float(state["saves"]) if state is not None else -1.0
         same = saves == session.mean(saves)
         if session.mean(float(fits and same)) == 1.0:
@@ -79,8 +105,8 @@ class SavedStates:
             return state
         logging.error(
             f"learner {self._rank}: there is no common state of all "
-            f"{session.learner.size} learners within epoch {epoch}: the epoch is "
-            "repeated"
+            f"{session.learner.size} learners within epoch {epoch} with these batches: "
+            "the epoch is repeated"
         )
         learner_files.forget_learner(self._output_dir, self._rank, epoch)
         return None
@@ -88,21 +114,29 @@ class SavedStates:
     def after(self, session: Session, epoch: int) -> State | None:
         """Return the saved state after `epoch` with which this learner goes on.
 
+        All learners call this together.
+
         It is the learner's own, if there is one. A learner that had died takes that of
-        another with a block method, where all are alike between epochs.
+        another with a block method, where all are alike between epochs. With gossip
+        between nodes, all learners of a node take the first one's state, because they
+        must go on alike.
         """
-        state = load_learner(self._output_dir, self._rank, epoch)
+        equal = _equal(session) if session.algorithm.wants_gossip else [self._rank]
+        state = load_learner(self._output_dir, equal[0], epoch)
         if state is not None and state["batches"] is not None:
             state = None  # It died within the epoch, after it had been saved there.
+        if state is not None and not {*equal} <= {*state.get("equal", equal)}:
+            state = None  # The node has learners that were of others before.
         if state is None:
             state = self._of_another(session, epoch)
         if state is None:
+            whose = "of its own" if len(equal) == 1 else "in common with its node"
             logging.error(
-                f"learner {self._rank} has no state of its own after epoch {epoch}; it "
+                f"learner {self._rank} has no state {whose} after epoch {epoch}; it "
                 "goes on from the consensus model with the checkpoint's optimizer"
             )
-            return None
-        self.saves = state["saves"]
+        self.saves = 0 if state is None else state["saves"]
+        self._agree(session)
         return state
 
     def _of_another(self, session: Session, epoch: int) -> State | None:
@@ -118,3 +152,16 @@ class SavedStates:
                 )
                 return state
         return None
+
+
+def _equal(session: Session) -> list[int]:
+    """Return the ranks whose replicas equal this learner's after each step."""
+    return list(session.algorithm.equal_replicas(session.learner))
+
+
+def _fits(state: State, session: Session, batches: int | None) -> bool:
+    """Return whether a state within an epoch is of the same division of its batches."""
+    now = _equal(session)
+    same = state["learners"] == session.learner.size and state.get("equal", now) == now
+    trained = state["batches"] is None  # Only the validation is left.
+    return same and (trained or state.get("of", batches) == batches)

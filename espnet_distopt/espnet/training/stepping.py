@@ -48,7 +48,9 @@ class Stepping:
                 # After the last batch this would open the report of a further step.
                 epoch.reporter.register(figures)
                 figures = {}
-            steps = number % epoch.run.options.accum_grad == 0
+            # ESPnet's loop counts from where it begins.
+            count = number - start.batches
+            steps = count % epoch.run.options.accum_grad == 0
             epoch.begin_batch(len(names))
             with contextlib.nullcontext() if steps else epoch.no_sync():
                 yield names, batch

@@ -29,7 +29,7 @@ from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.epoch import DistoptEpoch, Epoch
 from espnet_distopt.espnet.training.handover import resume_reporter
 from espnet_distopt.espnet.training.leading import Lead
-from espnet_distopt.espnet.training.loading import Batch
+from espnet_distopt.espnet.training.loading import Batch, length
 from espnet_distopt.espnet.training.one_run import only_run
 from espnet_distopt.espnet.training.options import DistoptOptions, add_arguments
 from espnet_distopt.espnet.training.queued_batches import takes_static_shards
@@ -101,11 +101,15 @@ class DistoptTrainer(Trainer):
         """Load the checkpoint; write the epoch's model if a kill has prevented it.
 
         A learner that has joined has its model from a member already.
+
+        Raises:
+            InputError: The checkpoint is of another optimizer.
         """
         if dist.is_initialized() and incarnation() > 0:
             resume_reporter(checkpoint, reporter=reporter, **kwargs)
             return
         Trainer.resume(checkpoint=checkpoint, model=model, reporter=reporter, **kwargs)
+        _check_optimizers(Path(checkpoint), kwargs["optimizers"])
         if not dist.is_initialized() or dist.get_rank() == 0:
             side_files.recover_epoch_model(
                 Path(checkpoint).parent, reporter.get_epoch(), model.state_dict()
@@ -135,7 +139,8 @@ class DistoptTrainer(Trainer):
         if options.distopt is not None:
             model = getattr(model, "module", model)
             distributed_option = replace(distributed_option, distributed=False)
-            epoch = DistoptEpoch(run, model, reporter, optimizers, schedulers, scaler)
+            parts = run, model, reporter, optimizers, schedulers, scaler
+            epoch = DistoptEpoch(*parts, length(iterator))
         epoch.begin(iterator)
         if epoch.start.is_trained:
             epoch.form_consensus()
@@ -229,6 +234,20 @@ def _join(
     except PeerLostError as error:
         raise InputError(str(error)) from error
     return {"resume": epoch > 1, "use_tensorboard": False}
+
+
+def _check_optimizers(
+    checkpoint: Path, optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
+    """Raise InputError if optimizers have loaded the options of other ones."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            if lacking := optimizer.defaults.keys() - group.keys():
+                raise InputError(
+                    f"{checkpoint} is of another optimizer than "
+                    f"{type(optimizer).__name__}, without '{min(lacking)}': go on with "
+                    "that one, or begin anew by --resume false"
+                )
 
 
 def _warn_of_static_shards(run: Run, factory: AbsIterFactory) -> None:

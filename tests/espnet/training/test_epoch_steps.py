@@ -46,6 +46,13 @@ def test_steps_are_those_of_the_batches(shapes, more, steps):
     assert args.distopt_conf == {"warmup": max(1, round(steps / 2))}
 
 
+def test_options_without_a_value_are_none(shapes: Path) -> None:
+    args = options(shapes)
+    args.scheduler_conf = args.distopt_conf = None  # `scheduler_conf:` in YAML
+    count_epochs(args, learners=1)
+    assert args.scheduler_conf == args.distopt_conf == {}
+
+
 @pytest.mark.parametrize(("learners", "least"), [(1, 10), (2, 2)])
 def test_the_least_batch_is_espnets(shapes, learners, least):
     """With several learners ESPnet takes their number, whatever its option says."""

@@ -12,6 +12,7 @@ from espnet_distopt.espnet.training.learner_files import (
     LARGE,
     Claim,
     LearnerFiles,
+    forget_later,
     forget_learner,
     load_learner,
 )
@@ -75,6 +76,20 @@ def test_tensors_that_learners_have_in_common_are_written_once(tmp_path: Path) -
     assert len(parts(tmp_path)) == 4  # three of the learners' own, one of all
     for rank in range(3):
         assert same(load_learner(tmp_path, rank, 1), state(float(rank), common=7.0))
+
+
+def test_later_states_of_all_learners_are_forgotten(tmp_path: Path) -> None:
+    for epoch in (3, 4):
+        for rank in range(2):
+            save(state(float(rank), 7.0, epoch), tmp_path, rank, epoch, shared_claims())
+    other = tmp_path / "distopt" / "checkpoint.pth"
+    other.touch()
+    kept = len(list(tmp_path.glob("distopt/*3epoch*")))
+    forget_later(tmp_path, 3)
+    assert len(list(tmp_path.glob("distopt/*"))) == kept + 1
+    assert same(load_learner(tmp_path, 1, 3), state(1.0, 7.0, 3))
+    forget_later(tmp_path, 0)
+    assert list(tmp_path.glob("distopt/*")) == [other]
 
 
 def test_a_file_whose_writer_has_died_is_written_by_another(tmp_path: Path) -> None:

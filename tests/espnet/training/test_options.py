@@ -52,6 +52,10 @@ WRONG = {
         ["--distopt_config", "nowhere.yaml"],
         "nowhere.yaml: No such file",
     ),
+    "a learner of two GPUs": (
+        ["--distopt", "bmuf", "--ngpu", "2"],
+        "add --multiprocessing_distributed true",
+    ),
     "early stopping on a figure that is not shared": (
         [
             "--distopt",

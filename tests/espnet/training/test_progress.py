@@ -167,6 +167,16 @@ def test_after_a_stop_nothing_follows(progress: Progress, tmp_path: Path) -> Non
     assert (last.event, last.saved, last.signal) == ("stop", True, None)
 
 
+def test_a_stop_says_that_espnet_has_to_resume(
+    progress: Progress, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress.talks = True
+    progress.begin_epoch(1, 10)
+    progress.stop("SIGTERM", saved=True, resume=False)
+    said = capsys.readouterr().out
+    assert "state saved: start again with --resume true to go on" in said
+
+
 def test_a_training_goes_on_when_its_lines_cannot_be_written(
     progress: Progress, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,9 +11,9 @@ from espnet_distopt.espnet.training.stepping import Stepping
 class Recorded:
     """An epoch that records what is asked of it."""
 
-    def __init__(self, accum_grad: int) -> None:
+    def __init__(self, accum_grad: int, batches: int = 0) -> None:
         self.run = SimpleNamespace(options=SimpleNamespace(accum_grad=accum_grad))
-        self.start = SimpleNamespace(batches=0, random=None)
+        self.start = SimpleNamespace(batches=batches, random=None)
         self.events: list[Any] = []
 
     @contextlib.contextmanager
@@ -47,3 +47,11 @@ def test_gradients_of_all_but_a_steps_last_batch_are_accumulated() -> None:
         "step",
         *("(", "utterance 6", ")"),
     ]
+
+
+def test_steps_are_those_of_espnets_loop_where_an_epoch_is_resumed() -> None:
+    # The run before had another accum_grad, and has stopped after five batches.
+    epoch: Any = Recorded(accum_grad=2, batches=5)
+    for _ in Stepping([(["an utterance"], {})] * 3, epoch):
+        pass
+    assert epoch.events == ["(", ")", "step", "(", ")"]

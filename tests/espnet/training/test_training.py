@@ -186,6 +186,18 @@ def test_a_nan_on_one_learner_skips_its_step_and_hangs_nobody(
         assert own[1]["updates"] == own[1]["steps"] - 1
 
 
+def test_noise_of_each_learner_is_refused_where_gradients_are_averaged(
+    data: Path, tmp_path: Path
+) -> None:
+    for number, (algorithm, code) in enumerate([("allreduce", 1), ("adpsgd", 0)]):
+        log = tmp_path / f"{algorithm}.log"
+        options = arguments(data, tmp_path / algorithm, "--distopt", algorithm)
+        options += ["--grad_noise", "true", "--max_epoch", "1"]
+        assert train(options, 2, tmp_path / f"meet{number}", log) == [code] * 2
+        said = "grad_noise: each learner would draw its own" in read(log)
+        assert said == (algorithm == "allreduce")
+
+
 def test_a_killed_learner_is_named_by_the_other(data: Path, tmp_path: Path) -> None:
     options = arguments(data, tmp_path / "exp", "--distopt", "allreduce")
     log = tmp_path / "log"

@@ -1,0 +1,151 @@
+"""A run that is started again, with the same options or with others."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from espnet2.train.reporter import Reporter
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.learner_state import (
+    TrainingState,
+    capture,
+    restore_within,
+)
+from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from espnet_distopt.session import Session
+from tests.espnet.toy import arguments
+from tests.espnet.training.learners import read, train
+from tests.espnet.training.test_stop import RecordBatches, SignalAt, read_batches
+from tests.espnet.training.test_training import assert_same
+
+
+def one_learner(data: Path, output: Path, *more: str) -> None:
+    DistoptASRTask.main(cmd=arguments(data, output, "--distopt", "bmuf", *more))
+
+
+def test_without_resume_a_training_begins_anew(data: Path, tmp_path: Path) -> None:
+    again, new = tmp_path / "again", tmp_path / "new"
+    one_learner(data, again, "--max_epoch", "1")
+    other = ["--resume", "false", "--seed", "1", "--max_epoch", "1"]
+    for output in (again, new):
+        one_learner(data, output, *other)
+    assert_same(again / "1epoch.pth", new / "1epoch.pth")
+
+
+SCHEDULERS = {
+    "cycliclr": ["base_lr=0.001", "max_lr=0.01", "cycle_momentum=false"],
+    # The loss falls, which `max` takes for a plateau from the first epoch on.
+    "warmupreducelronplateau": ["warmup_steps=2", "mode=max", "patience=0"],
+    "reducelronplateau": ["mode=max", "patience=0"],
+    "onecyclelr": ["max_lr=0.01", "total_steps=60"],
+    "steplr": ["step_size=1"],
+}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_learning_rate_goes_on_as_without_an_end(
+    scheduler: str, data: Path, tmp_path: Path
+) -> None:
+    options = ["--scheduler", scheduler]
+    for each in SCHEDULERS[scheduler]:
+        options += ["--scheduler_conf", each]
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    one_learner(data, whole, *options, "--max_epoch", "3")
+    for epochs in "123":
+        one_learner(data, resumed, *options, "--max_epoch", epochs)
+    saved = [
+        torch.load(output / "checkpoint.pth", weights_only=False)
+        for output in (whole, resumed)
+    ]
+    rates = [each["optimizers"][0]["param_groups"][0]["lr"] for each in saved]
+    assert rates[0] == rates[1]
+    assert_same(whole / "3epoch.pth", resumed / "3epoch.pth")
+
+
+def test_another_optimizer_is_refused(data: Path, tmp_path: Path) -> None:
+    one_learner(data, tmp_path, "--max_epoch", "1")
+    with pytest.raises(InputError, match="another optimizer than SGD, without 'damp"):
+        one_learner(data, tmp_path, "--optim", "sgd")
+    one_learner(data, tmp_path, "--optim", "adamw")
+
+
+def test_a_stop_after_learners_were_added_repeats_nothing(
+    data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--distopt", "allreduce")
+    first = [*options, "--max_epoch", "1"]
+    assert train(first, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+    stop = SignalAt(8, 0, signal.SIGUSR1)
+    assert train(options, 3, tmp_path / "meet2", log, stop) == [75] * 3, read(log)
+    assert train(options, 3, tmp_path / "meet3", log) == [0] * 3, read(log)
+    assert "goes on after step" in read(log)
+    assert "no common state" not in read(log)
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "adpsgd"])
+def test_other_batches_repeat_the_epoch(
+    algorithm: str, data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--distopt", algorithm, "--max_epoch", "1")
+    stop = SignalAt(1, None, signal.SIGUSR1)
+    assert train(options, 2, tmp_path / "meet1", log, stop) == [75, 75], read(log)
+    larger = [*options, "--batch_size", "8"]
+    record = RecordBatches(tmp_path)
+    assert train(larger, 2, tmp_path / "meet2", log, record) == [0, 0], read(log)
+    assert "the epoch is repeated" in read(log)
+    assert read_batches(tmp_path).total() == 24
+
+
+HADPSGD = ["--distopt", "hadpsgd", "--distopt_conf"]
+
+
+@pytest.fixture(scope="module")
+def nodes_of_two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("nodes")
+    options = arguments(data, root / "exp", *HADPSGD, "per_node=2", "--max_epoch", "1")
+    log = root / "log"
+    assert train(options, 4, root / "meet", log) == [0] * 4, read(log)
+    return root / "exp"
+
+
+@pytest.mark.parametrize(("per_node", "lost"), [(2, 3), (4, None)])
+def test_learners_of_a_node_go_on_alike(
+    per_node: int, lost: int | None, data: Path, nodes_of_two: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    shutil.copytree(nodes_of_two, exp, symlinks=True)
+    if lost is not None:
+        (exp / "distopt" / f"learner{lost}.1epoch.pth").unlink()
+    options = arguments(data, exp, *HADPSGD, f"per_node={per_node}")
+    assert train(options, 4, tmp_path / "meet", log) == [0] * 4, read(log)
+    states = [load_learner(exp, rank, 2) for rank in range(4)]
+    params = [state["session"]["learner"]["params"] for state in states if state]
+    assert torch.equal(params[0], params[1])
+    assert torch.equal(params[2], params[3])
+    assert per_node == 2 or torch.equal(params[0], params[2])
+
+
+def test_mixed_precision_may_be_switched_on_within_an_epoch() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    scaler = torch.amp.GradScaler("cpu")
+    reporter = Reporter()
+    reporter.set_epoch(1)
+    with (
+        Session(model, optimizer, "bmuf") as session,
+        reporter.observe("train") as figures,
+    ):
+        parts = session, model, figures, optimizer, None
+        state = capture(TrainingState(*parts, None), batches=3)
+        restore_within(TrainingState(*parts, scaler), state)
+        assert scaler.get_scale() == 65536.0
+        state = capture(TrainingState(*parts, scaler), batches=3)
+        state["scaler"]["scale"] = 8.0
+        restore_within(TrainingState(*parts, scaler), state)
+        assert scaler.get_scale() == 8.0
