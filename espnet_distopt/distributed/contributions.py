@@ -17,7 +17,14 @@ from torch import Tensor
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, GroupCollective
 
 SLICE = 2**24
-"""Bytes of a slice. Two of them are copied at a time."""
+"""The least bytes of a slice. Two of them are copied at a time."""
+
+SHARE = 2**19
+"""The least bytes of a learner's share of a slice.
+
+An all-reduce sends shares from neighbour to neighbour, and each takes at least as long
+as a message: so slices grow with the number of learners.
+"""
 
 
 class Contribution(ABC):
@@ -68,14 +75,18 @@ class Slices(Contribution):
     """An average of all learners, slice after slice.
 
     Memory: two slices.
+
+    Args:
+        effect: the average.
+        nbytes: the bytes of a slice, the same on all learners.
     """
 
     effect: AllReduceMean
 
-    def __init__(self, effect: AllReduceMean) -> None:
+    def __init__(self, effect: AllReduceMean, nbytes: int) -> None:
         super().__init__(effect)
         flat = effect.tensor.view(-1)
-        self._slices = torch.split(flat, max(1, SLICE // flat.element_size()))
+        self._slices = torch.split(flat, max(1, nbytes // flat.element_size()))
         self.parts = len(self._slices)
         self._begun = 0
         self._kept: list[Tensor | None] = [None, None]
@@ -101,12 +112,18 @@ class Slices(Contribution):
         self.completed = self._begun = completed
 
 
-def contribution(effect: GroupCollective) -> Contribution:
-    """Return what a learner is about to contribute to `effect`."""
+def contribution(effect: GroupCollective, places: int) -> Contribution:
+    """Return what a learner is about to contribute to `effect`.
+
+    Args:
+        effect: the collective.
+        places: the number of learners with which the run has begun.
+    """
     if isinstance(effect, AllReduceMean) and effect.kept is None:
-        whole = effect.ranks is not None or effect.tensor.nbytes <= SLICE
+        nbytes = max(SLICE, places * SHARE)
+        whole = effect.ranks is not None or effect.tensor.nbytes <= nbytes
         if not whole and effect.tensor.is_contiguous():
-            return Slices(effect)
+            return Slices(effect, nbytes)
     return Whole(effect)
 
 

@@ -94,7 +94,8 @@ class SurvivingCollectives:
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
-        return self._begin(contribution(effect), members)
+        own = contribution(effect, len(self._groups.everybody))
+        return self._begin(own, members)
 
     def _begin(self, own: Contribution, members: Members) -> Attempt:
         # A learner that knows of a death already begins one of given ranks in another

@@ -24,7 +24,12 @@ ELEMENTS = 4
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contributions, "SLICE", 8 * ELEMENTS)
+    slice_smaller(monkeypatch.setattr)
+
+
+def slice_smaller(set_to: Any = setattr) -> None:
+    set_to(contributions, "SLICE", 8 * ELEMENTS)
+    set_to(contributions, "SHARE", 8)
 
 
 def numbers() -> Tensor:
@@ -45,12 +50,17 @@ def numbers() -> Tensor:
     ],
 )
 def test_large_averages_of_all_are_sliced(effect: Any, kind: type) -> None:
-    assert type(contribution(effect)) is kind
+    assert type(contribution(effect, 4)) is kind
+
+
+@pytest.mark.parametrize(("places", "parts"), [(2, 5), (4, 5), (10, 2), (19, 1)])
+def test_slices_grow_with_the_number_of_learners(places: int, parts: int) -> None:
+    assert contribution(AllReduceMean(numbers()), places).parts == parts
 
 
 @pytest.mark.parametrize("effect", [AllReduceMean(numbers()), Broadcast(numbers())])
 def test_parts_make_the_whole(effect: Any) -> None:
-    own = contribution(effect)
+    own = contribution(effect, 4)
     for _ in range(own.parts):
         own.next_part().tensor.add_(1)
         own.completed += 1
@@ -61,7 +71,7 @@ def test_parts_make_the_whole(effect: Any) -> None:
 @pytest.mark.parametrize("back", [0, 1, 2])
 def test_the_last_two_slices_can_be_contributed_again(begun: int, back: int) -> None:
     tensor = numbers()
-    own = contribution(AllReduceMean(tensor))
+    own = contribution(AllReduceMean(tensor), 4)
     for number in range(begun):
         own.completed = number
         own.next_part().tensor.fill_(-1)
@@ -80,7 +90,7 @@ def average(deaths: dict[int, int], posted: bool) -> list[float]:
         deaths: learner -> the slice that it has not contributed to.
         posted: whether they die when they have begun to send it.
     """
-    contributions.SLICE = 8 * ELEMENTS
+    slice_smaller()
     model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     driver = ProcessGroupDriver(silence=3.0)
@@ -139,7 +149,7 @@ def test_a_death_leaves_the_slices_before_as_they_are(
 
 def fail_once(rank: int, number: int) -> list[float]:
     """Return the average, although a learner's network fails after a slice."""
-    contributions.SLICE = 8 * ELEMENTS
+    slice_smaller()
     complete, calls = Collectives.complete, itertools.count()
 
     def failing(self: Collectives, handle: Any) -> None:
