@@ -277,19 +277,13 @@ def _send_to_neighbours(
     sent = tensor.contiguous()
     if pinned:
         sent = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
-    shape, into = (len(peers), *tensor.shape), effect.into
-    if into is not None and not pinned:
-        received = into
-    else:
-        received = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
+    shape = (len(peers), *tensor.shape)
+    into = tensor.new_empty(shape) if effect.into is None else effect.into
+    received = into
+    if pinned:
+        received = torch.empty(shape, dtype=tensor.dtype, pin_memory=True)
     # The receives are waited for first: gloo ends them when a connection fails, which
     # it may not do with a send (see `waiter`).
     works = [group.recv([row], p, TAG) for p, row in zip(peers, received, strict=True)]
     works += [group.send([sent], peer, TAG) for peer in peers]
-
-    def finish() -> Tensor:
-        if into is None:
-            return received.to(tensor.device)
-        return _back(received, into)
-
-    return InFlight(what, works, finish, sent)
+    return InFlight(what, works, lambda: _back(received, into), sent)

@@ -172,7 +172,7 @@ def fail_once(rank: int, number: int) -> list[float]:
 
 @pytest.mark.parametrize("number", range(1, SLICES + 1))
 def test_a_failure_repeats_what_one_lacks_and_others_have(number: int) -> None:
-    """The mean is the same, whoever was ahead when the network failed."""
+    """Learners that have completed unequal numbers of slices still get one mean."""
     found = launch(3, fail_once, 1, number)
     for each in found:
         assert each == pytest.approx((2 * numbers()).tolist(), rel=1e-15)

@@ -137,14 +137,13 @@ class BlockMoments:
                 yield from average_changes(flat, self._reference(name), self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
-        ahead = self._ahead(agreed, k)
-        runs = self._moments.runs(self._taus(agreed))
+        ahead, taus = self._ahead(agreed, k), self._taus(agreed)
         for name, flat in flats.items():
-            for part, group, tau in runs:
+            for part, group, tau in self._moments.runs(taus):
                 self._move(name, flat[part], part, group, (tau, ahead * tau))
         if self._fate == "reset":
             self._moments.forget(NOISE)
-        self._moments.set_steps(self._steps_after(agreed, ahead))
+        self._moments.set_steps(self._steps_after(agreed, taus, ahead))
         self._steps = self._moments.steps()
         self.loaded = False
 
@@ -205,7 +204,8 @@ class BlockMoments:
         if self.loaded and not self._rounds:
             return
         ahead = 0.0 if unequal else self._ahead(agreed, k)
-        taus, started = self._taus(agreed), self._steps_after(agreed, ahead)
+        taus = self._taus(agreed)
+        started = self._steps_after(agreed, taus, ahead)
         then = late.message[len(late.message) - len(agreed.steps) :].tolist()
         since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
         both = list(zip(taus, since or [updates] * self._tensors, strict=True))
@@ -252,13 +252,15 @@ class BlockMoments:
         taus = [now - then for now, then in zip(agreed.steps, before, strict=True)]
         return taus or [agreed.tau] * self._tensors
 
-    def _steps_after(self, agreed: Agreed, ahead: float) -> list[float]:
+    def _steps_after(
+        self, agreed: Agreed, taus: list[float], ahead: float
+    ) -> list[float]:
         """Return the step counts at the next start point; empty if there are none."""
         if self._fate == "reset":
             return [0.0] * len(agreed.steps)
         # Without step counts there are still as many taus as parameters.
-        taus = self._taus(agreed)[: len(agreed.steps)]
-        return [s + ahead * t for s, t in zip(agreed.steps, taus, strict=True)]
+        counted = taus[: len(agreed.steps)]
+        return [s + ahead * t for s, t in zip(agreed.steps, counted, strict=True)]
 
     def _move(
         self,

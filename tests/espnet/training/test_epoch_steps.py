@@ -55,7 +55,7 @@ def test_options_without_a_value_are_none(shapes: Path) -> None:
 
 @pytest.mark.parametrize(("learners", "least"), [(1, 10), (2, 2)])
 def test_the_least_batch_is_espnets(shapes, learners, least):
-    """With several learners ESPnet takes their number, whatever its option says."""
+    """ESPnet ignores min_batch_size where several learners train, and so do we."""
     small = ["--batch_type", "length", "--batch_bins", "300"]
     args = options(shapes, *small, "--min_batch_size", "10")
     count_epochs(args, learners)
