@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms import Algorithm, build
+from espnet_distopt.algorithms.block.block_filter import BlockFilter
+from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import Effect, Program, RunInBackground
 from espnet_distopt.core.learner import Learner
@@ -22,6 +24,13 @@ class Point(nn.Module):
     def __init__(self, x: Sequence[float], dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
         self.x = nn.Parameter(torch.tensor(x, dtype=dtype))
+
+
+def filter_of(algorithm: Algorithm) -> BlockFilter:
+    """The filter of blocks, where the whole model is one fragment."""
+    assert isinstance(algorithm, Bmuf)
+    (fragment,) = algorithm.fragments
+    return fragment.filter
 
 
 @dataclass

@@ -87,7 +87,7 @@ def uneven(algorithm: str, lengths: list[int]) -> tuple[list[float], float]:
             step(run)
         with run.consensus():
             algorithm_: Any = run.algorithm
-            return run.learner.params.tolist(), algorithm_.filter.rho
+            return run.learner.params.tolist(), algorithm_.fragments[0].filter.rho
 
 
 def test_bmuf_with_unequal_epochs_comes_to_an_end() -> None:

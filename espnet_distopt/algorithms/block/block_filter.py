@@ -148,12 +148,19 @@ class BlockFilter:
         if self._keeps:
             self.theta[part].copy_(mean)
 
-    def model(self, params: Tensor, rule: BlockRule) -> Tensor:
-        """Return the model to evaluate (P,); `params` if they are the global model."""
+    def model(self, params: Tensor, rule: BlockRule, out: Tensor) -> None:
+        """Write the model to evaluate to `out` (P,).
+
+        Args:
+            params: the live parameters (P,), which may be the global model.
+            rule: the rule by which blocks end.
+            out: tensor (P,) with any values.
+        """
         if not self._filters:
-            return params.clone()
+            out.copy_(params)
+            return
         ahead = self.lookahead if rule.evaluates_start else 0.0
-        return torch.add(self.theta, self.delta, alpha=ahead)
+        torch.add(self.theta, self.delta, alpha=ahead, out=out)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the global model and the momentum."""

@@ -35,9 +35,9 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
+from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.algorithms.block.quantization import QUANTIZERS
 from espnet_distopt.core.effects import AllGather, Effect
-from espnet_distopt.core.learner import Learner
 
 CHUNK = 256
 """The elements of a chunk, so that a place in it is one byte."""
@@ -86,15 +86,15 @@ class CompressedAverage:
         error: what this learner has not sent yet (P,).
 
     Args:
-        learner: this learner.
+        part: the parameters.
         keep: the share of the elements that is sent, see `kept_of_chunk`.
         bits: the bits of a value, 8 or 2.
     """
 
-    def __init__(self, learner: Learner, keep: float, bits: int = 8) -> None:
-        self._rank, size = learner.rank, learner.params.numel()
+    def __init__(self, part: Part, keep: float, bits: int = 8) -> None:
+        self._rank, size = part.rank, part.params.numel()
         self._kept, self._bits = kept_of_chunk(keep), bits
-        self._chunks = learner.params.new_zeros(math.ceil(size / CHUNK), CHUNK)
+        self._chunks = part.params.new_zeros(math.ceil(size / CHUNK), CHUNK)
         self.error = self._chunks.view(-1)[:size]
 
     def average(

@@ -79,13 +79,19 @@ class LateAverage:
         under_way: whether an average has begun and has not been taken yet.
         message: the numbers that this learner has sent beside its parameters.
         updates: number of updates that the optimizer had made at the snapshot.
+
+    Args:
+        room: number of elements of the largest tensor that is averaged.
     """
 
     message: Tensor
     updates: int
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         self.under_way = False
+        self._room = room
+        self._own: dict[str, Tensor] = {}
+        self._shared: dict[str, Tensor] = {}
         self._starts: dict[str, BlockStart] = {}
         self._snapshots: dict[str, Tensor] = {}
         self._sent: dict[str, Tensor] = {}
@@ -111,9 +117,9 @@ class LateAverage:
         """
         self.message, self.updates = message, updates
         self._starts = starts
-        for name in self._snapshots.keys() - tensors.keys():
-            del self._snapshots[name]
-            self._sent.pop(name, None)
+        for name in self._own.keys() - tensors.keys():
+            for kept in (self._own, self._shared, self._snapshots, self._sent):
+                kept.pop(name, None)
         for name, tensor in tensors.items():
             self._take(name, tensor, name in averaged)
         self.under_way = True
@@ -123,22 +129,27 @@ class LateAverage:
         """Copy `tensor` to the snapshot `name`, and to the tensor that is averaged."""
         start = self._starts.get(name)
         dtype = tensor.dtype if start is None else torch.bfloat16
-        snapshot = self._snapshots.get(name)
-        if snapshot is None or snapshot.dtype != dtype:
-            self._snapshots[name] = snapshot = torch.empty_like(tensor, dtype=dtype)
-            self._sent.pop(name, None)
+        snapshot = self._snapshots[name] = self._memory(self._own, name, tensor, dtype)
         if start is not None:
             start.changes(tensor, snapshot)
             tensor = snapshot
         if not averaged:
             snapshot.copy_(tensor)
             return
-        if name not in self._sent:
-            self._sent[name] = torch.empty_like(snapshot)
+        self._sent[name] = self._memory(self._shared, name, tensor, dtype)
         for own, sent, new in cache_blocks(snapshot, self._sent[name], tensor):
             if start is None:
                 own.copy_(new)
             sent.copy_(own)
+
+    def _memory(
+        self, kept: dict[str, Tensor], name: str, like: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """Return memory for a tensor of the size of `like`, from block to block."""
+        memory = kept.get(name)
+        if memory is None or memory.dtype != dtype:
+            memory = kept[name] = like.new_empty(self._room, dtype=dtype)
+        return memory[: len(like)]
 
     def _begin(self) -> Program:
         numbers = self.message.clone()

@@ -23,6 +23,7 @@ class DilocoConfig(BlockConfig):
     Attributes:
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
+        fragments: parts of the model that take turns in ending a block, see `bmuf`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
         exchange: bfloat16 sends half the bytes of float32, see `bfloat16`.
         keep: share of the parameters whose changes are sent, see `compression`.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from espnet_distopt.core.learner import Learner
+from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.errors import InputError
 
 T = TypeVar("T")
@@ -54,23 +54,23 @@ def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
 
 
 class Moments:
-    """Flat buffers of the moments of `learner.optimizer`.
+    """Flat buffers of the optimizer's moments of a part of the parameters.
 
     Attributes:
         flat: the moments, name -> tensor (P,). It has those of `decays`, and is up to
             date after `adopt`.
 
     Args:
-        learner: the learner whose optimizer has the moments.
+        part: the parameters whose moments they are.
 
     Raises:
         InputError: the optimizer's moments are not known.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        moment_decays(learner.optimizer)  # It refuses an optimizer that is not known.
-        self._counts_steps = isinstance(learner.optimizer, (Adam, AdamW))
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        moment_decays(part.optimizer)  # It refuses an optimizer that is not known.
+        self._counts_steps = isinstance(part.optimizer, (Adam, AdamW))
         self.flat: dict[str, Tensor] = {}
 
     @property
@@ -79,8 +79,8 @@ class Moments:
 
         They are read anew each time, because a schedule may change them.
         """
-        decays = moment_decays(self._learner.optimizer)
-        groups = len(self._learner.optimizer.param_groups)
+        decays = moment_decays(self._part.optimizer)
+        groups = len(self._part.optimizer.param_groups)
         return {**{name: [0.0] * groups for name in self.flat}, **decays}
 
     def adopt(self) -> None:
@@ -91,7 +91,7 @@ class Moments:
         """
         for name in self.decays:
             if name not in self.flat:
-                self.flat[name] = torch.zeros_like(self._learner.params)
+                self.flat[name] = torch.zeros_like(self._part.params)
             self._adopt(name, self.flat[name])
         if self._counts_steps:
             self._adopt_steps()
@@ -103,9 +103,9 @@ class Moments:
             name: the moment's name in the optimizer's state.
             flat: the tensor (P,) that the state becomes views of.
         """
-        learner = self._learner
-        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
-            state = learner.optimizer.state[parameter]
+        part = self._part
+        for parameter, slot in zip(part.parameters, part.slots, strict=True):
+            state = part.optimizer.state[parameter]
             view, current = slot.of(flat), state.get(name)
             if current is None:
                 view.zero_()
@@ -116,29 +116,27 @@ class Moments:
             state[name] = view
 
     def _adopt_steps(self) -> None:
-        learner = self._learner
-        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
-            state = learner.optimizer.state[parameter]
+        part = self._part
+        for parameter, slot in zip(part.parameters, part.slots, strict=True):
+            state = part.optimizer.state[parameter]
             if "step" not in state:
-                group = learner.optimizer.param_groups[slot.group]
+                group = part.optimizer.param_groups[slot.group]
                 on_device = group["fused"] or group["capturable"]
                 device = parameter.device if on_device else torch.device("cpu")
                 state["step"] = torch.zeros((), dtype=torch.float32, device=device)
 
     def forget(self, name: str) -> None:
         """Remove a tensor from the optimizer's state, where a parameter has it."""
-        for parameter in self._learner.parameters:
-            self._learner.optimizer.state.get(parameter, {}).pop(name, None)
+        for parameter in self._part.parameters:
+            self._part.optimizer.state.get(parameter, {}).pop(name, None)
 
     def steps(self) -> list[float]:
         """Return each parameter's step count; empty for an optimizer without one."""
         if not self._counts_steps:
             return []
-        state = self._learner.optimizer.state
+        state = self._part.optimizer.state
         # state[p] would create an empty state.
-        return [
-            float(state.get(p, {}).get("step", 0.0)) for p in self._learner.parameters
-        ]
+        return [float(state.get(p, {}).get("step", 0.0)) for p in self._part.parameters]
 
     def set_steps(self, steps: list[float]) -> None:
         """Write step counts; Adam's bias correction accepts fractional ones.
@@ -151,8 +149,8 @@ class Moments:
         """
         if not self._counts_steps:
             return
-        for parameter, count in zip(self._learner.parameters, steps, strict=True):
-            self._learner.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
+        for parameter, count in zip(self._part.parameters, steps, strict=True):
+            self._part.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
 
     def runs(self, values: Sequence[T]) -> list[tuple[slice, int, T]]:
         """Merge neighbouring parameters of one group that have the same value.
@@ -164,7 +162,7 @@ class Moments:
             values: a value for each parameter.
         """
         merged: list[tuple[slice, int, T]] = []
-        for slot, value in zip(self._learner.slots, values, strict=True):
+        for slot, value in zip(self._part.slots, values, strict=True):
             if merged and merged[-1][1:] == (slot.group, value):
                 merged[-1] = (slice(merged[-1][0].start, slot.stop), slot.group, value)
             else:

@@ -6,7 +6,7 @@ the update that is carried over from earlier blocks is rescaled (see `slowmo`).
 
 from torch import Tensor
 
-from espnet_distopt.core.learner import Learner
+from espnet_distopt.algorithms.block.part import Part
 
 
 class LearningRates:
@@ -17,14 +17,14 @@ class LearningRates:
             0; 0 before any such block.
 
     Args:
-        learner: the learner whose optimizer has the groups.
+        part: the parameters of the update.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self._optimizer = learner.optimizer
+    def __init__(self, part: Part) -> None:
+        self._optimizer = part.optimizer
         self._parts = []
         for group in range(len(self._optimizer.param_groups)):
-            slots = [slot for slot in learner.slots if slot.group == group]
+            slots = [slot for slot in part.slots if slot.group == group]
             bounds = (slots[0].start, slots[-1].stop) if slots else (0, 0)
             self._parts.append(slice(*bounds))
         self.last = [0.0] * len(self._parts)

@@ -28,8 +28,8 @@ from espnet_distopt.algorithms.block.extrapolation import (
 )
 from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.algorithms.block.message import Agreed
+from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
-from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import NOISE
 
@@ -41,7 +41,7 @@ Fate = Literal["extrapolate", "average", "reset"]
 
 
 class BlockMoments:
-    """Averages, extrapolates or resets the moments of one learner.
+    """Averages, extrapolates or resets the moments of a part of the parameters.
 
     Memory: one tensor (P,) for each moment, two when moments are extrapolated or their
     changes are sent.
@@ -55,7 +55,7 @@ class BlockMoments:
 
     Args:
         fate: the treatment of the moments at the end of a block.
-        learner: the learner whose optimizer has the moments.
+        part: the parameters whose moments they are.
         ranks: the learners that average their moments; None means all.
         changes_of: the period of the blocks whose changes are sent in bfloat16, see
             `bfloat16`; None averages the moments as they are. m_0 is then what all
@@ -71,7 +71,7 @@ class BlockMoments:
     def __init__(
         self,
         fate: Fate,
-        learner: Learner,
+        part: Part,
         ranks: Ranks = None,
         changes_of: int | None = None,
         every: tuple[int, int] = (1, 1),
@@ -82,15 +82,15 @@ class BlockMoments:
         self._period = changes_of or 0
         self._every, self._blocks = every, 0
         self.averaged = fate != "reset"
-        self._tensors = len(learner.slots)
-        self._params = learner.params
-        self._moments = Moments(learner)
+        self._tensors = len(part.slots)
+        self._params = part.params
+        self._moments = Moments(part)
         self._unequal = False
         self._init: dict[str, Tensor] = {}
-        begun = bool(learner.optimizer.state)
+        begun = bool(part.optimizer.state)
         self.loaded = rounds and begun
         self._begin(begun)
-        learner.optimizer_loaded.append(self._begin_with_loaded)
+        part.optimizer_loaded.append(self._begin_with_loaded)
 
     def _begin(self, kept: bool) -> None:
         """Begin a block, and remember the moments and step counts at its start.

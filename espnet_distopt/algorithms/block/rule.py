@@ -65,6 +65,8 @@ class BlockConfig:
         period: number of steps in a block (tau).
         delay: number of steps of the next block during which the average of a block is
             computed, see `delayed`; 0 means that learners wait for the average.
+        fragments: number of parts of the model that take turns: every period /
+            fragments steps the block of one of them ends, see `bmuf`.
         per_node: number of learners on each node; ranks are numbered node by node. The
             learners of a node average their gradients in every step and so are one
             worker; blocks are averaged over the workers.
@@ -81,6 +83,7 @@ class BlockConfig:
 
     period: int = 8
     delay: int = 0
+    fragments: int = 1
     per_node: int = 1
     exchange: Literal["float32", "bfloat16"] = "float32"
     keep: float = 1.0
@@ -89,9 +92,17 @@ class BlockConfig:
     def __post_init__(self) -> None:
         if self.period < 1:
             raise InputError(f"period must be >= 1, not {self.period}")
-        if not 0 <= self.delay < self.period:
+        if self.fragments < 1 or self.period % self.fragments:
             raise InputError(
-                f"delay must be in [0, period), that is at most {self.period - 1}, not "
+                f"fragments must divide period, which is {self.period}, and "
+                f"{self.fragments} does not"
+            )
+        turn, name = self.period // self.fragments, "period"
+        if self.fragments > 1:
+            name += f" / {self.fragments} fragments"
+        if not 0 <= self.delay < turn:
+            raise InputError(
+                f"delay must be in [0, {name}), that is at most {turn - 1}, not "
                 f"{self.delay}"
             )
         check_per_node(self.per_node)

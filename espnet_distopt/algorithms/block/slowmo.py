@@ -29,6 +29,7 @@ class SlowMoConfig(MomentsConfig):
     Attributes:
         period: number of steps in a block.
         delay: steps of the next block that hide the average, see `delayed`.
+        fragments: parts of the model that take turns in ending a block, see `bmuf`.
         per_node: number of learners on a node, which is one worker, see `bmuf`.
         exchange: bfloat16 sends half the bytes of float32, see `bfloat16`.
         first_moment_every: blocks from one average of this moment to the next.

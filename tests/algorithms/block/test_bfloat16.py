@@ -22,7 +22,7 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, run
+from tests.replicas import Point, Replica, filter_of, run
 
 SIZE = 300
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "keep")]
@@ -161,7 +161,7 @@ def test_bh3_moments_are_their_equations(name: str, make: Any) -> None:
             [gradient] = gradients(replica.learner.rank, 1, 3 * block + 2)
             replica.descend(gradient)
         before = [moments(r) for r in found]
-        rho = 0.5 * found[0].algorithm.filter.rho + 3  # type: ignore[attr-defined]
+        rho = 0.5 * filter_of(found[0].algorithm).rho + 3
         run(*(r.algorithm.after_step(r.learner) for r in advanced(found)))
         for key, own in before[0].items():
             start = starts.get(key, torch.zeros(SIZE, dtype=FLOAT))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from espnet_distopt.errors import InputError
-from tests.replicas import Point, Replica, end, run
+from tests.replicas import Point, Replica, end, filter_of, run
 
 Make = Callable[[Iterable[nn.Parameter]], Optimizer]
 OPTIMIZERS: dict[str, Make] = {
@@ -148,7 +148,7 @@ def test_bm4_equivalent_minibatches(size: int, expected: list[float]) -> None:
     for rho in expected:
         for _ in range(8):
             run(replica.step([0.25]))
-        assert replica.algorithm.filter.rho == pytest.approx(rho, abs=5e-7)  # type: ignore[attr-defined]
+        assert filter_of(replica.algorithm).rho == pytest.approx(rho, abs=5e-7)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
@@ -166,16 +166,16 @@ def test_bm5_steady_progress_is_n_blocks_a_block(size: int, nesterov: bool) -> N
     )
     algorithm: Any = replica.algorithm
     eta = 1 - 1 / size
-    before = algorithm.filter.theta.item()
+    before = filter_of(algorithm).theta.item()
     for block in range(1, 40 * size):
-        before = algorithm.filter.theta.item()
+        before = filter_of(algorithm).theta.item()
         run(replica.step([-1.0]))
         if block < 6:
             delta = (1 - eta**block) / (1 - eta)
-            assert algorithm.filter.delta.item() == pytest.approx(delta, rel=1e-12)
-    assert algorithm.filter.theta.item() - before == pytest.approx(size, rel=1e-9)
+            assert filter_of(algorithm).delta.item() == pytest.approx(delta, rel=1e-12)
+    assert filter_of(algorithm).theta.item() - before == pytest.approx(size, rel=1e-9)
     (model,) = run(algorithm.consensus(replica.learner))
-    assert model.item() == algorithm.filter.theta.item()
+    assert model.item() == filter_of(algorithm).theta.item()
     lead = eta * size if nesterov else 0
     assert replica.x[0] - model.item() == pytest.approx(lead, rel=1e-9)
 
@@ -188,7 +188,7 @@ def test_bm5_a_run_does_the_work_of_n_minus_1_blocks_less(size: int) -> None:
         run(replica.step([-1.0]))
         lost = (size - 1) * (1 - (1 - 1 / size) ** blocks)
         gone = size * (blocks - lost)
-        assert algorithm.filter.theta.item() == pytest.approx(gone, rel=1e-9)
+        assert filter_of(algorithm).theta.item() == pytest.approx(gone, rel=1e-9)
     assert lost == pytest.approx(size - 1, rel=1e-3)
 
 
@@ -218,8 +218,8 @@ def test_bm6_trace(
         [1, -0.5, 0.25, 0], trace, strict=True
     ):
         run(replica.step([-displacement]))
-        assert algorithm.filter.delta.item() == delta
-        assert algorithm.filter.theta.item() == theta
+        assert filter_of(algorithm).delta.item() == delta
+        assert filter_of(algorithm).theta.item() == theta
         assert replica.x == [init if nesterov else theta]
 
 
@@ -251,14 +251,16 @@ def test_with_block_lr_1_blocks_start_ahead_of_the_mean(nesterov: bool) -> None:
     for _ in range(9):
         moves = torch.randn(2, 2, generator=generator, dtype=torch.float64)
         mean = torch.tensor(replicas[0].x, dtype=torch.float64) - moves.mean(0)
-        previous = algorithm.filter.delta.clone()
+        previous = filter_of(algorithm).delta.clone()
         run(*(r.step(moves[r.learner.rank].tolist()) for r in replicas))
-        ahead = algorithm.filter.delta if nesterov else previous
+        ahead = filter_of(algorithm).delta if nesterov else previous
         torch.testing.assert_close(
             replicas[0].learner.params, mean + 0.75 * ahead, rtol=0, atol=1e-12
         )
         if nesterov:
-            torch.testing.assert_close(algorithm.filter.theta, mean, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                filter_of(algorithm).theta, mean, rtol=0, atol=1e-12
+            )
 
 
 def _two_steps(replica: Replica, gradients: Tensor) -> Any:
@@ -325,8 +327,8 @@ def test_bm7_resume_at_every_step_is_the_uninterrupted_run(
         run(*(steps(r, 9 - cut, start=cut) for r in resumed))
         for mine, theirs in zip(resumed, whole, strict=True):
             assert bits(mine.learner.params) == bits(theirs.learner.params), cut
-            assert bits(mine.algorithm.filter.theta) == bits(
-                theirs.algorithm.filter.theta
+            assert bits(filter_of(mine.algorithm).theta) == bits(
+                filter_of(theirs.algorithm).theta
             )  # type: ignore[attr-defined]
 
 
@@ -335,10 +337,10 @@ def test_bm7_uneven_data_ends_with_the_mean_step_count() -> None:
     run(replicas[0].epoch([-1.0] * 10), replicas[1].epoch([-1.0] * 4))
     algorithm: Any = replicas[0].algorithm
     # blocks: (4, 4) steps, then (4, 0), then (2, 0)
-    assert algorithm.filter.rho == 0.5 * (0.5 * 4 + 2) + 1
-    assert algorithm.filter.delta.item() == 0.5 * (0.5 * 4 + 2) + 1
+    assert filter_of(algorithm).rho == 0.5 * (0.5 * 4 + 2) + 1
+    assert filter_of(algorithm).delta.item() == 0.5 * (0.5 * 4 + 2) + 1
     assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)
-    assert all(r.algorithm._block_steps == 0 for r in replicas)  # type: ignore[attr-defined]
+    assert all(r.algorithm.fragments[0].steps == 0 for r in replicas)  # type: ignore[attr-defined]
 
 
 def test_a_learner_without_data_takes_part() -> None:
@@ -354,7 +356,7 @@ def test_skipped_updates_do_not_shift_the_blocks() -> None:
         replicas[1].epoch([-1.0] * 8),
     )
     algorithm: Any = replicas[0].algorithm
-    assert algorithm.filter.rho == 0.5 * 3 + 4  # mean updates 3 of 4, then 4 of 4
+    assert filter_of(algorithm).rho == 0.5 * 3 + 4  # mean updates 3 of 4, then 4 of 4
     assert (replicas[0].learner.steps, replicas[0].learner.updates) == (8, 6)
     assert bits(replicas[0].learner.params) == bits(replicas[1].learner.params)
 
@@ -363,13 +365,13 @@ def test_a_block_without_any_update_is_not_filtered() -> None:
     replicas = points("bmuf", [0.0], 2, period=2)
     run(*(r.epoch([-1.0, -1.0, None, None]) for r in replicas))
     algorithm: Any = replicas[0].algorithm
-    assert (algorithm.filter.rho, algorithm.filter.delta.item()) == (2, 2)
+    assert (filter_of(algorithm).rho, filter_of(algorithm).delta.item()) == (2, 2)
 
 
 def test_the_finish_of_an_empty_block_adds_no_momentum() -> None:
     replicas = points("bmuf", [0.0], 2, period=2)
     run(*(r.epoch([-1.0, -1.0]) for r in replicas))
-    assert replicas[0].algorithm.filter.theta.item() == 2  # type: ignore[attr-defined]
+    assert filter_of(replicas[0].algorithm).theta.item() == 2
 
 
 def test_momentum_sets_in_after_the_warmup() -> None:
@@ -378,9 +380,9 @@ def test_momentum_sets_in_after_the_warmup() -> None:
     deltas = []
     for _ in range(4):
         run(_two_steps(replica, torch.tensor([[-1.0], [-1.0]])))
-        deltas.append((algorithm.filter.delta.item(), algorithm.filter.rho))
+        deltas.append((filter_of(algorithm).delta.item(), filter_of(algorithm).rho))
     assert deltas == [(2, 2), (2, 2), (3, 3), (3.5, 3.5)]
-    assert algorithm.filter.theta.item() == 2 + 2 + 3 + 3.5
+    assert filter_of(algorithm).theta.item() == 2 + 2 + 3 + 3.5
 
 
 def test_blocks_of_the_warmup_are_plain_averages_whatever_block_lr() -> None:
@@ -388,7 +390,10 @@ def test_blocks_of_the_warmup_are_plain_averages_whatever_block_lr() -> None:
     algorithm: Any = replica.algorithm
     for theta, rho in [(1, 1), (2, 1), (2.5, 0.5)]:
         run(replica.step([-1.0]))
-        assert (algorithm.filter.theta.item(), algorithm.filter.rho) == (theta, rho)
+        assert (filter_of(algorithm).theta.item(), filter_of(algorithm).rho) == (
+            theta,
+            rho,
+        )
 
 
 def after_blocks(size: int, blocks: int, more: int = 0) -> list[Replica]:
@@ -422,8 +427,8 @@ def test_block_momentum_goes_on_with_another_number_of_learners(
     run(*(_two_steps(r, torch.tensor([[-1.0], [-1.0]])) for r in resumed))
     for replica in resumed:
         algorithm: Any = replica.algorithm
-        assert algorithm.filter.delta.item() == delta
-        assert algorithm.filter.theta.item() == theta + delta
+        assert filter_of(algorithm).delta.item() == delta
+        assert filter_of(algorithm).theta.item() == theta + delta
 
 
 def test_one_learner_goes_on_from_the_global_model_of_several() -> None:

@@ -19,7 +19,7 @@ from espnet_distopt.algorithms.block.extrapolation import extrapolation_gain
 from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Simulation, VirtualLearner
-from tests.replicas import Point, Replica, end, run
+from tests.replicas import Point, Replica, end, filter_of, run
 
 ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99), eps=0.0)
 
@@ -139,7 +139,7 @@ def test_ba2_short_block() -> None:
             run(replica.step([1.0]))
         if count == 3:
             end([replica])
-        seen.append(algorithm.filter.rho)
+        seen.append(filter_of(algorithm).rho)
     assert seen == [8, 15, 16.125]
     # own steps 19; k = 7 + 13.125 + 14.109375
     assert moments(replica)[2] == 19 + 34.234375
@@ -159,10 +159,10 @@ def test_ba3_scalar_trace() -> None:
             run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
         for replica in replicas:
             algorithm: Any = replica.algorithm
-            assert algorithm.filter.theta.item() == pytest.approx(theta, rel=1e-11)
+            assert filter_of(algorithm).theta.item() == pytest.approx(theta, rel=1e-11)
             assert replica.x[0] == pytest.approx(init, rel=1e-11)
             assert moments(replica) == pytest.approx((m, v, s), rel=1e-11)
-            assert algorithm.filter.rho == rho
+            assert filter_of(algorithm).rho == rho
             assert m / (1 - 0.9**s) == pytest.approx(2, rel=1e-11)
             assert moments(replica)[1] / (1 - 0.99**s) == pytest.approx(5, rel=1e-11)
 
@@ -185,7 +185,7 @@ def test_ba4_gradients_that_vanish_leave_no_negative_variance(
         v = replica.optimizer.state[replica.learner.parameters[0]]["exp_avg_sq"]
         assert (v >= 0).all()
         if step % 8 == 7:
-            k = algorithm.rule.momentum * algorithm.filter.rho
+            k = algorithm.rule.momentum * filter_of(algorithm).rho
             assert (v >= before * 0.95 ** (8 + k) * (1 - 2**-7)).all()
     assert replica.learner.params.isfinite().all()
 

@@ -190,7 +190,7 @@ def test_cb3_local_sgd_is_its_equations(bits: int) -> None:
                 replica.learner.params, start, rtol=1e-12, atol=1e-12
             )
     for rank, replica in enumerate(found):
-        state = replica.algorithm.state_dict()["compressed"]
+        state = replica.algorithm.state_dict()["fragments"][0]["compressed"]
         torch.testing.assert_close(state["error"], errors[rank], rtol=0, atol=1e-12)
         assert state["rank"] == rank
 
@@ -207,7 +207,9 @@ def test_cb4_all_learners_have_the_same_bits(name: str) -> None:
         run(*(r.epoch(gradients(r.learner.rank, 5)) for r in found))
         for other in found[1:]:
             assert torch.equal(found[0].learner.params, other.learner.params)
-    errors = [r.algorithm.state_dict()["compressed"]["error"] for r in found]
+    errors = [
+        r.algorithm.state_dict()["fragments"][0]["compressed"]["error"] for r in found
+    ]
     assert not torch.equal(errors[0], errors[1])
 
 
@@ -219,7 +221,7 @@ def test_cb5_one_learner_is_plain_bit_for_bit(name: str) -> None:
     run(plain.epoch(own))
     run(small.epoch(own))
     assert torch.equal(plain.learner.params, small.learner.params)
-    assert small.algorithm.state_dict()["compressed"] is None
+    assert small.algorithm.state_dict()["fragments"][0]["compressed"] is None
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -250,7 +252,9 @@ def load(replica: Replica, state: dict[str, Any]) -> None:
 
 
 def error(replica: Replica) -> Tensor:
-    found: Tensor = replica.algorithm.state_dict()["compressed"]["error"]
+    found: Tensor = replica.algorithm.state_dict()["fragments"][0]["compressed"][
+        "error"
+    ]
     return found
 
 

@@ -14,7 +14,7 @@ from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Network, Simulation, VirtualLearner
 from tests import virtual
-from tests.replicas import Point, run
+from tests.replicas import Point, filter_of, run
 
 BLOCK = ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"]
 SAMPLES = [3.0, 1.0, 2.0, 5.0, 1.0, 4.0, 2.0, 2.0]
@@ -106,10 +106,10 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
         torch.testing.assert_close(found, expected[places], rtol=1e-10, atol=1e-12)
     one: Any = nodes.learners[0].algorithm
     other: Any = workers.learners[0].algorithm
-    assert (one.rule, one.filter.rho, one.filter.blocks) == (
+    assert (one.rule, filter_of(one).rho, filter_of(one).blocks) == (
         other.rule,
-        other.filter.rho,
-        other.filter.blocks,
+        filter_of(other).rho,
+        filter_of(other).blocks,
     )
 
 
@@ -131,7 +131,7 @@ def test_is_block_momentum_over_the_nodes(nesterov: bool) -> None:
     expected = torch.stack([theta, *[init] * 4])
     torch.testing.assert_close(models(simulation), expected, rtol=0, atol=1e-12)
     algorithm: Any = simulation.learners[3].algorithm
-    assert (algorithm.rule.momentum, algorithm.filter.rho) == (0.5, rho)
+    assert (algorithm.rule.momentum, filter_of(algorithm).rho) == (0.5, rho)
 
 
 def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:
@@ -249,7 +249,8 @@ def test_another_per_node_is_refused_only_within_a_block() -> None:
     state = first.state_dict()
     other.load_state_dict(state)
     with pytest.raises(InputError, match=r"4 learners with per_node = 2 .* 4 with"):
-        other.load_state_dict(state | {"block_steps": 1})
+        (fragment,) = state["fragments"]
+        other.load_state_dict(state | {"fragments": [fragment | {"steps": 1}]})
 
 
 @pytest.mark.parametrize(
