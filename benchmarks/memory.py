@@ -28,7 +28,7 @@ from espnet_distopt.session import Session
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 
 SEED = 0
-STEPS = 12
+STEPS = 20
 BLOCK = {"period": 4}
 Options = dict[str, Any]
 METHODS: dict[str, tuple[str, Options]] = {
@@ -40,6 +40,12 @@ METHODS |= {
     f"{name}, delay 2": (name, {**BLOCK, "delay": 2})
     for name, entry in ALGORITHMS.items()
     if hasattr(entry.config, "delay")
+}
+TURNS = {"period": 16, "delay": 1, "fragments": 8}
+METHODS |= {
+    f"{name}, delay 1, 8 fragments": (name, TURNS)
+    for name, entry in ALGORITHMS.items()
+    if hasattr(entry.config, "fragments")
 }
 METHODS |= {
     f"{title}, bfloat16": (name, {**options, "exchange": "bfloat16"})
@@ -196,7 +202,7 @@ def main() -> None:
         "what real processes keep beside these, with the driver's buffers. The figure "
         "of processes is the largest of any learner; that of simulated learners is "
         "their mean, with the messages in flight. hadpsgd has 2 learners per node. "
-        f"Each training has {STEPS} steps, and blocks have 4."
+        f"Each training has {STEPS} steps. Blocks have 4 steps, or 16 with fragments."
     )
     write_report(
         "memory",

@@ -152,6 +152,7 @@ def _block_options(name: str) -> list[dict[str, Any]]:
             options.append({"period": 32, "delay": 31})
             if name == "bmuf_adam":
                 options.append({**options[-1], "exchange": "bfloat16"})
+            options.append({"period": 32, "delay": 3, "fragments": 8})
     return options
 
 

@@ -421,6 +421,45 @@ def test_a_delayed_average_is_repeated_from_what_was_sent(victim: int) -> None:
         assert found[rank] == (pytest.approx(mean + 2 * growth(rank)), 2)
 
 
+def die_between_turns(victim: int) -> tuple[list[float], int]:
+    """Lose a learner while fragments take turns, beside a late average of the second.
+
+    The first parameter has been averaged by all after 2 steps; the second one is to be
+    averaged after 4 of them, and nobody else dies later.
+    """
+    model = nn.Linear(1, 1, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    driver = ProcessGroupDriver(silence=SILENCE)
+    options = {"period": 4, "fragments": 2, "delay": 1}
+    with Session(model, optimizer, "local_sgd", driver, **options) as run:
+        for count in range(9):
+            if (run.learner.rank, count) == (victim, 4):
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.zero_grad()
+            total = sum(x.sum() for x in run.learner.parameters)
+            (-growth(run.learner.rank) * total).backward()  # type: ignore[operator]
+            optimizer.step()
+            run.step()
+        run.finish()
+        return run.learner.params.tolist(), len(run.learner.members.ranks)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_fragments_go_on_taking_turns_without_a_dead_learner(victim: int) -> None:
+    found = launch(3, die_between_turns, victim, dying=[victim])
+    others = [rank for rank in range(3) if rank != victim]
+    mean = sum(growth(rank) for rank in others) / 2
+    whole = sum(growth(rank) for rank in range(3)) / 3
+    for rank in others:
+        (first, second), members = found[rank]
+        assert members == 2
+        assert first == pytest.approx(2 * whole + 7 * mean)
+        # The dead learner may have sent all of its part.
+        assert second in (pytest.approx(9 * mean), pytest.approx(4 * whole + 5 * mean))
+
+
 GATHERING: list[tuple[str, dict[str, Any]]] = [
     ("local_sgd", {"period": 2, "keep": 0.5}),
     ("adasum", {"period": 2}),

@@ -1,4 +1,4 @@
-"""Parts of the model that take turns in ending a block (`fragments`)."""
+"""Parts of the model that end blocks in turn (docs/algorithms/block.md, FR1 to FR4)."""
 
 import copy
 import random
