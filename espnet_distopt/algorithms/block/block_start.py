@@ -21,12 +21,14 @@ class BlockStart:
         delta: tensor (P,); None means that there is none.
         ahead: the factor of `delta`.
         factors: the factors of `base`, each for a slice, which cover all elements.
+        dtype: the precision of the start, if `base` is kept in a lower one.
     """
 
     base: Tensor
     delta: Tensor | None = None
     ahead: float = 0.0
     factors: Sequence[tuple[slice, float]] = ((slice(None), 1.0),)
+    dtype: torch.dtype | None = None
 
     def changes(self, tensor: Tensor, out: Tensor) -> None:
         """Write `tensor` (P,) minus the start to `out` (P,), which is in bfloat16."""
@@ -62,8 +64,9 @@ class BlockStart:
             if place >= end:
                 continue
             operands = [self.base] + ([] if self.delta is None else [self.delta])
-            for base, *ahead in cache_blocks(*(t[place:end] for t in operands)):
-                part = slice(place, place := place + len(base))
+            for kept, *ahead in cache_blocks(*(t[place:end] for t in operands)):
+                part = slice(place, place := place + len(kept))
+                base = kept if self.dtype is None else kept.to(self.dtype)
                 if ahead:  # As the filter has computed it.
                     yield part, base.add(ahead[0], alpha=self.ahead)
                 else:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from espnet_distopt.algorithms.block.moments import Fate
 from espnet_distopt.algorithms.block.rule import BlockRule, MomentsConfig
+from espnet_distopt.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,11 @@ class BmufConfig(MomentsConfig):
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
         moments: treatment of the optimizer's moments at the end of a block:
             extrapolate (BMUF-Adam), average, local (left alone) or reset.
+        start_moments: bfloat16 keeps the moments at a block's start, from which they
+            are extrapolated, in half the memory, see `stochastic_rounding`.
+
+    Raises:
+        InputError: a number is out of range, or options exclude each other.
     """
 
     momentum: float | None = None
@@ -37,6 +45,20 @@ class BmufConfig(MomentsConfig):
     warmup: int = 0
     nesterov: bool = True
     moments: Literal[Fate, "local"] = "average"
+    start_moments: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.starts_in is not None and self.moments != "extrapolate":
+            raise InputError(
+                "start_moments: bfloat16 needs moments: extrapolate, not "
+                f"{self.moments}, which keeps no moments of a block's start"
+            )
+
+    @property
+    def starts_in(self) -> torch.dtype | None:
+        """The precision of the moments at a block's start; None is the usual one."""
+        return torch.bfloat16 if self.start_moments == "bfloat16" else None
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of block momentum for a number of workers."""

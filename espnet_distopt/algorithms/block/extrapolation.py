@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from espnet_distopt.algorithms.block.stochastic_rounding import to_bfloat16
 from espnet_distopt.core.cache_blocks import cache_blocks
 
 
@@ -28,9 +29,12 @@ def extrapolation_gain(decay: float, tau: float, k: float) -> float:
 
 
 def extrapolate(
-    moment: Tensor, start: Tensor, gain: float, floor: float | None
+    moment: Tensor, start: Tensor, gain: float, floor: float | None, block: int = 0
 ) -> None:
     """Extrapolate a moment in place from its start, and copy the result to the start.
+
+    Where the start is kept in bfloat16, the result is rounded to it, stochastically, so
+    that the next block starts from what is kept.
 
     Because E[g*g] >= 0, the second moment is at least `floor` times its start. Exact
     arithmetic respects that bound; rounding, and gradients that vanish, do not.
@@ -40,12 +44,17 @@ def extrapolate(
         start: m_0, which becomes m_init as well, for the next block.
         gain: kappa.
         floor: the bound's factor; None for a moment without a bound.
+        block: the number of the block, with which the rounding changes.
     """
+    rounded = start.dtype != moment.dtype
     for m, s in cache_blocks(moment, start):
+        before = s.to(m.dtype)
         if gain != 0:
-            m.mul_(1 + gain).sub_(s, alpha=gain)
+            m.mul_(1 + gain).sub_(before, alpha=gain)
         if floor is not None:
-            torch.maximum(m, s.mul_(floor), out=m)
+            torch.maximum(m, before.mul_(floor), out=m)
+        if rounded:
+            m.copy_(to_bfloat16(m, block))
         s.copy_(m)
 
 

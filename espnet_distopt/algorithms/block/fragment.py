@@ -57,7 +57,12 @@ class Fragment:
         if rule.moments != "local":
             changes_of = config.period if rounds else None
             self._moments = BlockMoments(
-                rule.moments, part, ranks, changes_of, config.moments_every
+                rule.moments,
+                part,
+                ranks,
+                changes_of,
+                config.moments_every,
+                config.starts_in,
             )
         self._rates = LearningRates(part) if rule.follows_lr else None
         self._compressed = None

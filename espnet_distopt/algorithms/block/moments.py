@@ -44,7 +44,7 @@ class BlockMoments:
     """Averages, extrapolates or resets the moments of a part of the parameters.
 
     Memory: one tensor (P,) for each moment, two when moments are extrapolated or their
-    changes are sent.
+    changes are sent, the second of which takes half as much in bfloat16.
 
     Attributes:
         averaged: whether the learners average their moments.
@@ -63,6 +63,8 @@ class BlockMoments:
             of an optimizer that has a state already ends with k = 0.
         every: the number of blocks from one average of a moment to the next, for the
             first moment and for the second.
+        starts_in: the precision in which moments at a block's start are kept; None is
+            that of the parameters.
 
     Raises:
         InputError: the optimizer's moments are not known.
@@ -75,6 +77,7 @@ class BlockMoments:
         ranks: Ranks = None,
         changes_of: int | None = None,
         every: tuple[int, int] = (1, 1),
+        starts_in: torch.dtype | None = None,
     ) -> None:
         self._fate = fate
         self._ranks = ranks
@@ -84,11 +87,12 @@ class BlockMoments:
         self.averaged = fate != "reset"
         self._tensors = len(part.slots)
         self._params = part.params
+        self._dtype = starts_in or part.params.dtype
         self._moments = Moments(part)
         self._unequal = False
         self._init: dict[str, Tensor] = {}
         begun = bool(part.optimizer.state)
-        self.loaded = rounds and begun
+        self.loaded = begun and (rounds or self._dtype != part.params.dtype)
         self._begin(begun)
         part.optimizer_loaded.append(self._begin_with_loaded)
 
@@ -103,7 +107,9 @@ class BlockMoments:
         if self._rounds:
             return
         if self._fate == "extrapolate" and kept:
-            self._init = {name: flat.clone() for name, flat in self.flats().items()}
+            self._init = {
+                n: f.to(self._dtype, copy=True) for n, f in self.flats().items()
+            }
 
     def _begin_with_loaded(self) -> None:
         """Begin a block with the moments that the user has loaded."""
@@ -232,7 +238,7 @@ class BlockMoments:
     def _start(self, name: str) -> Tensor:
         """Return a moment at the start of the block (P,)."""
         if name not in self._init:  # The optimizer's first block starts from zeros.
-            self._init[name] = torch.zeros_like(self._params)
+            self._init[name] = torch.zeros_like(self._params, dtype=self._dtype)
         return self._init[name]
 
     def _reference(self, name: str) -> BlockStart:
@@ -240,7 +246,7 @@ class BlockMoments:
         decays, start = self._moments.decays[name], self._start(name)
         runs = self._moments.runs([0.0] * self._tensors)
         factors = [(part, decays[group] ** self._period) for part, group, _ in runs]
-        return BlockStart(start, factors=factors)
+        return BlockStart(start, factors=factors, dtype=self._params.dtype)
 
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
@@ -286,7 +292,7 @@ class BlockMoments:
             gain = extrapolation_gain(decay, tau, k)
             bounded = name == SQUARES and gain != 0
             floor = decay ** (tau + k) if bounded else None
-            extrapolate(moment, self._start(name)[part], gain, floor)
+            extrapolate(moment, self._start(name)[part], gain, floor, self._blocks)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
@@ -318,5 +324,8 @@ class BlockMoments:
         self.loaded = state.get("loaded", False)
         self._unequal = state.get("unequal", False)
         self._blocks = state.get("blocks", 0)
-        init = state["init"].items()
-        self._init = {name: t.to(self._params, copy=True) for name, t in init}
+        where, self._init = self._params.device, {}
+        for name, start in state["init"].items():
+            self._init[name] = start.to(where, self._dtype, copy=True)
+            # Moments that have been rounded to nearest are not those of the optimizer.
+            self.loaded |= not torch.equal(self._init[name].to(start), start)

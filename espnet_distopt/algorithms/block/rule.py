@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from espnet_distopt.algorithms.block.moments import Fate
 from espnet_distopt.algorithms.synchronous.node import check_per_node
 from espnet_distopt.errors import InputError
@@ -119,6 +121,11 @@ class BlockConfig:
     def moments_every(self) -> tuple[int, int]:
         """The blocks from one average to the next, of the first and second moment."""
         return 1, 1
+
+    @property
+    def starts_in(self) -> torch.dtype | None:
+        """The precision of the moments at a block's start; None is the usual one."""
+        return None
 
     @property
     def compresses(self) -> bool:
