@@ -96,7 +96,7 @@ class Collectives:
             if groups is None or not effect.peers:
                 return InFlight(what, [], lambda: alone(effect))
             self._spent["bytes"] += effect.bytes_sent(len(groups.everybody))
-            with self._groups_watch.asking(what), self._timed():
+            with self._groups_watch.asking(what), self.timed():
                 return _send_to_neighbours(what, effect, groups.messages)
         assert isinstance(effect, GroupCollective)
         if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
@@ -118,7 +118,7 @@ class Collectives:
         what = _NAMES[type(effect)]
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
-        with self._timed():
+        with self.timed():
             complete = functools.partial(self._await, ranks=ranks)
             handle = _begin_in_group(what, effect, group, complete)
         return replace(handle, ranks=ranks)
@@ -136,7 +136,7 @@ class Collectives:
 
     def complete(self, handle: InFlight) -> None:
         """Wait for the operations of a collective, and leave errors unexplained."""
-        with self._timed():
+        with self.timed():
             self._await(handle.works, handle.on_gpu, handle.ranks)
 
     def _await(
@@ -183,7 +183,8 @@ class Collectives:
         return effect.with_work(uncounted)
 
     @contextmanager
-    def _timed(self) -> Generator[None, None, None]:
+    def timed(self) -> Generator[None, None, None]:
+        """Count the time inside as that of communication."""
         start = time.perf_counter()
         try:
             yield

@@ -269,7 +269,7 @@ class ProcessGroupDriver:
             case Collective():
                 return self._wait(self._begin(effect))
             case Begin(collective):
-                return self._begin(collective)
+                return self._begin(collective, late=True)
             case Wait(handle):
                 return self._wait(handle)
             case Barrier(pausing):
@@ -298,14 +298,14 @@ class ProcessGroupDriver:
 
     # Collectives
 
-    def _begin(self, effect: Collective) -> InFlight | Attempt:
+    def _begin(self, effect: Collective, late: bool = False) -> InFlight | Attempt:
         surviving = self._surviving
         if surviving is None or not isinstance(effect, GroupCollective):
             return self._collectives.begin(effect)
         if not self._survives(effect):
             return self._collectives.begin(effect)
         with self._watch.asking("a collective"):
-            return surviving.begin(effect)
+            return surviving.begin(effect, late)
 
     def _survives(self, effect: GroupCollective) -> bool:
         """Return whether the loss of some of its learners leaves others.

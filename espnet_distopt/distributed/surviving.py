@@ -17,12 +17,18 @@ so that the algorithm can name other ranks.
 The living learners who repeat meet first (`meetings`), and so agree on who they are.
 Until the next meeting or repetition that list holds for all further collectives.
 
+The learners do so as soon as their part of an average is complete, and not only when
+their training needs it: an average beside the training is decided on beside it, too.
+Otherwise all would wait for the one that is last to take it.
+
 Cost: two operations of the store; and a copy of what is overwritten, which is two
 slices of a large average, unless the algorithm keeps one (`AllReduceMean.kept`).
 """
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -33,6 +39,7 @@ from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.waiter import Job, Waiter
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError
 
@@ -51,12 +58,18 @@ class Attempt:
         members: those that take part in this attempt.
         name: the name of the attempt, which no other one has.
         handle: what waits for the operation; None if it could not be begun.
+        job: the wait for it, if that goes on beside the training.
+        result: the result of `job`.
+        counted: whether this learner has counted itself among those who have theirs.
     """
 
     own: Contribution
     members: Members
     name: str
     handle: InFlight | None = None
+    job: Job | None = None
+    result: Tensor | None = None
+    counted: bool = False
 
 
 class SurvivingCollectives:
@@ -88,14 +101,39 @@ class SurvivingCollectives:
         self._meetings = meetings
         self._waiting = waiting
         self._numbers: Counter[str] = Counter()
+        self._beside = Waiter(watch.liveness, groups.keep_for_ever)
+        self._store = watch.store.clone()
 
-    def begin(self, effect: GroupCollective) -> Attempt:
-        """Begin a collective."""
+    def begin(self, effect: GroupCollective, late: bool = False) -> Attempt:
+        """Begin a collective.
+
+        Args:
+            effect: the collective.
+            late: whether the training goes on before it waits for the result.
+        """
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
         own = contribution(effect, len(self._groups.everybody))
-        return self._begin(own, members)
+        attempt = self._begin(own, members)
+        handle = attempt.handle
+        if late and own.parts == 1 and handle and handle.works and not handle.on_gpu:
+            end = partial(self._end_beside, attempt, handle)
+            attempt.job = self._beside.begin(handle.works, end)
+        return attempt
+
+    def _end_beside(self, attempt: Attempt, handle: InFlight) -> None:
+        """Keep the result of a complete operation, and count this learner."""
+        attempt.result = handle.finish()
+        with suppress(RuntimeError):  # The training thread asks the store once more.
+            self._count(attempt, self._store)
+
+    def _count(self, attempt: Attempt, store: Store) -> None:
+        """Say that this learner has its result; the last one decides."""
+        done = store.add(f"done/{attempt.name}", 1)
+        attempt.counted = True
+        if done == len(attempt.members.ranks):
+            store.compare_set(f"decided/{attempt.name}", "", _COMMIT.decode())
 
     def _begin(self, own: Contribution, members: Members) -> Attempt:
         # A learner that knows of a death already begins one of given ranks in another
@@ -176,8 +214,8 @@ class SurvivingCollectives:
             result = self._carry_out(attempt)
             if result is None:
                 store.compare_set(key, "", _ABORT.decode())
-            elif store.add(f"done/{attempt.name}", 1) == len(members.ranks):
-                store.compare_set(key, "", _COMMIT.decode())
+            elif not attempt.counted:
+                self._count(attempt, store)
             decided = self._watch.wait_for(key, what)
         if decided == _COMMIT:
             return result
@@ -193,8 +231,7 @@ class SurvivingCollectives:
             if attempt.handle is None:
                 return None
             try:
-                self._collectives.complete(attempt.handle)
-                result = attempt.handle.finish()
+                result = self._result(attempt, attempt.handle)
             except RuntimeError as error:
                 self._fail(attempt, error)
                 return None
@@ -202,6 +239,16 @@ class SurvivingCollectives:
             if own.completed < own.parts:
                 self._begin_part(attempt)
         return result if own.parts == 1 else own.effect.tensor
+
+    def _result(self, attempt: Attempt, handle: InFlight) -> Tensor:
+        """Wait for the operation of a part, and return its result."""
+        if attempt.job is None:
+            self._collectives.complete(handle)
+            return handle.finish()
+        with self._collectives.timed():
+            self._beside.end(attempt.job, handle.ranks)
+        assert attempt.result is not None
+        return attempt.result
 
     def _fail(self, attempt: Attempt, error: RuntimeError) -> None:
         """Let the others' parts of a collective fail, too, which wait for this one's.

@@ -21,18 +21,29 @@ GRACE = 1.0
 """Seconds for which gloo may end a wait by itself after a learner is lost."""
 
 
-class _Job:
-    """Operations that are waited for."""
+class Job:
+    """Operations that are waited for.
 
-    def __init__(self, works: Sequence[Any]) -> None:
-        self.works = works
+    Attributes:
+        ended: is set when they are complete, or one has failed.
+        error: what has failed.
+
+    Args:
+        works: the operations.
+        after: what to do when they are complete, before `ended` is set.
+    """
+
+    def __init__(self, works: Sequence[Any], after: Callable[[], None]) -> None:
         self.ended = threading.Event()
         self.error: BaseException | None = None
+        self._works, self._after = works, after
 
     def run(self) -> None:
+        """Wait, on the waiter's thread."""
         try:
-            for work in self.works:
+            for work in self._works:
                 work.wait()
+            self._after()
         except BaseException as error:
             self.error = error
         self.ended.set()
@@ -51,26 +62,46 @@ class Waiter:
     def __init__(self, liveness: Liveness, give_up: Callable[[], None]) -> None:
         self._liveness = liveness
         self._give_up = give_up
-        self._jobs: SimpleQueue[_Job] | None = None
+        self._jobs: SimpleQueue[Job] | None = None
 
     def wait(self, works: Sequence[Any], ranks: Sequence[int] = ()) -> None:
-        """Wait until operations are complete.
+        """Wait until operations are complete; arguments and errors are those of `end`.
 
         Args:
             works: the operations.
-            ranks: the learners without whom they cannot be completed; if one of them is
-                no member any more, the wait ends. It always ends when the run does.
+            ranks: the learners without whom they cannot be completed.
+        """
+        self.end(self.begin(works), ranks)
 
-        Raises:
-            RuntimeError: an operation has failed, or cannot be completed.
+    def begin(
+        self, works: Sequence[Any], after: Callable[[], None] = lambda: None
+    ) -> Job:
+        """Begin to wait for operations, behind those for which it waits already.
+
+        Args:
+            works: the operations.
+            after: what to do when they are complete, on the thread that waits.
         """
         if self._jobs is None:
             self._jobs = SimpleQueue()
             threading.Thread(
                 target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
             ).start()
-        job = _Job(works)
+        job = Job(works, after)
         self._jobs.put(job)
+        return job
+
+    def end(self, job: Job, ranks: Sequence[int] = ()) -> None:
+        """Wait until the operations of `job` are complete.
+
+        Args:
+            job: what `begin` has returned.
+            ranks: the learners without whom they cannot be completed; if one of them is
+                no member any more, the wait ends. It always ends when the run does.
+
+        Raises:
+            RuntimeError: an operation has failed, or cannot be completed.
+        """
         while not job.ended.wait(LOOK):
             if self._is_over(ranks) and not job.ended.wait(GRACE):
                 self._jobs = None
@@ -85,6 +116,6 @@ class Waiter:
         return live.lost is not None or not set(ranks) <= set(live.members.ranks)
 
 
-def _serve(jobs: SimpleQueue[_Job]) -> None:
+def _serve(jobs: SimpleQueue[Job]) -> None:
     while True:
         jobs.get().run()

@@ -1,5 +1,6 @@
 """Reads text files, and gives each line with the place that a message names."""
 
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,13 +8,13 @@ from espnet_distopt.errors import InputError
 
 
 def read_text(path: Path) -> str:
-    """Read a whole file.
+    """Read a whole file, without the byte-order mark that some editors begin it with.
 
     Raises:
         InputError: It is missing, empty or not UTF-8, or cannot be read; the message
             names the file, and the line of the first bad byte.
     """
-    content = read_bytes(path)
+    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -28,7 +29,8 @@ def read_bytes(path: Path) -> bytes:
     """Read a whole file as bytes.
 
     Raises:
-        InputError: It is missing, cannot be read, or has nothing but white space.
+        InputError: It is missing, cannot be read, or has nothing but white space and a
+            byte-order mark.
     """
     try:
         content = path.read_bytes()
@@ -36,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    if not content.strip():
+    if not content.removeprefix(codecs.BOM_UTF8).strip():
         raise InputError(f"{path}: empty")
     return content
 

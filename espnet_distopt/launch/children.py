@@ -14,8 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.launch import watchdog
 
 _SHELL = "/bin/sh"
@@ -24,16 +25,35 @@ _DEAF = "trap '' HUP INT TERM USR1 USR2; "
 _GATE = "read -r line && "
 
 
+def _open(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a group of its own.
+
+    Raises:
+        InputError: the machine starts no more processes.
+    """
+    try:
+        return subprocess.Popen(command, process_group=0, **options)
+    except OSError as error:
+        raise InputError(
+            f"no process can be started: {error.strerror}; the limit of processes "
+            "(ulimit -u) or the memory of this machine may be used up"
+        ) from None
+
+
 class Children:
-    """Starts child processes, and keeps the watchdog informed of them."""
+    """Starts child processes, and keeps the watchdog informed of them.
+
+    Raises:
+        InputError: the machine starts no more processes; `start` and `start_helper`
+            raise it, too.
+    """
 
     def __init__(self) -> None:
         program = str(Path(watchdog.__file__))
-        self._watchdog = subprocess.Popen(
+        self._watchdog = _open(
             [_SHELL, "-c", _DEAF + 'exec "$@"', _SHELL, sys.executable, "-IS", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            process_group=0,
         )
 
     def start(
@@ -51,13 +71,12 @@ class Children:
                 same as those of this process.
         """
         output = subprocess.PIPE if piped else None
-        child = subprocess.Popen(
+        child = _open(
             [_SHELL, "-c", _GATE + 'exec "$@" </dev/null', _SHELL, *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             env=environment,
-            process_group=0,
         )
         self._open_gate(child)
         assert child.stdin is not None
@@ -75,13 +94,12 @@ class Children:
 
         It ignores all signals that ask for an end, and its stdout is a pipe.
         """
-        child = subprocess.Popen(
+        child = _open(
             [_SHELL, "-c", _DEAF + _GATE + 'exec "$@"', _SHELL, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
             pass_fds=pass_fds,
-            process_group=0,
         )
         self._open_gate(child)
         return child

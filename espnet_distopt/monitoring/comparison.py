@@ -6,23 +6,24 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from espnet_distopt.files.writing import whole_file
 from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.monitoring.pictures import write_picture
 
 INTERVALS = 40
 """The number of parts of a training's time over which training losses are means."""
 
 
 def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
-    """Write a PNG with the losses of all experiments over their time of training.
+    """Write a picture of the losses of all experiments over their time of training.
 
     Args:
         experiments: The experiments, read with all their lines.
-        path: The PNG file. It is written under a temporary name and then renamed.
+        path: The file, see `write_picture`.
         title: The heading of the plot.
 
     Raises:
+        InputError: Its ending is that of another format.
         OSError: The file cannot be written.
     """
     figure = Figure(figsize=(8, 5), layout="constrained")
@@ -43,8 +44,7 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     )
     axes.legend()
     axes.grid(alpha=0.3, which="both")
-    with whole_file(path) as new:
-        figure.savefig(new, format="png", dpi=150)
+    write_picture(figure, path, dpi=150)
 
 
 def training_losses(

@@ -7,24 +7,25 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_distopt.files.writing import whole_file
 from espnet_distopt.monitoring.duration import TimeUnit, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
 from espnet_distopt.monitoring.lines import Line
+from espnet_distopt.monitoring.pictures import write_picture
 
 NAMED = 8
 """The largest number of learners that the legend names."""
 
 
 def plot(experiments: Sequence[Experiment], path: Path) -> None:
-    """Write a PNG with a column for each experiment.
+    """Write a picture with a column for each experiment.
 
     Args:
         experiments: The experiments, read with all their lines.
-        path: The PNG file. It is written under a temporary name and then renamed.
+        path: The file, see `write_picture`.
 
     Raises:
+        InputError: Its ending is that of another format.
         OSError: The file cannot be written.
     """
     size = (1 + 6 * len(experiments), 11)
@@ -32,8 +33,7 @@ def plot(experiments: Sequence[Experiment], path: Path) -> None:
     grid = figure.subplots(4, len(experiments), squeeze=False, sharex="col")
     for column, experiment in zip(grid.T, experiments, strict=True):
         _column(list(column), experiment)
-    with whole_file(path) as new:
-        figure.savefig(new, format="png")
+    write_picture(figure, path)
 
 
 def _column(axes: Sequence[Axes], experiment: Experiment) -> None:

@@ -399,26 +399,66 @@ def test_one_that_dies_while_nobody_talks_to_it_is_not_waited_for() -> None:
     assert found[0] == ["learner 1 has died: its process is gone; 1 of 2 go on"]
 
 
-def die_before_the_average(victim: int) -> tuple[float, int]:
+def lose_before_the_average(victim: int, number: int, moment: int) -> tuple[float, int]:
     """Lose a learner while the others train on beside the average that they await."""
     with session("local_sgd", period=4, delay=2) as run:
         for count in range(6):
-            if (run.learner.rank, count) == (victim, 4):
-                os.kill(os.getpid(), signal.SIGKILL)
+            if (run.learner.rank, count) == (victim, moment):
+                os.kill(os.getpid(), number)
             step(run)
         average = float(run.learner.params)
         run.finish()
         return average, len(run.learner.members.ranks)
 
 
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("victim", [0, 2])
-def test_a_delayed_average_is_repeated_from_what_was_sent(victim: int) -> None:
+def test_a_delayed_average_is_repeated_from_what_was_sent(
+    victim: int, number: int
+) -> None:
     """What the others have trained meanwhile does not count as sent."""
-    found = launch(3, die_before_the_average, victim, dying=[victim])
+    found = launch(3, lose_before_the_average, victim, number, 3, dying=[victim])
     others = [rank for rank in range(3) if rank != victim]
     mean = sum(4 * growth(rank) for rank in others) / 2
     for rank in others:
         assert found[rank] == (pytest.approx(mean + 2 * growth(rank)), 2)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_survivors_agree_on_an_average_that_a_lost_learner_has_begun(
+    number: int,
+) -> None:
+    """They have the mean with it or without it, but both have the same one."""
+    found = launch(3, lose_before_the_average, 1, number, 4, dying=[1])
+    starts = [found[rank][0] - 2 * growth(rank) for rank in (0, 2)]
+    assert starts[0] == pytest.approx(starts[1])
+    means = [
+        sum(4 * growth(r) for r in ranks) / len(ranks) for ranks in ((0, 2), range(3))
+    ]
+    assert any(starts[0] == pytest.approx(mean) for mean in means)
+    assert found[0][1] == found[2][1] == 2
+
+
+def take_before_another() -> float:
+    """Take a late average while the other learner still trains before it takes it."""
+    with session("local_sgd", period=4, delay=2) as run:
+        store = dist.PrefixStore("order", dist.distributed_c10d._get_default_store())
+        for count in range(6):
+            if (run.learner.rank, count) == (1, 5):
+                store.wait(["taken"])
+            step(run)
+            if (run.learner.rank, count) == (0, 5):
+                store.set("taken", "yes")
+        average = float(run.learner.params)
+        run.finish()
+        return average
+
+
+def test_a_late_average_waits_for_no_learner_that_has_begun_it() -> None:
+    """It is decided on beside the training: one that trains slowly holds up nobody."""
+    found = launch(2, take_before_another, timeout=30)
+    mean = sum(4 * growth(rank) for rank in range(2)) / 2
+    assert found == [pytest.approx(mean + 2 * growth(rank)) for rank in range(2)]
 
 
 def die_between_turns(victim: int) -> tuple[list[float], int]:
@@ -497,13 +537,13 @@ def learn_of_the_death_first(victim: int) -> None:
     """Let this learner begin messages to all only when it knows of the death."""
     begin: Any = SurvivingCollectives.begin
 
-    def late(self: Any, effect: Any) -> Any:
+    def later(self: Any, effect: Any, late: bool = False) -> Any:
         live = self._watch.liveness
         while isinstance(effect, AllToAll) and victim in live.members.ranks:
             time.sleep(0.01)
-        return begin(self, effect)
+        return begin(self, effect, late)
 
-    SurvivingCollectives.begin = late  # type: ignore[method-assign]
+    SurvivingCollectives.begin = later  # type: ignore[method-assign]
 
 
 def die_before_another_begins(victim: int) -> tuple[float, int]:

@@ -11,6 +11,7 @@ BAD = [
     (None, "text: no such file"),
     (b"", "text: empty"),
     (b" \n\t\r\n", "text: empty"),
+    (b"\xef\xbb\xbf\n", "text: empty"),
     (b"a\nb\nna\xefve\n", "text:3: expected UTF-8 text; .* iconv -f LATIN1"),
 ]
 
@@ -26,6 +27,11 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     with pytest.raises(ValueError, match="text: cannot be read: Is a directory"):
         read_bytes(tmp_path / "text")
+
+
+def test_the_mark_of_an_editor_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbfutt1 \xef\xbb\xbfone\n")
+    assert read_text(tmp_path / "text") == "utt1 \ufeffone\n"
 
 
 def test_data_lines_have_their_places() -> None:

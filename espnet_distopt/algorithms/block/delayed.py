@@ -61,7 +61,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.cache_blocks import PIECE, cache_blocks
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 
@@ -178,9 +178,9 @@ class LateAverage:
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield the snapshot and the average in pieces: (their place, s, a).
 
-        The caller may overwrite the average until `begin`. It is there after `wait`; if
-        `name` is not averaged, it is a tensor with any values. What was sent as changes
-        becomes tensors again in pieces that stay in the cache.
+        The caller may overwrite the average. It is there after `wait`; if `name` is not
+        averaged, it is a tensor with any values. Pieces stay in the cache, and on a CPU
+        the average is a copy there: what the caller makes of it need not go to memory.
 
         Args:
             name: the name of what was sent.
@@ -191,7 +191,7 @@ class LateAverage:
         if sent is None:
             yield within, own, torch.empty_like(own)
         elif start is None:
-            yield within, own, sent[within]
+            yield from _pieces(own, sent[within], within.start or 0)
         else:
             snapshot = self._snapshots[name]
             for part, piece in start.pieces(within):
@@ -269,3 +269,14 @@ class LateAverage:
         for name, tensor in state["snapshots"].items():
             self._take(name, tensor.to(like.device), name in state["averaged"])
         self._starts = starts
+
+
+def _pieces(
+    snapshot: Tensor, average: Tensor, first: int
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield both tensors in pieces, with their places, which begin at `first`."""
+    on_cpu = average.device.type == "cpu"
+    copy = average.new_empty(min(PIECE, len(average)) if on_cpu else 0)
+    for own, mean in cache_blocks(snapshot, average):
+        part = slice(first, first := first + len(own))
+        yield part, own, copy[: len(mean)].copy_(mean) if on_cpu else mean

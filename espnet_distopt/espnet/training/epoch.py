@@ -6,7 +6,7 @@ model and saves the learner.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -74,8 +74,8 @@ class Epoch:
     def begin_steps(self) -> None:
         """Do what comes before the first batch."""
 
-    def begin_batch(self, samples: int) -> None:
-        """Do what comes before a batch of so many utterances."""
+    def begin_batch(self, weight: int) -> None:
+        """Do what comes before a batch whose loss has this weight."""
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return the context of a batch after which the optimizer does not step."""
@@ -217,9 +217,9 @@ class DistoptEpoch(Epoch):
         """Note the time that was spent between the epochs."""
         self._between = dict(self._session.driver.spent)
 
-    def begin_batch(self, samples: int) -> None:
-        """Tell the session of a batch of so many utterances."""
-        self._session.begin_batch(samples)
+    def begin_batch(self, weight: int) -> None:
+        """Tell the session by what the gradients of a batch are weighted."""
+        self._session.begin_batch(weight)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return the context of a batch after which the optimizer does not step."""
@@ -272,8 +272,8 @@ class DistoptEpoch(Epoch):
             self._report_lost(self._training.queued, batches)
         self.form_consensus()
         self.run.save(self._training, None)
-        invalid = all_steps_are_invalid and batches > self.start.batches
-        return session.mean(float(invalid)) == 1.0
+        trained = batches > self.start.batches
+        return nobody_stepped(session.mean, trained, not all_steps_are_invalid)
 
     def _report_lost(self, queued: QueuedBatches, batches: int) -> None:
         """Log what learners that have died had of this epoch's batches."""
@@ -290,6 +290,21 @@ class DistoptEpoch(Epoch):
     def form_consensus(self) -> None:
         """Put the consensus model into the parameters, for validation."""
         self.run.consensus_distance = self._session.enter_consensus()
+
+
+def nobody_stepped(
+    mean: Callable[[float], float], trained: bool, stepped: bool
+) -> bool:
+    """Return whether learners had batches in an epoch, and none of them a valid step.
+
+    A learner without a batch says nothing about the steps of the others.
+
+    Args:
+        mean: The mean of a number over all learners, which they compute together.
+        trained: Whether this learner had a batch.
+        stepped: Whether a step of its loop was valid.
+    """
+    return mean(float(trained)) > 0 and mean(float(trained and stepped)) == 0
 
 
 def without(figures: dict[str, float], between: dict[str, float]) -> dict[str, float]:

@@ -32,6 +32,18 @@ def length(iterator: Iterable[Any]) -> int | None:
         return None
 
 
+def weight(batch: Batch) -> int:
+    """Return by what ESPnet's models weigh the loss of a batch.
+
+    That is its number of utterances. The loss of a language model, whose batches have
+    text alone, is a mean over symbols: it counts these, and the end of each line.
+    """
+    names, tensors = batch
+    if tensors.keys() == {"text", "text_lengths"}:
+        return int(tensors["text_lengths"].sum()) + len(names)
+    return len(names)
+
+
 def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
     """Return `iterator` without its first `count` batches.
 

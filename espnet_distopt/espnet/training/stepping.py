@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Sized
 from typing import cast
 
 from espnet_distopt.espnet.training.epoch import Epoch
-from espnet_distopt.espnet.training.loading import Batch
+from espnet_distopt.espnet.training.loading import Batch, weight
 from espnet_distopt.files.random_state import set_random_state
 
 
@@ -51,7 +51,7 @@ class Stepping:
             # ESPnet's loop counts from where it begins.
             count = number - start.batches
             steps = count % epoch.run.options.accum_grad == 0
-            epoch.begin_batch(len(names))
+            epoch.begin_batch(weight((names, batch)))
             with contextlib.nullcontext() if steps else epoch.no_sync():
                 yield names, batch
             epoch.end_batch(len(names), number)
