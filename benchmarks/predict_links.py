@@ -17,6 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
+from emulated.emulated import LAYERS
 from emulated.link_cases import FULL, LEARNERS, Case
 from links import planned
 from report import ROOT, write_report
@@ -76,7 +77,7 @@ def predicted(case: Case, rate: int, compute: float, bandwidth: float) -> float:
 
 
 def _learner(case: Case, rank: int) -> VirtualLearner:
-    model, method = StandIn(), case.method
+    model, method = StandIn(LAYERS), case.method
     optimizer = method.optimizer(model.parameters())
     gradient = _gradient(model)
     options = dict(method.options)

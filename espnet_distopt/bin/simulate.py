@@ -179,7 +179,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.advise:
         _advise(args)
         return
-    methods, trial = methods_of(args), trial_of(args)
+    methods = methods_of(args)
+    trial = trial_of(args, methods)
     sizes = dict.fromkeys(args.learners)
     runs = [(method, size) for method in methods for size in sizes]
     for method, size in runs:

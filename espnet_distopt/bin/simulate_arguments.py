@@ -22,7 +22,7 @@ from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.study.quadratic import Quadratic
-from espnet_distopt.simulation.study.time_only import TimeOnly, without_steps
+from espnet_distopt.simulation.study.time_only import TENSORS, TimeOnly, without_steps
 from espnet_distopt.simulation.study.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]
@@ -127,8 +127,14 @@ def _method_of(path: Path) -> SimulatedMethod:
     return SimulatedMethod(name=path.stem, algorithm=algorithm, options=options)
 
 
-def trial_of(args: argparse.Namespace) -> Trial:
+def trial_of(
+    args: argparse.Namespace, methods: Sequence[SimulatedMethod] = ()
+) -> Trial:
     """Return what all methods have in common.
+
+    Args:
+        args: The arguments of the command.
+        methods: The methods to simulate.
 
     Raises:
         InputError: An argument is impossible, or a file cannot be read.
@@ -138,7 +144,7 @@ def trial_of(args: argparse.Namespace) -> Trial:
     optimizer = _optimizer(args)
     cluster = _cluster(args)
     samples = args.batch_size / max(*args.learners, 1)
-    problem = _problem(args)
+    problem = _problem(args, methods)
     return Trial(
         problem=problem,
         optimizer=optimizer,
@@ -169,9 +175,9 @@ def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
     return lambda model: kind(model.parameters(), lr=args.lr, **options)
 
 
-def _problem(args: argparse.Namespace) -> Problem:
+def _problem(args: argparse.Namespace, methods: Sequence[SimulatedMethod]) -> Problem:
     if args.time_only:
-        return _time_only(args)
+        return _time_only(args, methods)
     if args.config is not None:
         read_yaml(args.config)  # of a bad file ESPnet's parser makes a traceback
         try:
@@ -198,14 +204,17 @@ def _problem(args: argparse.Namespace) -> Problem:
     )
 
 
-def _time_only(args: argparse.Namespace) -> Problem:
+def _time_only(args: argparse.Namespace, methods: Sequence[SimulatedMethod]) -> Problem:
     if args.config is not None:
         raise InputError("--time_only learns nothing: leave out --config")
     if args.model_bytes is None:
         raise InputError(
             "--time_only and --advise need --model_bytes, the size of the model"
         )
-    return TimeOnly()
+    fragments = [method.options.get("fragments", 1) for method in methods]
+    return TimeOnly(
+        tensors=max([TENSORS, *(n for n in fragments if isinstance(n, int))])
+    )
 
 
 def _compute(args: argparse.Namespace, step: StepTime, samples: float) -> Compute:

@@ -27,12 +27,16 @@ real model of more than 100 MB are more, and the first one begins a little earli
 
 
 class StandIn(nn.Module):
-    """A model of `DIMENSION` parameters, which are zero."""
+    """A model of `DIMENSION` parameters or a few less, which are zero.
 
-    def __init__(self) -> None:
+    Args:
+        tensors: the number of tensors, which are equally large.
+    """
+
+    def __init__(self, tensors: int = TENSORS) -> None:
         super().__init__()
-        each = torch.zeros(DIMENSION // TENSORS)
-        self.x = nn.ParameterList(each.clone() for _ in range(TENSORS))
+        each = torch.zeros(max(1, DIMENSION // tensors))
+        self.x = nn.ParameterList(each.clone() for _ in range(tensors))
 
 
 def without_steps(kind: type[Kind]) -> type[Kind]:
@@ -59,14 +63,16 @@ class TimeOnly:
     Attributes:
         batch_size: the number of samples of one learner's step.
         samples: the number of samples of an epoch.
+        tensors: the number of tensors of the stand-in.
     """
 
     batch_size: int = 16
     samples: int = 7680
+    tensors: int = TENSORS
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
         """Return a stand-in for a learner's model, which has no gradient."""
-        return StandIn(), None
+        return StandIn(self.tensors), None
 
     def held_out_loss(self, model: nn.Module) -> float:
         """Return 0, because nothing is learnt."""

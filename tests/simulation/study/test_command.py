@@ -270,6 +270,19 @@ def test_help_is_grouped() -> None:
 TIME_ONLY = ["--time_only", "--model_bytes", "1e9", "--learners", "4"]
 
 
+def test_fragments_take_turns_where_only_time_is_simulated(tmp_path: Path) -> None:
+    """A delay of one step hides the averages of eight; 300 steps take 90 seconds."""
+    seconds = []
+    for number, options in enumerate(
+        (["period=16", "delay=15"], ["period=16", "delay=1", "fragments=8"])
+    ):
+        given = [word for option in options for word in ("--option", option)]
+        command = [*TIME_ONLY, "--algorithm", "local_sgd", "--bandwidth", "5e9", *given]
+        (trial,) = simulate_plainly(tmp_path / str(number), command)
+        seconds.append(trial["virtual_seconds"])
+    assert 90 < seconds[1] <= seconds[0] < 100
+
+
 def test_time_only_on_a_cluster_with_a_shared_card(tmp_path: Path) -> None:
     """Ten steps of 0.2 + 2 * 0.4 s; a ring sends 1.5 GB of each node, at 1 GB/s.
 
