@@ -20,4 +20,4 @@ def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """
     cpu = tensors[0].device.type == "cpu"
     size = PIECE if cpu else max(1, tensors[0].numel())
-    yield from zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
+    yield from zip(*[torch.split(tensor, size) for tensor in tensors], strict=True)
