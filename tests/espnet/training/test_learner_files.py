@@ -192,6 +192,8 @@ def test_four_learners_save_little_more_than_one(
 
 def references(value: Any) -> set[str]:
     """Return the names of the files that a learner's file refers to."""
+    if isinstance(value, list):
+        return set().union(*map(references, value))
     if not isinstance(value, dict):
         return set()
     own = {value["in file"]} if "in file" in value else set()
