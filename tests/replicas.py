@@ -1,5 +1,6 @@
 """Replicas of a model that is one vector, and their programs run in one process."""
 
+import copy
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -120,6 +121,23 @@ def aside(program: Generator[RunInBackground, Any, Any]) -> Any:
 def correct(snapshot: Snapshot, received: Tensor) -> None:
     """Bring what a peer has sent."""
     aside(snapshot.end_exchange(snapshot.spare().copy_(received)))  # type: ignore[arg-type]
+
+
+def saved(replica: Replica) -> dict[str, Any]:
+    """A copy of what a checkpoint holds of a learner."""
+    state = {
+        "learner": replica.learner.state_dict(),
+        "optimizer": replica.optimizer.state_dict(),
+        "algorithm": replica.algorithm.state_dict(),
+    }
+    return copy.deepcopy(state)
+
+
+def load(replica: Replica, state: dict[str, Any]) -> None:
+    """Restore what `saved` has returned, which stays as it is."""
+    replica.learner.load_state_dict(state["learner"])
+    replica.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+    replica.algorithm.load_state_dict(state["algorithm"])
 
 
 def end(replicas: Sequence[Replica]) -> None:

@@ -20,6 +20,33 @@ STEPS_ALONE = {"slowmo", "diloco", "d1d_grad"}
 """One learner of these is not the plain optimizer: outer momentum, a late gradient."""
 
 
+class Stops:
+    """Records where learners propose to stop; `look` is a check of a simulation.
+
+    Attributes:
+        proposals: each proposal, with the most steps that a learner had made by then.
+        free: the numbers of steps after which no late average was under way.
+    """
+
+    def __init__(self) -> None:
+        self.proposals: list[tuple[int, int]] = []
+        self.free = {0}
+        self._most = 0
+
+    def look(self, learners: list[VirtualLearner], simulation: Simulation) -> None:
+        last = simulation.engine.last
+        if last is None or not simulation.engine.in_epoch:
+            return
+        self._most = max(self._most, *(v.learner.steps for v in learners))
+        virtual = learners[last.rank]
+        algorithm: Any = virtual.algorithm
+        if type(last.effect).__name__ != "Stepped":
+            return
+        if not algorithm._late.under_way:
+            self.free.add(virtual.learner.steps)
+        self.proposals.append((algorithm.next_stop(virtual.learner), self._most))
+
+
 def pull(model: Point, target: float) -> Callable[[int], float]:
     """Gradient of a quadratic about `target`, whatever the step."""
 

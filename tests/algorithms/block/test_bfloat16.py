@@ -22,7 +22,7 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, filter_of, run
+from tests.replicas import Point, Replica, filter_of, load, run, saved
 
 SIZE = 300
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "keep")]
@@ -256,22 +256,6 @@ def test_bh7_resume_at_every_step_is_the_uninterrupted_run(
         for mine, theirs in zip(resumed, whole, strict=True):
             for key, value in parts(theirs).items():
                 assert torch.equal(parts(mine)[key], value), (cut, key)
-
-
-def saved(replica: Replica) -> dict[str, Any]:
-    return copy.deepcopy(
-        {
-            "learner": replica.learner.state_dict(),
-            "optimizer": replica.optimizer.state_dict(),
-            "algorithm": replica.algorithm.state_dict(),
-        }
-    )
-
-
-def load(replica: Replica, state: dict[str, Any]) -> None:
-    replica.learner.load_state_dict(state["learner"])
-    replica.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-    replica.algorithm.load_state_dict(state["algorithm"])
 
 
 @pytest.mark.parametrize("name", ["local_sgd", "bmuf"])

@@ -329,7 +329,7 @@ def test_bm7_resume_at_every_step_is_the_uninterrupted_run(
             assert bits(mine.learner.params) == bits(theirs.learner.params), cut
             assert bits(filter_of(mine.algorithm).theta) == bits(
                 filter_of(theirs.algorithm).theta
-            )  # type: ignore[attr-defined]
+            )
 
 
 def test_bm7_uneven_data_ends_with_the_mean_step_count() -> None:

@@ -19,7 +19,7 @@ from espnet_distopt.simulation import (
     VirtualLearner,
 )
 from tests.replicas import Point, Replica, run
-from tests.virtual import along, noisy, points, x
+from tests.virtual import Stops, along, noisy, points, x
 
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "delay")]
 SIZE, PERIOD, STEPS = 3, 4, 11
@@ -206,28 +206,17 @@ def test_learners_stop_where_nothing_is_under_way() -> None:
     learners = points(
         "bmuf", SIZE, lambda m, r: along(m, given[r]), period=PERIOD, delay=2
     )
-    proposals, free, most = [], {0}, 0
-
-    def look(simulation: Simulation) -> None:
-        nonlocal most
-        if simulation.engine.last is None or not simulation.engine.in_epoch:
-            return
-        most = max(most, *(v.learner.steps for v in learners))
-        virtual = learners[simulation.engine.last.rank]
-        algorithm: Any = virtual.algorithm
-        stepped = type(simulation.engine.last.effect).__name__ == "Stepped"
-        if stepped and not algorithm._late.under_way:
-            free.add(virtual.learner.steps)
-        if stepped:
-            proposals.append((algorithm.next_stop(virtual.learner), most))
-
+    stops = Stops()
     simulation = Simulation(
-        learners, Compute(spread=2.0), Network(between=Link(latency=0.3)), check=look
+        learners,
+        Compute(spread=2.0),
+        Network(between=Link(latency=0.3)),
+        check=partial(stops.look, learners),
     )
     simulation.start()
     simulation.epoch(3 * STEPS)
-    assert all(proposal >= already for proposal, already in proposals)
-    assert {p for p, _ in proposals if p <= 3 * STEPS} <= free
+    assert all(proposal >= already for proposal, already in stops.proposals)
+    assert {p for p, _ in stops.proposals if p <= 3 * STEPS} <= stops.free
 
 
 @pytest.mark.parametrize("delay", [-1, 4, 5])

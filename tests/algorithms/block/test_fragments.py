@@ -1,6 +1,5 @@
 """Parts of the model that end blocks in turn (docs/algorithms/block.md, FR1 to FR4)."""
 
-import copy
 import random
 from functools import partial
 from typing import Any
@@ -18,7 +17,8 @@ from espnet_distopt.algorithms.block.part import cut
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
-from tests.replicas import Replica, run
+from tests.replicas import Replica, end, load, run, saved
+from tests.virtual import Stops
 
 NAMES = [
     name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "fragments")
@@ -69,10 +69,6 @@ def train(
     run(*(steps(replica) for replica in found))
 
 
-def finish(found: list[Replica]) -> None:
-    run(*(replica.algorithm.finish(replica.learner) for replica in found))
-
-
 def bmuf_of(replica: Replica) -> Bmuf:
     assert isinstance(replica.algorithm, Bmuf)
     return replica.algorithm
@@ -115,13 +111,12 @@ def test_each_fragment_trains_as_if_it_were_alone(
     options = {"period": PERIOD, "delay": delay, "exchange": exchange}
     whole = replicas(name, make, fragments=3, **options)
     train(whole, 0, STEPS)
-    finish(whole)
+    end(whole)
     train(whole, STEPS, 2 * STEPS)
-    finish(whole)
-    turn, first = bmuf_of(whole[0])._turn, 0
+    end(whole)
     # An epoch of 17 steps has 8 turns, and the 3 at its end: the next one begins with
     # the third fragment. 8 and 3 more end with the second one.
-    assert turn == 22 % 3
+    assert bmuf_of(whole[0])._turn == 22 % 3
     for number, fragment in enumerate(bmuf_of(whole[0]).fragments):
         sizes = [len(p) for p in cut(whole[0].learner, 3)[number].parameters]
         alone = replicas(name, make, fragment.place, sizes, **options)
@@ -130,7 +125,7 @@ def test_each_fragment_trains_as_if_it_were_alone(
             for replica in alone:
                 bmuf_of(replica).fragments[0].steps = PERIOD - 2 * (waits + 1)
             train(alone, STEPS * epoch, STEPS * (epoch + 1), fragment.place)
-            finish(alone)
+            end(alone)
         for mine, theirs in zip(whole, alone, strict=True):
             torch.testing.assert_close(
                 mine.learner.params[fragment.place],
@@ -138,16 +133,13 @@ def test_each_fragment_trains_as_if_it_were_alone(
                 rtol=1e-12,
                 atol=1e-12,
             )
-            for a, b in zip(sizes, theirs.learner.parameters, strict=True):
-                mine_of = mine.learner.parameters[first]
-                first += 1
-                assert a == len(mine_of)
+            part = cut(mine.learner, 3)[number].parameters
+            for a, b in zip(part, theirs.learner.parameters, strict=True):
+                assert len(a) == len(b)
                 for key, value in theirs.optimizer.state[b].items():
                     torch.testing.assert_close(
-                        mine.optimizer.state[mine_of][key], value, rtol=1e-6, atol=1e-9
+                        mine.optimizer.state[a][key], value, rtol=1e-6, atol=1e-9
                     )
-            first -= len(sizes)
-        first += len(sizes)
 
 
 def simulated(
@@ -220,24 +212,10 @@ def test_between_epochs_the_blocks_of_fragments_differ() -> None:
 @pytest.mark.parametrize("delay", [0, 1])
 def test_learners_stop_where_nothing_is_under_way(delay: int) -> None:
     """Proposals of any learner, at any step, come after what others may have done."""
-    proposals, free, most = [], {0}, 0
-
-    def look(learners: list[VirtualLearner], simulation: Simulation) -> None:
-        nonlocal most
-        if simulation.engine.last is None or not simulation.engine.in_epoch:
-            return
-        most = max(most, *(v.learner.steps for v in learners))
-        virtual = learners[simulation.engine.last.rank]
-        algorithm: Any = virtual.algorithm
-        if type(simulation.engine.last.effect).__name__ != "Stepped":
-            return
-        if not algorithm._late.under_way:
-            free.add(virtual.learner.steps)
-        proposals.append((algorithm.next_stop(virtual.learner), most))
-
-    simulated("bmuf", ADAM, [5 * PERIOD], look, delay=delay)
-    assert all(proposal >= already for proposal, already in proposals)
-    assert {p for p, _ in proposals if p <= 5 * PERIOD} <= free
+    stops = Stops()
+    simulated("bmuf", ADAM, [5 * PERIOD], stops.look, delay=delay)
+    assert all(proposal >= already for proposal, already in stops.proposals)
+    assert {p for p, _ in stops.proposals if p <= 5 * PERIOD} <= stops.free
 
 
 @pytest.mark.parametrize("exchange", ["float32", "bfloat16"])
@@ -255,27 +233,17 @@ def test_resumed_at_every_step_it_is_the_uninterrupted_run(
     whole = replicas(name, **options)
     states = []
     for step in range(10):
-        states.append([copy.deepcopy(saved(replica)) for replica in whole])
+        states.append([saved(replica) for replica in whole])
         train(whole, step, step + 1)
-    finish(whole)
+    end(whole)
     for begun, state in enumerate(states):
         resumed = replicas(name, **options)
         for replica, own in zip(resumed, state, strict=True):
-            replica.optimizer.load_state_dict(own["optimizer"])
-            replica.learner.load_state_dict(own["learner"])
-            replica.algorithm.load_state_dict(own["algorithm"])
+            load(replica, own)
         train(resumed, begun, 10)
-        finish(resumed)
+        end(resumed)
         for mine, theirs in zip(resumed, whole, strict=True):
             assert torch.equal(mine.learner.params, theirs.learner.params), begun
-
-
-def saved(replica: Replica) -> dict[str, Any]:
-    return {
-        "learner": replica.learner.state_dict(),
-        "optimizer": replica.optimizer.state_dict(),
-        "algorithm": replica.algorithm.state_dict(),
-    }
 
 
 def test_other_fragments_are_refused_when_a_run_is_resumed() -> None:

@@ -1,6 +1,5 @@
 """Moments of a start in half the memory (docs/algorithms/block.md, SM1 to SM5)."""
 
-import copy
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.block.stochastic_rounding import to_bfloat16
 from espnet_distopt.errors import InputError
-from tests.replicas import Point, Replica, run
+from tests.replicas import Point, Replica, end, load, run, saved
 
 ADAM = partial(Adam, lr=0.01, betas=(0.9, 0.99))
 MOMENTUM = partial(SGD, lr=0.01, momentum=0.9)
@@ -89,10 +88,6 @@ def train(found: list[Replica], first: int, stop: int, mean: float = 0.0) -> Non
     run(*(steps(replica) for replica in found))
 
 
-def finish(found: list[Replica]) -> None:
-    run(*(replica.algorithm.finish(replica.learner) for replica in found))
-
-
 def starts(replica: Replica) -> dict[str, torch.Tensor]:
     (fragment,) = replica.algorithm.state_dict()["fragments"]
     init: dict[str, torch.Tensor] = fragment["moments"]["init"]
@@ -122,7 +117,7 @@ def test_sm2_a_block_starts_from_what_is_kept(exchange: str, make: Any) -> None:
 def test_sm3_all_learners_have_the_same_bits(variant: dict[str, Any]) -> None:
     found = replicas(**variant)
     train(found, 0, 11)
-    finish(found)
+    end(found)
     one, other = found
     assert torch.equal(one.learner.params, other.learner.params)
     for name in ("exp_avg", "exp_avg_sq"):
@@ -136,7 +131,7 @@ def test_sm4_resumed_at_every_step_it_is_the_uninterrupted_run(
     whole = replicas(**variant)
     states = []
     for step in range(10):
-        states.append([copy.deepcopy(saved(replica)) for replica in whole])
+        states.append([saved(replica) for replica in whole])
         train(whole, step, step + 1)
     for begun, state in enumerate(states):
         resumed = replicas(**variant)
@@ -145,20 +140,6 @@ def test_sm4_resumed_at_every_step_it_is_the_uninterrupted_run(
         train(resumed, begun, 10)
         for mine, theirs in zip(resumed, whole, strict=True):
             assert torch.equal(mine.learner.params, theirs.learner.params), begun
-
-
-def saved(replica: Replica) -> dict[str, Any]:
-    return {
-        "optimizer": replica.optimizer.state_dict(),
-        "learner": replica.learner.state_dict(),
-        "algorithm": replica.algorithm.state_dict(),
-    }
-
-
-def load(replica: Replica, state: dict[str, Any]) -> None:
-    replica.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-    replica.learner.load_state_dict(state["learner"])
-    replica.algorithm.load_state_dict(state["algorithm"])
 
 
 @pytest.mark.parametrize("delay", [0, 2])
@@ -197,7 +178,7 @@ def test_a_training_goes_where_float32_leads() -> None:
     exact, rounded = replicas(start_moments="float32"), replicas()
     for found in (exact, rounded):
         train(found, 0, 80, mean=0.3)
-        finish(found)
+        end(found)
     there = exact[0].learner.params
     away = (rounded[0].learner.params - there).norm() / there.norm()
     assert 0 < away < 0.01
@@ -211,7 +192,7 @@ def test_the_precision_may_change_when_a_run_is_resumed(
 ) -> None:
     found = replicas(start_moments=before)
     train(found, 0, 8)
-    finish(found)
+    end(found)
     others = replicas(start_moments=after)
     for replica, other in zip(found, others, strict=True):
         load(other, saved(replica))
