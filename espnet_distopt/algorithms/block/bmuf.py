@@ -215,6 +215,16 @@ class Bmuf(StepsInNodes):
             "late": self._late.state_dict(),
         }
 
+    def join(self, learner: Learner, state: dict[str, Any]) -> None:
+        """Take over the blocks of the others, who have just ended one.
+
+        Only the simulation calls it, at an epoch's end: in a running training nobody
+        can join learners that wait for each other (`algorithms.joining`).
+        """
+        super().join(learner, state)
+        for fragment in self.fragments:
+            fragment.join(learner)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.
 

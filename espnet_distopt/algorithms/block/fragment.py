@@ -162,6 +162,10 @@ class Fragment:
         elif self._moments:
             self._moments.cancel_late(agreed)
 
+    def join(self, learner: Learner) -> None:
+        """Count the updates of a learner that has joined from now on."""
+        self._updates = learner.updates
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the block, at any of its steps."""
         return {
