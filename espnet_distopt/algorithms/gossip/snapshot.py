@@ -106,12 +106,17 @@ class Snapshot:
             if copy is not None:
                 copy.copy_(self._live)
             return
+        difference = self._pop_pending()
         if copy is None:
-            self._live.add_(self._pending, alpha=HALF)
-        else:
-            for live, pending, new in cache_blocks(self._live, self._pending, copy):
-                new.copy_(live.add_(pending, alpha=HALF))
-        self.recycle(self._pop_pending())
+            self._live.add_(difference, alpha=HALF)
+            self.recycle(difference)
+            return
+        # The difference's tensor becomes the copy: its elements are in the cache, while
+        # those of the old copy would have to come from memory to be overwritten.
+        for live, new in cache_blocks(self._live, difference):
+            new.copy_(live.add_(new, alpha=HALF))
+        self._copy = difference
+        self.recycle(copy)
 
     def take(self) -> Tensor | None:
         """Publish the parameters as corrected; leave their correction to the caller.
