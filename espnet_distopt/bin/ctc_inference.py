@@ -44,8 +44,10 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
-    for name in ("text", "token"):  # so that a failure leaves no earlier result
-        (args.out / name).unlink(missing_ok=True)
+    with explain_failed_write(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
+        for name in ("text", "token"):  # so that a failure leaves no earlier result
+            (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     scp = args.data / "wav.scp"
@@ -100,7 +102,6 @@ def _search(
 
 def _write(out: Path, tables: Mapping[str, Mapping[str, str]]) -> None:
     with explain_failed_write(out):
-        out.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             with whole_file(out / name) as new:
                 write_table(new, table)

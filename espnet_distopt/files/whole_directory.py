@@ -19,7 +19,8 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
     """Give a new directory that takes the place of `path` if the body succeeds.
 
     If the body fails or is interrupted, by Ctrl-C or SIGTERM, `path` is as it was and
-    nothing is left over.
+    nothing is left over. If `path` is a symbolic link, as to another disk, it stays one,
+    and the directory that it names is written.
 
     Args:
         path: The directory to write. If it exists, it must be empty or hold the file
@@ -31,6 +32,7 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
         InputError: `path` holds something else, or cannot be written.
     """
     with explain_failed_write(path), _ended_by_sigterm():
+        path = path.resolve() if path.is_symlink() else path
         _check_replaceable(path, marker)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

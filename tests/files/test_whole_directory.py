@@ -24,6 +24,19 @@ def test_new_and_replaced(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["corpus"]
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_what_it_names_is_written(exists, tmp_path):
+    disk, link = tmp_path / "disk" / "corpus", tmp_path / "corpus"
+    if exists:
+        disk.mkdir(parents=True)
+    link.symlink_to(disk)
+    for content in ("first", "second"):
+        write(link, content)
+        assert link.readlink() == disk
+        assert sorted(p.name for p in disk.iterdir()) == sorted(["mark", content])
+    assert [p.name for p in disk.parent.iterdir()] == ["corpus"]
+
+
 def test_a_failure_changes_nothing(tmp_path):
     path = tmp_path / "corpus"
     write(path, "first")

@@ -97,6 +97,8 @@ def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
     """
     import sentencepiece
 
+    if nbpe < 1:
+        raise InputError(f"--nbpe {nbpe}: expected the length of the list, at least 1")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

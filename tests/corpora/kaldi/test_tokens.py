@@ -100,8 +100,8 @@ BAD = [
     ("ann-2 a\nann-1 b\n", "char", 100, "text:2: ann-1 must come before"),
     ("ann-1 one two three\n", "bpe", 1000, "too few subwords, at most"),
     ("ann-1 one two three\n", "bpe", 5, "too many characters, at least"),
-    ("ann-1 one two three\n", "bpe", 0, "--nbpe 0: "),
-    ("ann-1 one two three\n", "bpe", -3, "--nbpe -3: "),
+    ("ann-1 one two three\n", "bpe", 0, "--nbpe 0: expected the length"),
+    ("ann-1 one two three\n", "bpe", -3, "--nbpe -3: expected the length"),
 ]
 
 

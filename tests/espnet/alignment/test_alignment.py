@@ -381,6 +381,17 @@ def test_best_path_refuses_a_part_that_is_none(
     assert not (tmp_path / "text").exists()
 
 
+def test_a_decoding_that_cannot_be_written_is_refused_before_the_work(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        decode(toy, tmp_path / "file" / "out")
+    streams = capsys.readouterr()
+    assert f"{tmp_path}/file/out: cannot be written" in streams.err
+    assert not streams.out
+
+
 def ngram_of(text: list[list[str]], path: Path) -> str:
     write_arpa(path, estimate(text, {word for words in text for word in words}, 2))
     return str(path)
