@@ -45,7 +45,6 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
     with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
         for name in ("text", "token"):  # so that a failure leaves no earlier result
             (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
@@ -69,6 +68,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     conf.pop("search", None)
     search = configure(WordSearch, conf, str(args.config))
     model = CTCModel(config, parameters)
+    with explain_failed_write(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
     mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
     if ngram is None:
         decoded = decode(model, mine, samples)

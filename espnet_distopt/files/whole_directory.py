@@ -19,8 +19,8 @@ def whole_directory(path: Path, marker: str = "wav.scp") -> Iterator[Path]:
     """Give a new directory that takes the place of `path` if the body succeeds.
 
     If the body fails or is interrupted, by Ctrl-C or SIGTERM, `path` is as it was and
-    nothing is left over. If `path` is a symbolic link, as to another disk, it stays one,
-    and the directory that it names is written.
+    nothing is left over. If `path` is a symbolic link, as to another disk, it stays
+    one, and the directory that it names is written.
 
     Args:
         path: The directory to write. If it exists, it must be empty or hold the file
