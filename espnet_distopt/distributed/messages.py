@@ -21,8 +21,12 @@ TAG = 13
 MESSAGE = 1 << 22
 """The most bytes of a message. With much shorter ones the waits would cost too much."""
 
-AHEAD = 1
-"""Number of pieces under way beside the one that is worked on."""
+AHEAD = 7
+"""Number of pieces under way beside the one that is worked on.
+
+The messages of different peers share links unequally. With more of them under way, a
+link has something to carry while a piece waits for the last peer.
+"""
 
 Report = Callable[[int], None] | None
 """The algorithm's work beside a collective, `arrived` or `prepare`; None: no work."""
