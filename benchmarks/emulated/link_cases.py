@@ -37,7 +37,7 @@ class Case:
     @property
     def gossips(self) -> bool:
         """Whether the method exchanges as often as the link allows."""
-        return self.method.name == "adpsgd"
+        return self.method.name in ("adpsgd", "bare TCP")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ QUICK = Size(
     seconds=0.05,
     least=0.5,
     repeats=1,
-    names=("none", "adpsgd", "local_sgd", "DDP"),
+    names=("none", "bare TCP", "adpsgd", "local_sgd", "DDP"),
 )
 
 
@@ -96,14 +96,18 @@ def _gossip() -> list[Case]:
     options: list[dict[str, Any]] = [{}, patient]
     if _knows("adpsgd", "exchange"):
         options.append({**patient, "exchange": "bfloat16"})
+    limit = MeasuredMethod(name="bare TCP")
     return [
-        Case(
-            method=MeasuredMethod(name="adpsgd", options=chosen),
-            models=0.5 if "exchange" in chosen else 1.0,
-            beside=True,
-            repeats=3 if chosen else 1,
-        )
-        for chosen in options
+        Case(method=limit, models=1.0, beside=True, repeats=3),
+        *[
+            Case(
+                method=MeasuredMethod(name="adpsgd", options=chosen),
+                models=0.5 if "exchange" in chosen else 1.0,
+                beside=True,
+                repeats=3,
+            )
+            for chosen in options
+        ],
     ]
 
 

@@ -21,6 +21,7 @@ PEERS = {
     "decent-dp": ("decent", "decent_dp"),
     "fairscale SlowMo": ("slowmo", "fairscale"),
     "hivemind": ("local_updates", "hivemind"),
+    "bare TCP": ("stream", "torch"),
 }
 """Name of a peer -> (its module in `emulated.peers`, the package that it needs)."""
 

@@ -54,9 +54,11 @@ def test_the_table_compares_with_the_same_optimizer() -> None:
     assert lines[5] == "| DDP | E: it failed |"
 
 
-@pytest.mark.parametrize("name", ["DDP", "PostLocalSGD"])
+@pytest.mark.parametrize("name", ["DDP", "PostLocalSGD", "bare TCP"])
 def test_peers_run(name: str) -> None:
-    method = MeasuredMethod(name=name, options={"period": 2} if name != "DDP" else {})
+    options = {"period": 2} if name == "PostLocalSGD" else {}
+    method = MeasuredMethod(name=name, options=options)
     what = links.Measurement(method=method, size=SMALL, warm_up=1, steps=3)
     for figures in launch([Namespace()] * 2, links.measure, what, timeout=60):
         assert figures.seconds > 0.01
+        assert (figures.exchanges > 0) == (name == "bare TCP")

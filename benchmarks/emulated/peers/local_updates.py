@@ -7,12 +7,12 @@ distributed hash table.
 """
 
 import multiprocessing
-import socket
 from typing import Any
 
 import hivemind
 import torch.distributed as dist
 
+from emulated.addresses import own_address
 from emulated.emulated import Emulated
 from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
@@ -52,14 +52,5 @@ def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
 
 
 def _table(others: list[str]) -> Any:
-    address = f"/ip4/{_own_address()}/tcp/0"
+    address = f"/ip4/{own_address()}/tcp/0"
     return hivemind.DHT(host_maddrs=[address], initial_peers=others, start=True)
-
-
-def _own_address() -> str:
-    """Return this learner's address on the network of the rendezvous store."""
-    store = dist.distributed_c10d._get_default_store().underlying_store
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((store.host, 9))
-        address: str = probe.getsockname()[0]
-        return address
