@@ -15,7 +15,6 @@ FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))
 UNTRACEABLE = {
     *("adasum.json", "batch_size.json", "blstm.json"),
     "healing_joins.json",
-    *("moments.json", "overlap_quality.json"),
     *("padding.json", "second_moment_singles.json"),
     *("shorten.json", "straggler.json"),
     "trainings/trainings_fsdd.json",
