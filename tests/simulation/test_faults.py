@@ -229,6 +229,39 @@ def test_survivors_end_the_block_in_a_smaller_group(name: str, at: float) -> Non
         assert x(virtual)[0] == pytest.approx(oracle(name, [first, 2, 2]), rel=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"exchange": "bfloat16"}, {"keep": 0.99}])
+def test_momentum_is_that_of_those_who_lived_to_take_part(
+    options: dict[str, Any],
+) -> None:
+    """Learner 2 dies at each moment of the second block's end."""
+    begin = end_of_the_first_block("bmuf")
+    found = set()
+    for tick in range(1, 48):
+        learners: list[VirtualLearner] = points(
+            "bmuf",
+            3,
+            lambda model, rank: along(model, GRADIENTS[rank]),
+            period=PERIOD,
+            moments="local",
+            **options,
+        )
+        simulation = Simulation(
+            learners,
+            Compute(seconds=1),
+            Network(between=Link(latency=1)),
+            faults=[crash(2, begin + 0.25 * tick)],
+        )
+        simulation.start()
+        simulation.epoch(4)
+        assert x(learners[0]) == x(learners[1])
+        found.add(x(learners[0])[0])
+    expected = [oracle("bmuf", [3, size]) for size in (2, 3)]
+    for value in expected:
+        assert any(value == pytest.approx(one, abs=1e-3) for one in found)
+    for one in found:
+        assert any(value == pytest.approx(one, abs=1e-3) for value in expected), found
+
+
 def end_of_the_first_block(name: str) -> float:
     """Return when the first block of three learners has ended, by a run of its own."""
     learners = points(

@@ -185,13 +185,20 @@ class BlockFilter:
             within: whether it was saved within a block.
 
         Raises:
-            InputError: the start of the block is needed, and is not in the state.
+            InputError: the start of the block is needed, and is not in the state; or
+                the block has begun with a filter that this rule does not have.
         """
         self.blocks = state["blocks"]
         self.lookahead = self.rho = 0.0
         saved: Tensor = state["theta"]
         had_filter = bool(state["delta"].numel())
         if had_filter and not self._filters:
+            if within:
+                raise InputError(
+                    "the state was saved within a block with block momentum or a "
+                    "block_lr, without which the block cannot end as it has begun; "
+                    "resume with the same, or from the end of an epoch"
+                )
             params.copy_(saved)
         if had_filter and self._filters:
             self.delta.copy_(state["delta"])

@@ -175,6 +175,8 @@ class Bmuf(StepsInNodes):
         message = fragment.message(learner, ended)
         agreed = self._read(fragment, (yield AllReduceMean(message, self._averaging)))
         if agreed.tau > 0:
+            yield from fragment.average()
+            # Now the rule is that of the workers who have lived to take part.
             yield from fragment.end_block(self.rule, agreed)
         return agreed.share_ended == 1
 

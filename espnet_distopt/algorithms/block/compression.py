@@ -111,6 +111,8 @@ class CompressedAverage:
         decoded = torch.zeros_like(self._chunks)
         add_decoded(message, self._kept, decoded, self._bits)
         self._chunks.sub_(decoded)
+        # What was sent of the padding behind the last element is an error of nothing.
+        self._chunks.view(-1)[len(params) :] = 0
         messages: Tensor = yield AllGather(message)
         decoded.zero_()
         for each in messages:

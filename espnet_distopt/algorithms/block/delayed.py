@@ -173,6 +173,10 @@ class LateAverage:
         self._handles.clear()
         return self._numbers
 
+    def has(self, name: str) -> bool:
+        """Return whether a tensor of this name was sent."""
+        return name in self._snapshots
+
     def pieces(
         self, name: str, within: slice = slice(None)
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:

@@ -25,6 +25,16 @@ twice this number float32 still resolves quarters of a step.
 """
 
 
+def countable(steps: Sequence[float]) -> list[float]:
+    """Return step counts as an optimizer can hold them and still count on.
+
+    They are numbers of float32, and at most `LONG_RUN`. At that step Adam's correction
+    of the bias no longer changes anything.
+    """
+    numbers = torch.tensor(steps, dtype=torch.float64).clamp(max=LONG_RUN)
+    return numbers.to(torch.float32).tolist()
+
+
 def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
     """Return the decay rates of an optimizer's moments: name -> rate in each group.
 
@@ -141,16 +151,13 @@ class Moments:
     def set_steps(self, steps: list[float]) -> None:
         """Write step counts; Adam's bias correction accepts fractional ones.
 
-        Counts beyond `LONG_RUN` are written as `LONG_RUN`, so that the optimizer can
-        still count in float32. At that step bias correction no longer changes anything.
-
         Args:
-            steps: the step count of each parameter.
+            steps: the step count of each parameter, see `countable`.
         """
         if not self._counts_steps:
             return
         for parameter, count in zip(self._part.parameters, steps, strict=True):
-            self._part.optimizer.state[parameter]["step"].fill_(min(count, LONG_RUN))
+            self._part.optimizer.state[parameter]["step"].fill_(count)
 
     def runs(self, values: Sequence[T]) -> list[tuple[slice, int, T]]:
         """Merge neighbouring parameters of one group that have the same value.

@@ -16,11 +16,12 @@ from espnet_distopt.algorithms.block.compression import CompressedAverage
 from espnet_distopt.algorithms.block.delayed import PARAMS, LateAverage
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
-from espnet_distopt.algorithms.block.moments import BlockMoments
+from espnet_distopt.algorithms.block.moments import MOMENTS_CHANGED, BlockMoments
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.errors import InputError
 
 
 class Fragment:
@@ -97,18 +98,17 @@ class Fragment:
         return read_message(mean, self._rates)
 
     def end_block(self, rule: BlockRule, agreed: Agreed) -> Program:
-        """Average and filter the parameters, and end the block of the moments.
+        """Filter the parameters' mean, and end the block of the moments.
 
         Args:
-            rule: the rule for the workers that take part.
+            rule: the rule for the workers that have taken part in the mean.
             agreed: what they know of the block.
         """
-        yield from self._average()
         k = self.filter.end_block(self.params, rule, agreed)
         if self._moments:
             yield from self._moments.end_block(agreed, k)
 
-    def _average(self) -> Program:
+    def average(self) -> Program:
         """Overwrite the parameters by their mean, or by what was sent of it."""
         if self._compressed:
             yield from self._compressed.average(self.params, self.filter.block_start())
@@ -188,6 +188,8 @@ class Fragment:
             InputError: what the block has begun with is needed now, and is not in the
                 state; or the option `moments` has changed.
         """
+        if state["moments"] and not self._moments:
+            raise InputError(MOMENTS_CHANGED)
         self.filter.load_state_dict(state, self.params, within)
         self.steps, self._updates = state["steps"], state["updates"]
         if self._moments:

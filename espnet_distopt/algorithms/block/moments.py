@@ -26,7 +26,7 @@ from espnet_distopt.algorithms.block.extrapolation import (
     extrapolation_gain,
     replace_late,
 )
-from espnet_distopt.algorithms.block.flat_moments import Moments
+from espnet_distopt.algorithms.block.flat_moments import Moments, countable
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
@@ -35,6 +35,12 @@ from espnet_distopt.optimizers.consistent import NOISE
 
 SQUARES = "exp_avg_sq"
 """The name of Adam's second moment, which is never negative."""
+
+MOMENTS_CHANGED = (
+    "the state was saved with other `moments` or another optimizer; resume with the "
+    "same, or remove the experiment's distopt/ folder to reset it"
+)
+"""What a user is told whose saved moments are not those of the options."""
 
 Fate = Literal["extrapolate", "average", "reset"]
 """The treatment of the moments at the end of a block."""
@@ -49,9 +55,9 @@ class BlockMoments:
     Attributes:
         averaged: whether the learners average their moments.
         loaded: whether the user has loaded this learner's moments since its last block
-            ended. If one learner's were loaded, the learners have no common m_0 to
-            extrapolate from. The caller then ends the block with k = 0, so that all get
-            the mean and are equal again.
+            ended, or the optimizer had a state when its first block began. The learners
+            then have no common m_0 to extrapolate from. The caller ends the block with
+            k = 0, so that all get the mean and are equal again.
 
     Args:
         fate: the treatment of the moments at the end of a block.
@@ -59,8 +65,7 @@ class BlockMoments:
         ranks: the learners that average their moments; None means all.
         changes_of: the period of the blocks whose changes are sent in bfloat16, see
             `bfloat16`; None averages the moments as they are. m_0 is then what all
-            learners have in common, whatever one of them has loaded. So the first block
-            of an optimizer that has a state already ends with k = 0.
+            learners have in common, whatever one of them has loaded.
         every: the number of blocks from one average of a moment to the next, for the
             first moment and for the second.
         starts_in: the precision in which moments at a block's start are kept; None is
@@ -81,7 +86,7 @@ class BlockMoments:
     ) -> None:
         self._fate = fate
         self._ranks = ranks
-        self._rounds = rounds = changes_of is not None
+        self._rounds = changes_of is not None
         self._period = changes_of or 0
         self._every, self._blocks = every, 0
         self.averaged = fate != "reset"
@@ -92,7 +97,7 @@ class BlockMoments:
         self._unequal = False
         self._init: dict[str, Tensor] = {}
         begun = bool(part.optimizer.state)
-        self.loaded = begun and (rounds or self._dtype != part.params.dtype)
+        self.loaded = begun
         self._begin(begun)
         part.optimizer_loaded.append(self._begin_with_loaded)
 
@@ -189,9 +194,9 @@ class BlockMoments:
         """End a block whose average was delayed, see `delayed`.
 
         Moments that were loaded since the snapshot stay as they are until the end of
-        the next block. If they were loaded before it and learners send changes, so that
-        what arrives is no mean, all keep theirs, and the next block's end sends them
-        as they are.
+        the next block, and so do those that the optimizer has had only since then. If
+        they were loaded before it and learners send changes, so that what arrives is no
+        mean, all keep theirs, and the next block's end sends them as they are.
 
         Args:
             late: the delayed average.
@@ -199,7 +204,7 @@ class BlockMoments:
             k: equivalent minibatches between the mean and the next start point.
             updates: number of updates of this learner since the snapshot.
         """
-        flats = self._due()
+        flats = {name: flat for name, flat in self._due().items() if late.has(name)}
         if not flats:
             return
         unequal, self._unequal = self._unequal, False
@@ -213,7 +218,8 @@ class BlockMoments:
         taus = self._taus(agreed)
         started = self._steps_after(agreed, taus, ahead)
         then = late.message[len(late.message) - len(agreed.steps) :].tolist()
-        since = [now - s for now, s in zip(self._moments.steps(), then, strict=True)]
+        live = zip(self._moments.steps(), then, strict=True)
+        since = [round(now - before) for now, before in live]
         both = list(zip(taus, since or [updates] * self._tensors, strict=True))
         for name, flat in flats.items():
             for part, group, (tau, j) in self._moments.runs(both):
@@ -228,12 +234,11 @@ class BlockMoments:
                     replace_late(flat[place], new, old, share, name == SQUARES)
         if self._fate == "reset":
             self._moments.forget(NOISE)
-        if self.loaded:
-            self._steps = started
-            return
-        self._moments.set_steps([s + j for s, j in zip(started, since, strict=True)])
-        counts = zip(self._moments.steps(), since, strict=True)
-        self._steps = [now - j for now, j in counts]
+        # All learners must have the same counts, and the live ones are rounded anew.
+        self._steps = started
+        if not self.loaded:
+            now = [s + j for s, j in zip(started, since, strict=True)]
+            self._moments.set_steps(now)
 
     def _start(self, name: str) -> Tensor:
         """Return a moment at the start of the block (P,)."""
@@ -265,8 +270,8 @@ class BlockMoments:
         if self._fate == "reset":
             return [0.0] * len(agreed.steps)
         # Without step counts there are still as many taus as parameters.
-        counted = taus[: len(agreed.steps)]
-        return [s + ahead * t for s, t in zip(agreed.steps, counted, strict=True)]
+        counted = zip(agreed.steps, taus[: len(agreed.steps)], strict=True)
+        return countable([steps + ahead * tau for steps, tau in counted])
 
     def _move(
         self,
@@ -312,12 +317,10 @@ class BlockMoments:
         Raises:
             InputError: the state was saved with another fate or optimizer.
         """
-        unknown = set(state["init"]) - set(self._moments.decays)
+        init: dict[str, Tensor] = state.get("init", {})
+        unknown = set(init) - set(self._moments.decays)
         if state.get("fate") != self._fate or unknown:
-            raise InputError(
-                "the state was saved with other `moments` or another optimizer; resume "
-                "with the same, or remove the experiment's distopt/ folder to reset it"
-            )
+            raise InputError(MOMENTS_CHANGED)
         self.loaded = False
         self._steps = list(state["steps"])
         # To resume loads the optimizer's state, too: that does not count as loaded.
@@ -325,7 +328,7 @@ class BlockMoments:
         self._unequal = state.get("unequal", False)
         self._blocks = state.get("blocks", 0)
         where, self._init = self._params.device, {}
-        for name, start in state["init"].items():
+        for name, start in init.items():
             self._init[name] = start.to(where, self._dtype, copy=True)
             # Moments that have been rounded to nearest are not those of the optimizer.
             self.loaded |= not torch.equal(self._init[name].to(start), start)

@@ -32,7 +32,10 @@ def to_bfloat16(values: Tensor, salt: int) -> Tensor:
     bits = values.to(torch.float32, copy=True).view(torch.int32)
     hashed = bits.mul(_signed((2 * salt + 1) * _ODD))
     hashed.bitwise_right_shift_(16).bitwise_and_(_LOW)
-    return bits.add_(hashed).bitwise_and_(~_LOW).view(torch.float32)
+    rounded = bits.add_(hashed).bitwise_and_(~_LOW).view(torch.float32)
+    # The largest patterns of bits would overflow into numbers, and one of them is the
+    # NaN that GPUs compute.
+    return rounded.masked_fill_(values.isnan(), torch.nan)
 
 
 def _signed(number: int) -> int:

@@ -320,7 +320,10 @@ def test_unequal_moments_that_are_loaded_become_equal(
 
 
 @pytest.mark.parametrize("delay", [0, 2])
-def test_optimizers_with_unequal_states_at_first_become_equal(delay: int) -> None:
+@pytest.mark.parametrize("exchange", ["float32", "bfloat16"])
+def test_optimizers_with_unequal_states_at_first_become_equal(
+    exchange: str, delay: int
+) -> None:
     """Learner 1 has trained before; learner 0's optimizer is new."""
     before = Replica.of("local_sgd", Point([0.0] * SIZE), ADAM, period=100)
     run(before.epoch(gradients(7, 5)))
@@ -339,7 +342,7 @@ def test_optimizers_with_unequal_states_at_first_become_equal(delay: int) -> Non
             2,
             period=3,
             delay=delay,
-            exchange="bfloat16",
+            exchange=exchange,
         )
         for rank, make in enumerate([ADAM, begun])
     ]

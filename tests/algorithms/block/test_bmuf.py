@@ -456,6 +456,17 @@ def test_a_filter_cannot_begin_within_a_block(other: dict[str, float]) -> None:
     assert filtered[0].x == filtered[1].x
 
 
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_filter_cannot_end_within_a_block(delay: int) -> None:
+    """Without its start, what the learners have done in the block would be lost."""
+    (replica, *_) = replicas = points("bmuf", [0.0], 2, period=2, delay=delay)
+    run(*(r.step([float(r.learner.rank)]) for r in replicas))
+    within = copy.deepcopy(replica.algorithm.state_dict())
+    plain = points("bmuf", [0.0], 2, period=2, delay=delay, momentum=0.0)[0]
+    with pytest.raises(InputError, match="within a block with block momentum"):
+        plain.algorithm.load_state_dict(within)
+
+
 def test_another_number_of_learners_is_refused_within_a_block() -> None:
     state = after_blocks(2, 1, more=1)[0].algorithm.state_dict()
     (alone,) = points("bmuf", [0.0], 1, period=2)

@@ -1,6 +1,7 @@
 """Moments that a user loads, schedules that change their decay, skipped updates."""
 
 import copy
+import random
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam
 
+from espnet_distopt.core.effects import Program
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
-from tests.replicas import Replica, filter_of, run
+from tests.replicas import Replica, end, filter_of, run
 
 
 def net() -> nn.Module:
@@ -116,6 +118,87 @@ def test_momentum_may_cycle_through_zero() -> None:
         r.optimizer.state[r.learner.parameters[0]]["momentum_buffer"] for r in found
     ]
     assert torch.equal(*moments)
+
+
+def test_momentum_may_begin_beside_a_late_average() -> None:
+    found = replicas(partial(SGD, lr=0.01, momentum=0.0), delay=2)
+    epoch(found, 1, 5)  # The average that has begun has no momentum in it.
+    for replica in found:
+        replica.optimizer.param_groups[0]["momentum"] = 0.9
+    epoch(found, 2, 7)
+    end(found)
+    first, second = found
+    assert torch.equal(first.learner.params, second.learner.params)
+    buffers = [
+        r.optimizer.state[r.learner.parameters[0]]["momentum_buffer"] for r in found
+    ]
+    assert torch.equal(*buffers) and buffers[0].any()
+
+
+class Layers(nn.Module):
+    """Parameters some of which have no gradient in a step, as layer drop leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ParameterList(nn.Parameter(torch.ones(2)) for _ in range(12))
+
+
+def drop_layers(replica: Replica, steps: int) -> Program:
+    rank = replica.learner.rank
+    generator = torch.Generator().manual_seed(rank)
+    source = random.Random(rank)
+    for _ in range(steps):
+        for parameter in replica.learner.parameters:
+            gradient = torch.randn(2, generator=generator)
+            parameter.grad = None if source.random() < 0.1 else gradient
+        replica.optimizer.step()
+        replica.learner.steps += 1
+        yield from replica.algorithm.after_step(replica.learner)
+    yield from replica.algorithm.finish(replica.learner)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0**21])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_learners_with_unequal_updates_have_equal_moments_after_an_epoch(
+    delay: int, start: float
+) -> None:
+    """A difference of the last bit would grow by kappa in each block."""
+    make = partial(Adam, lr=1e-3)
+    found = [
+        Replica.of("bmuf_adam", Layers(), make, rank, 4, period=8, delay=delay)
+        for rank in range(4)
+    ]
+    for replica in found if start else ():
+        for parameter in replica.learner.parameters:
+            moments = {"exp_avg": torch.zeros(2), "exp_avg_sq": torch.ones(2)}
+            replica.optimizer.state[parameter] = {
+                "step": torch.tensor(start),
+                **moments,
+            }
+    run(*(r.algorithm.start(r.learner) for r in found))
+    for _ in range(3):
+        run(*(drop_layers(r, 64) for r in found))
+        for name in ("step", "exp_avg", "exp_avg_sq"):
+            first, *others = [
+                torch.stack([r.optimizer.state[p][name] for p in r.learner.parameters])
+                for r in found
+            ]
+            assert all(torch.equal(first, other) for other in others), name
+            assert name != "step" or (first >= max(start, 50)).all()
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [("local", "average"), ("average", "local"), ("reset", "extrapolate")],
+)
+def test_other_moments_are_refused_when_a_run_is_resumed(then: str, now: str) -> None:
+    make = partial(Adam, lr=0.01)
+    found = replicas(make, moments=then)
+    epoch(found, 1, 8)
+    end(found)
+    state = found[0].algorithm.state_dict()
+    with pytest.raises(InputError, match="saved with other `moments`"):
+        replicas(make, moments=now)[0].algorithm.load_state_dict(state)
 
 
 def test_a_fused_update_that_was_skipped_is_none() -> None:

@@ -56,7 +56,13 @@ def test_special_values_keep_their_kind(value: float) -> None:
     for block in range(100):
         (found,) = to_bfloat16(torch.tensor([value]), block).tolist()
         assert found == value or 0 <= found < 1e-40
-    assert to_bfloat16(torch.tensor([float("nan")]), 1).isnan()
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF, 0x7F800001, -1])
+def test_what_is_no_number_stays_so(bits: int) -> None:
+    """The largest positive pattern is the NaN that GPUs compute."""
+    values = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
+    assert all(to_bfloat16(values, block).isnan() for block in range(100))
 
 
 def replicas(
