@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.waiter import CLOSED, Waiter
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -32,6 +33,19 @@ reading from them."""
 
 Meet = Callable[[str, str, tuple[int, ...]], Members]
 """Waits for the learners of a new group (`Meetings.meet`)."""
+
+
+class _Construction:
+    """A group that is being made, for which a `Waiter` waits like for an operation."""
+
+    group: Group = None
+
+    def __init__(self, make: Callable[[], Group]) -> None:
+        self._make = make
+
+    def wait(self) -> None:
+        """Make the group."""
+        self.group = self._make()
 
 
 class Groups:
@@ -62,6 +76,7 @@ class Groups:
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
+        self._waiter = Waiter(watch.liveness, self.keep_for_ever)
         if not watch.liveness.membership.joining:
             self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)
@@ -148,17 +163,35 @@ class Groups:
                     connections.sever()
 
     def _make(self, backend: str, name: str, ranks: tuple[int, ...]) -> Group:
-        make = _nccl if backend == "nccl" else dist.ProcessGroupGloo
         live = self.watch.liveness
         own = Connections(live.port)
         self._connections.setdefault(ranks, []).append(own)
         with live.connections.opening(), own.opening():
             # Severing its own connection to the store ends the wait for others.
             store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
+        # A death that was noticed before this connection was known has not severed it.
+        if live.lost is not None or not set(ranks) <= set(live.members.ranks):
+            raise RuntimeError(CLOSED)
+        place = ranks.index(self._rank)
         with live.connections.opening(), own.opening():
-            group = make(store, ranks.index(self._rank), len(ranks), TIMEOUT)
+            if backend == "nccl":
+                group = _nccl(store, place, len(ranks), TIMEOUT)
+            else:
+                group = self._gloo(store, place, ranks)
         _made.append(group)
         return group
+
+    def _gloo(self, store: Store, place: int, ranks: tuple[int, ...]) -> Group:
+        """Return a group of gloo, whose constructor may wait for a dead learner.
+
+        It waits without a connection for those who are to connect to it, so a thread of
+        its own does that, which is left behind if one of them is lost.
+        """
+        made = _Construction(
+            lambda: dist.ProcessGroupGloo(store, place, len(ranks), TIMEOUT)
+        )
+        self._waiter.wait([made], ranks)
+        return made.group
 
 
 def sends_gpu_tensors_by_nccl(backends: str) -> bool:

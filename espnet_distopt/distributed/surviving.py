@@ -21,11 +21,13 @@ The learners do so as soon as their part of an average is complete, and not only
 their training needs it: an average beside the training is decided on beside it, too.
 Otherwise all would wait for the one that is last to take it.
 
-Cost: two operations of the store; and a copy of what is overwritten, which is two
+Cost: two operations of the store, and two more for the first learner, which deletes the
+keys that nobody reads any more; and a copy of what is overwritten, which is two
 slices of a large average, unless the algorithm keeps one (`AllReduceMean.kept`).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -61,6 +63,8 @@ class Attempt:
         job: the wait for it, if that goes on beside the training.
         result: the result of `job`.
         counted: whether this learner has counted itself among those who have theirs.
+        over: the names of earlier attempts of the same place in which this learner had
+            its result when this one began.
     """
 
     own: Contribution
@@ -70,6 +74,7 @@ class Attempt:
     job: Job | None = None
     result: Tensor | None = None
     counted: bool = False
+    over: Sequence[str] = ()
 
 
 class SurvivingCollectives:
@@ -101,6 +106,7 @@ class SurvivingCollectives:
         self._meetings = meetings
         self._waiting = waiting
         self._numbers: Counter[str] = Counter()
+        self._over: defaultdict[str, list[str]] = defaultdict(list)
         self._beside = Waiter(watch.liveness, groups.keep_for_ever)
         self._store = watch.store.clone()
 
@@ -142,6 +148,7 @@ class SurvivingCollectives:
         place = f"{kind}/{members.version}/{'-'.join(map(str, members.ranks))}"
         self._numbers[place] += 1
         attempt = Attempt(own, members, f"{place}/{self._numbers[place]}")
+        attempt.over = self._over.pop(place, ())
         if own.completed < own.parts:
             self._begin_part(attempt)
         return attempt
@@ -218,10 +225,24 @@ class SurvivingCollectives:
                 self._count(attempt, store)
             decided = self._watch.wait_for(key, what)
         if decided == _COMMIT:
+            self._sweep(attempt)
             return result
         self._groups.drop(members)
         self._settle(members)
         return None
+
+    def _sweep(self, attempt: Attempt) -> None:
+        """Delete the keys of attempts whose verdicts all have read.
+
+        Whoever has counted itself in this attempt has begun it, and before that it had
+        read the verdicts on those that were over then.
+        """
+        if attempt.members.ranks[0] == self._watch.liveness.rank:
+            for name in attempt.over:
+                self._watch.store.delete_key(f"done/{name}")
+                self._watch.store.delete_key(f"decided/{name}")
+        place = attempt.name.rpartition("/")[0]
+        self._over[place].append(attempt.name)
 
     def _carry_out(self, attempt: Attempt) -> Tensor | None:
         """Complete one part after the other; return None if one of them has failed."""

@@ -9,7 +9,8 @@ a learner is lost and gloo does not say so.
 
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from espnet_distopt.distributed.liveness import Liveness
@@ -19,6 +20,10 @@ LOOK = 0.5
 
 GRACE = 1.0
 """Seconds for which gloo may end a wait by itself after a learner is lost."""
+
+
+CLOSED = "the connection to a learner is closed"
+"""What an error says whose cause is that a learner is no member any more."""
 
 
 class Job:
@@ -37,16 +42,26 @@ class Job:
         self.ended = threading.Event()
         self.error: BaseException | None = None
         self._works, self._after = works, after
+        self._lock, self._begun, self._abandoned = threading.Lock(), False, False
 
     def run(self) -> None:
         """Wait, on the waiter's thread."""
         try:
             for work in self._works:
                 work.wait()
-            self._after()
+            with self._lock:
+                self._begun = not self._abandoned
+            if self._begun:
+                self._after()
         except BaseException as error:
             self.error = error
         self.ended.set()
+
+    def abandon(self) -> bool:
+        """Return False if `after` has begun; otherwise it never will."""
+        with self._lock:
+            self._abandoned = not self._begun
+            return self._abandoned
 
 
 class Waiter:
@@ -82,13 +97,8 @@ class Waiter:
             works: the operations.
             after: what to do when they are complete, on the thread that waits.
         """
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            threading.Thread(
-                target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
-            ).start()
         job = Job(works, after)
-        self._jobs.put(job)
+        self._put(job)
         return job
 
     def end(self, job: Job, ranks: Sequence[int] = ()) -> None:
@@ -103,13 +113,28 @@ class Waiter:
             RuntimeError: an operation has failed, or cannot be completed.
         """
         while not job.ended.wait(LOOK):
-            if self._is_over(ranks) and not job.ended.wait(GRACE):
-                self._jobs = None
-                self._give_up()
-                why = self._liveness.lost or "the connection to a learner is closed"
-                raise RuntimeError(why)
+            if self._is_over(ranks) and not job.ended.wait(GRACE) and job.abandon():
+                self._leave_behind(job)
+                raise RuntimeError(self._liveness.lost or CLOSED)
         if job.error is not None:
             raise job.error
+
+    def _leave_behind(self, job: Job) -> None:
+        """Leave the thread to its wait; another one goes on with the jobs behind it."""
+        left, self._jobs = self._jobs, None
+        self._give_up()
+        with suppress(Empty):
+            while left is not None:
+                if (other := left.get_nowait()) is not job:
+                    self._put(other)
+
+    def _put(self, job: Job) -> None:
+        if self._jobs is None:
+            self._jobs = SimpleQueue()
+            threading.Thread(
+                target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
+            ).start()
+        self._jobs.put(job)
 
     def _is_over(self, ranks: Sequence[int]) -> bool:
         live = self._liveness

@@ -5,9 +5,11 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from torch import nn
 from espnet_distopt.core.effects import AllToAll
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.channel import Channel
+from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.surviving import SurvivingCollectives
@@ -574,6 +577,79 @@ def test_messages_of_all_to_all_are_repeated_without_the_dead(
     others = [found[rank] for rank in range(size) if rank != victim]
     assert {left for _, left in others} == {size - 1}
     assert len({params for params, _ in others}) == 1
+
+
+def die_while_a_group_is_made(stage: str) -> tuple[float, int]:
+    """Learner 1 dies when the others make a group, and its address is known."""
+    with session("adasum") as run:
+        rank = run.learner.rank
+        step(run)
+        if rank == 1:
+            time.sleep(1)  # The others are in the next step by then.
+            os.kill(os.getpid(), signal.SIGKILL)
+        forget_groups(run)
+        if rank == 0 and stage == "opening":
+            open_slowly(run)
+        elif rank == 0:
+            wait_like_gloo_once()
+        for _ in range(2):
+            step(run)
+        return float(run.learner.params), len(run.learner.members.ranks)
+
+
+def forget_groups(run: Session) -> None:
+    """Let the next collective make its group anew."""
+    driver: Any = run.driver
+    driver._groups._groups.clear()
+
+
+def open_slowly(run: Session) -> None:
+    """Note the next connection only when a learner is lost, as slow resolvers do."""
+    opening: Any = Connections.opening
+
+    @contextmanager
+    def slow(self: Any) -> Iterator[None]:
+        with opening(self):
+            yield
+            Connections.opening = opening  # type: ignore[method-assign]
+            while len(run.driver.members.ranks) == 3:  # type: ignore[attr-defined]
+                time.sleep(0.01)
+            time.sleep(0.3)
+
+    Connections.opening = slow  # type: ignore[method-assign]
+
+
+def wait_like_gloo_once() -> None:
+    """Wait in the making of the next group for one who is to connect, for ever."""
+    make = dist.ProcessGroupGloo
+
+    def waiting(*_: Any) -> None:
+        dist.ProcessGroupGloo = make  # type: ignore[misc]
+        threading.Event().wait()
+
+    dist.ProcessGroupGloo = waiting  # type: ignore[misc, assignment]
+
+
+@pytest.mark.parametrize("stage", ["opening", "connecting"])
+def test_a_learner_that_dies_while_a_group_is_made_holds_up_nobody(stage: str) -> None:
+    found = launch(3, die_while_a_group_is_made, stage, dying=[1], timeout=60)
+    assert found[0] == found[2] and found[0][1] == 2
+
+
+def keys_after_steps() -> list[int]:
+    with session("adasum") as run:
+        driver: Any = run.driver
+        found = []
+        for count in range(60):
+            step(run)
+            if count >= 20:
+                found.append(driver._watch.store.num_keys())
+        return found
+
+
+def test_the_store_does_not_grow_with_the_steps() -> None:
+    found = launch(2, keys_after_steps)
+    assert max(found[0][20:]) <= max(found[0][:20]) + 4
 
 
 @pytest.mark.parametrize("seconds", [0.9, -1.0])

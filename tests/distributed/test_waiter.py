@@ -75,6 +75,47 @@ def test_a_wait_is_left_behind_when_a_learner_that_it_needs_is_no_member(
     assert given_up == ["given up"]
 
 
+def test_jobs_behind_one_that_is_left_behind_are_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait, _ = waiting(monkeypatch, Members(1, (0, 2)))
+    forgotten, behind = wait.begin([Forgotten()]), wait.begin([Complete()])
+    with pytest.raises(RuntimeError, match="connection to a learner is closed"):
+        wait.end(forgotten, ranks=(0, 1))
+    assert behind.ended.wait(60)
+    wait.end(behind, ranks=(0, 2))
+
+
+def test_what_has_begun_to_be_done_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It writes to a tensor, from which a repeated average would begin anew."""
+    wait, given_up = waiting(monkeypatch, Members(1, (0, 2)))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def after() -> None:
+        begun.set()
+        go_on.wait()
+
+    job = wait.begin([Complete()], after)
+    assert begun.wait(60)
+    threading.Timer(0.3, go_on.set).start()
+    wait.end(job, ranks=(0, 1))
+    assert go_on.is_set() and not given_up
+
+
+def test_what_was_left_behind_is_not_done_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait, _ = waiting(monkeypatch, Members(1, (0, 2)))
+    go_on, done = threading.Event(), list[str]()
+    job = wait.begin([SimpleNamespace(wait=go_on.wait)], lambda: done.append("done"))
+    with pytest.raises(RuntimeError, match="connection to a learner is closed"):
+        wait.end(job, ranks=(0, 1))
+    go_on.set()
+    assert job.ended.wait(60) and not done
+
+
 def test_an_error_of_the_operation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, given_up = waiting(monkeypatch, Members.everybody(2))
     with pytest.raises(RuntimeError, match="closed by peer"):
