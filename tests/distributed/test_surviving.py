@@ -61,8 +61,8 @@ class Survivor(NamedTuple):
     lines: list[str]
 
 
-def session(algorithm: str, **options: Any) -> Session:
-    model = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+def session(algorithm: str, width: int = 1, **options: Any) -> Session:
+    model = nn.Linear(1, width, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     driver = ProcessGroupDriver(silence=SILENCE)
@@ -534,6 +534,26 @@ def die_after(posted: int) -> None:
         return post(*arguments)
 
     messages._post = dying
+
+
+def die_between_pieces(victim: int, posted: int) -> tuple[list[float], int]:
+    """Lose a learner when it has posted so many pieces, several of which travel."""
+    messages.MESSAGE = 8 * 10
+    with session("adasum", width=600) as run:
+        for count in range(4):
+            if run.learner.rank == victim and count == 2:
+                die_after(posted)
+            step(run)
+        return run.learner.params.tolist(), len(run.learner.members.ranks)
+
+
+@pytest.mark.parametrize("posted", [1, 5, 12, 25])
+def test_a_death_between_pieces_leaves_none_for_the_repetition(posted: int) -> None:
+    """A learner's shard has 20 pieces, in the all-to-all and in the all-gather."""
+    found = launch(3, die_between_pieces, 1, posted, dying=[1])
+    assert found[0] == found[2] and found[0][1] == 2
+    (value,) = set(found[0][0])  # All elements have had the same gradients.
+    assert value > 0
 
 
 def learn_of_the_death_first(victim: int) -> None:
