@@ -13,7 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))}
 
 UNTRACEABLE = {
-    *("adasum.json", "batch_size.json", "blstm.json"),
+    *("batch_size.json", "blstm.json"),
     "healing_joins.json",
     *("padding.json", "second_moment_singles.json"),
     *("shorten.json", "straggler.json"),
