@@ -1,14 +1,12 @@
 """The module finds the address of a learner on the emulated network."""
 
-import socket
-
 import torch.distributed as dist
 
+from espnet_distopt.distributed.addresses import own_address, store_address
 
-def own_address() -> str:
+
+def own_host() -> str:
     """Return this learner's address on the network of the rendezvous store."""
-    store = dist.distributed_c10d._get_default_store().underlying_store
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((store.host, 9))
-        address: str = probe.getsockname()[0]
-        return address
+    store = store_address(dist.distributed_c10d._get_default_store())
+    _, host, *_ = own_address(0, store).split()
+    return host

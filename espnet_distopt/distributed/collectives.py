@@ -30,7 +30,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
-from espnet_distopt.distributed.waiter import Waiter
+from espnet_distopt.distributed.waiter import in_vain
 from espnet_distopt.distributed.watch import Watch
 
 TAG = 11
@@ -81,9 +81,6 @@ class Collectives:
     def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
         self._groups = groups
         self._spent = spent
-        self._waiter = None
-        if groups is not None:
-            self._waiter = Waiter(groups.watch.liveness, groups.keep_for_ever)
 
     def begin(self, effect: Collective) -> InFlight:
         """Begin `effect` and return at once.
@@ -145,8 +142,8 @@ class Collectives:
         if on_gpu:
             for work in works:
                 self._poll(work, ranks)
-        elif works and self._waiter is not None:
-            self._waiter.wait(works, ranks)
+        elif works and self._groups is not None:
+            self._groups.waiter.wait(works, ranks)
 
     @property
     def _groups_watch(self) -> Watch:
@@ -162,10 +159,8 @@ class Collectives:
         """
         live = self._groups_watch.liveness
         while not work.is_completed():
-            if live.lost is not None:
-                raise RuntimeError(live.lost)
-            if not set(ranks) <= set(live.members.ranks):
-                raise RuntimeError("the connection to a learner is closed")
+            if (why := in_vain(live, ranks)) is not None:
+                raise RuntimeError(why)
             time.sleep(POLL)
         work.wait()
 

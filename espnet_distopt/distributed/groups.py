@@ -17,7 +17,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.waiter import CLOSED, Waiter
+from espnet_distopt.distributed.waiter import Waiter, in_vain
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -65,6 +65,7 @@ class Groups:
         watch: explains which learner is lost when an operation of a group has failed.
         messages: a gloo group of all learners, for messages from one to another; None
             for a replacement, which others do not wait for.
+        waiter: waits for what the training thread cannot go on without.
     """
 
     def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
@@ -76,7 +77,7 @@ class Groups:
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
-        self._waiter = Waiter(watch.liveness, self.keep_for_ever)
+        self.waiter = Waiter(watch.liveness, self.keep_for_ever)
         if not watch.liveness.membership.joining:
             self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)
@@ -170,8 +171,8 @@ class Groups:
             # Severing its own connection to the store ends the wait for others.
             store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
         # A death that was noticed before this connection was known has not severed it.
-        if live.lost is not None or not set(ranks) <= set(live.members.ranks):
-            raise RuntimeError(CLOSED)
+        if (why := in_vain(live, ranks)) is not None:
+            raise RuntimeError(why)
         place = ranks.index(self._rank)
         with live.connections.opening(), own.opening():
             if backend == "nccl":
@@ -190,7 +191,7 @@ class Groups:
         made = _Construction(
             lambda: dist.ProcessGroupGloo(store, place, len(ranks), TIMEOUT)
         )
-        self._waiter.wait([made], ranks)
+        self.waiter.wait([made], ranks)
         return made.group
 
 

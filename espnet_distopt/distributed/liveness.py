@@ -267,15 +267,14 @@ class Liveness(Ending):
     def _lose(self, peer: int, why: str) -> None:
         """End the run because of a lost learner, or go on without it."""
         if self._lost_with is None:
-            self._beats.suspects.pop(peer, None)
             self.note(f"{why}; look at its log")
-            return
-        before = self.members
-        self.membership.remove(self._store, self._lost_with(peer), why)
+        else:
+            before = self.members
+            self.membership.remove(self._store, self._lost_with(peer), why)
+            if self.members != before:
+                self._follow(before)
         # Until now the training waits to be told whether the suspect has died.
         self._beats.suspects.pop(peer, None)
-        if self.members != before:
-            self._follow(before)
 
     def _follow(self, before: Members) -> None:
         """Follow a change of the members."""

@@ -59,22 +59,22 @@ class Attempt:
         own: what this learner contributes to what the algorithm has yielded.
         members: those that take part in this attempt.
         name: the name of the attempt, which no other one has.
+        over: on the first of them, the names of those attempts of the same place that
+            were complete when this one began.
         handle: what waits for the operation; None if it could not be begun.
         job: the wait for it, if that goes on beside the training.
         result: the result of `job`.
         counted: whether this learner has counted itself among those who have theirs.
-        over: the names of earlier attempts of the same place in which this learner had
-            its result when this one began.
     """
 
     own: Contribution
     members: Members
     name: str
+    over: Sequence[str] = ()
     handle: InFlight | None = None
     job: Job | None = None
     result: Tensor | None = None
     counted: bool = False
-    over: Sequence[str] = ()
 
 
 class SurvivingCollectives:
@@ -147,8 +147,8 @@ class SurvivingCollectives:
         kind = "all" if own.effect.ranks is None else "given"
         place = f"{kind}/{members.version}/{'-'.join(map(str, members.ranks))}"
         self._numbers[place] += 1
-        attempt = Attempt(own, members, f"{place}/{self._numbers[place]}")
-        attempt.over = self._over.pop(place, ())
+        name, over = f"{place}/{self._numbers[place]}", self._over.pop(place, ())
+        attempt = Attempt(own, members, name, over)
         if own.completed < own.parts:
             self._begin_part(attempt)
         return attempt
@@ -237,10 +237,11 @@ class SurvivingCollectives:
         Whoever has counted itself in this attempt has begun it, and before that it had
         read the verdicts on those that were over then.
         """
-        if attempt.members.ranks[0] == self._watch.liveness.rank:
-            for name in attempt.over:
-                self._watch.store.delete_key(f"done/{name}")
-                self._watch.store.delete_key(f"decided/{name}")
+        if attempt.members.ranks[0] != self._watch.liveness.rank:
+            return
+        for name in attempt.over:
+            self._watch.store.delete_key(f"done/{name}")
+            self._watch.store.delete_key(f"decided/{name}")
         place = attempt.name.rpartition("/")[0]
         self._over[place].append(attempt.name)
 

@@ -22,8 +22,16 @@ GRACE = 1.0
 """Seconds for which gloo may end a wait by itself after a learner is lost."""
 
 
-CLOSED = "the connection to a learner is closed"
-"""What an error says whose cause is that a learner is no member any more."""
+def in_vain(liveness: Liveness, ranks: Sequence[int]) -> str | None:
+    """Return why it is in vain to wait for `ranks`; None if it is not.
+
+    Args:
+        liveness: the process's knowledge of which learners are lost.
+        ranks: learners, each of whom must be a member.
+    """
+    if liveness.lost is None and not set(ranks) <= set(liveness.members.ranks):
+        return "the connection to a learner is closed"
+    return liveness.lost
 
 
 class Job:
@@ -113,18 +121,19 @@ class Waiter:
             RuntimeError: an operation has failed, or cannot be completed.
         """
         while not job.ended.wait(LOOK):
-            if self._is_over(ranks) and not job.ended.wait(GRACE) and job.abandon():
+            why = in_vain(self._liveness, ranks)
+            if why is not None and not job.ended.wait(GRACE) and job.abandon():
                 self._leave_behind(job)
-                raise RuntimeError(self._liveness.lost or CLOSED)
+                raise RuntimeError(why)
         if job.error is not None:
             raise job.error
 
     def _leave_behind(self, job: Job) -> None:
         """Leave the thread to its wait; another one goes on with the jobs behind it."""
-        left, self._jobs = self._jobs, None
+        left, self._jobs = self._jobs or SimpleQueue(), None
         self._give_up()
         with suppress(Empty):
-            while left is not None:
+            while True:
                 if (other := left.get_nowait()) is not job:
                     self._put(other)
 
@@ -135,10 +144,6 @@ class Waiter:
                 target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
             ).start()
         self._jobs.put(job)
-
-    def _is_over(self, ranks: Sequence[int]) -> bool:
-        live = self._liveness
-        return live.lost is not None or not set(ranks) <= set(live.members.ranks)
 
 
 def _serve(jobs: SimpleQueue[Job]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import hivemind
 import torch.distributed as dist
 
-from emulated.addresses import own_address
+from emulated.addresses import own_host
 from emulated.emulated import Emulated
 from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
@@ -52,5 +52,5 @@ def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
 
 
 def _table(others: list[str]) -> Any:
-    address = f"/ip4/{own_address()}/tcp/0"
+    address = f"/ip4/{own_host()}/tcp/0"
     return hivemind.DHT(host_maddrs=[address], initial_peers=others, start=True)

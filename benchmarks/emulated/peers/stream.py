@@ -11,7 +11,7 @@ import threading
 
 import torch.distributed as dist
 
-from emulated.addresses import own_address
+from emulated.addresses import own_host
 from emulated.emulated import Emulated
 from emulated.methods import MeasuredMethod, MeasuredTraining, plain
 
@@ -58,7 +58,7 @@ def begin(method: MeasuredMethod, model: Emulated) -> MeasuredTraining:
 def _connect() -> socket.socket:
     """Return a connection to the partner: learner 1 of 0, 0 of 1, 3 of 2 and so on."""
     rank = dist.get_rank()
-    listener = socket.create_server((own_address(), 0))
+    listener = socket.create_server((own_host(), 0))
     places: list[tuple[str, int]] = [("", 0)] * dist.get_world_size()
     dist.all_gather_object(places, listener.getsockname())
     with listener:

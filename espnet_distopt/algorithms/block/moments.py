@@ -64,8 +64,8 @@ class BlockMoments:
         part: the parameters whose moments they are.
         ranks: the learners that average their moments; None means all.
         changes_of: the period of the blocks whose changes are sent in bfloat16, see
-            `bfloat16`; None averages the moments as they are. m_0 is then what all
-            learners have in common, whatever one of them has loaded.
+            `bfloat16`; None averages the moments as they are. Where changes are sent,
+            m_0 stays equal on all learners, even if one of them loads other moments.
         every: the number of blocks from one average of a moment to the next, for the
             first moment and for the second.
         starts_in: the precision in which moments at a block's start are kept; None is
@@ -96,9 +96,8 @@ class BlockMoments:
         self._moments = Moments(part)
         self._unequal = False
         self._init: dict[str, Tensor] = {}
-        begun = bool(part.optimizer.state)
-        self.loaded = begun
-        self._begin(begun)
+        self.loaded = bool(part.optimizer.state)
+        self._begin(kept=self.loaded)
         part.optimizer_loaded.append(self._begin_with_loaded)
 
     def _begin(self, kept: bool) -> None:
@@ -317,18 +316,16 @@ class BlockMoments:
         Raises:
             InputError: the state was saved with another fate or optimizer.
         """
-        init: dict[str, Tensor] = state.get("init", {})
-        unknown = set(init) - set(self._moments.decays)
-        if state.get("fate") != self._fate or unknown:
+        known = self._moments.decays.keys()
+        if state.get("fate") != self._fate or not state["init"].keys() <= known:
             raise InputError(MOMENTS_CHANGED)
-        self.loaded = False
         self._steps = list(state["steps"])
         # To resume loads the optimizer's state, too: that does not count as loaded.
         self.loaded = state.get("loaded", False)
         self._unequal = state.get("unequal", False)
         self._blocks = state.get("blocks", 0)
         where, self._init = self._params.device, {}
-        for name, start in init.items():
+        for name, start in state["init"].items():
             self._init[name] = start.to(where, self._dtype, copy=True)
             # Moments that have been rounded to nearest are not those of the optimizer.
             self.loaded |= not torch.equal(self._init[name].to(start), start)

@@ -1,6 +1,5 @@
 """Compressed averages of blocks (docs/algorithms/block.md, CB1 to CB7)."""
 
-import copy
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +32,7 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, run
+from tests.replicas import Point, Replica, load, run, saved
 
 SIZE = 600
 """Elements of the models here: two whole chunks and a part of one."""
@@ -243,16 +242,6 @@ def test_cb6_resume_at_every_step_is_the_uninterrupted_run(
         run(*(steps(r, gradients(r.learner.rank, 8 - cut, start=cut)) for r in resumed))
         for mine, theirs in zip(resumed, whole, strict=True):
             assert torch.equal(mine.learner.params, theirs.learner.params), cut
-
-
-def saved(replica: Replica) -> dict[str, Any]:
-    state = replica.learner.state_dict(), replica.algorithm.state_dict()
-    return copy.deepcopy(dict(zip(("learner", "algorithm"), state, strict=True)))
-
-
-def load(replica: Replica, state: dict[str, Any]) -> None:
-    replica.learner.load_state_dict(state["learner"])
-    replica.algorithm.load_state_dict(state["algorithm"])
 
 
 def error(replica: Replica) -> Tensor:
