@@ -117,5 +117,8 @@ class GossipSide:
         self._spent["wait_time"] += time.perf_counter() - start
 
     def close(self) -> None:
-        """Close the connections for exchanges."""
+        """End the gossip that an error has left running, and close its connections."""
+        if self.thread is not None:
+            self._watch.liveness.note("this learner has left")
+            self.thread.end()
         self._pairs.close()

@@ -54,6 +54,9 @@ from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.distributed.watch import Watch
 
+END = 5.0
+"""Seconds in which the thread ends when the run has ended for its learner."""
+
 
 class GossipThread(threading.Thread):
     """The thread that runs one gossip program, for one epoch.
@@ -120,6 +123,11 @@ class GossipThread(threading.Thread):
             with self._monitor:
                 self.failure = error
                 self._monitor.notify_all()
+
+    def end(self) -> None:
+        """Wait until the thread has ended; the run has ended for this learner."""
+        self.join(END)
+        self._retirement.close()
 
     def _drive(self) -> None:
         result: object = None

@@ -66,6 +66,7 @@ class Groups:
         messages: a gloo group of all learners, for messages from one to another; None
             for a replacement, which others do not wait for.
         waiter: waits for what the training thread cannot go on without.
+        beside: waits for operations that go on beside the training.
     """
 
     def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
@@ -77,7 +78,9 @@ class Groups:
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
-        self.waiter = Waiter(watch.liveness, self.keep_for_ever)
+        self.waiter, self.beside = (
+            Waiter(watch.liveness, self.keep_for_ever) for _ in range(2)
+        )
         if not watch.liveness.membership.joining:
             self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)
@@ -154,6 +157,11 @@ class Groups:
         """
         for group in _made:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+    def close(self) -> None:
+        """End the threads that wait for operations of the groups."""
+        self.waiter.close()
+        self.beside.close()
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""

@@ -32,7 +32,7 @@ from typing import Any
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.addresses import refuses
-from espnet_distopt.distributed.connections import keeps_store
+from espnet_distopt.distributed.connections import Connections, keeps_store
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.farewell import LEFT, wait_for_leavers
 from espnet_distopt.distributed.heartbeats import Heartbeats
@@ -91,7 +91,9 @@ class Liveness(Ending):
         super().__init__(store)
         self.rank, self.size, self.silence = rank, size, silence
         self.listeners: list[Callable[[], None]] = []
-        self._store = store.clone()
+        self._connection = Connections(self.port)
+        with self._connection.opening():
+            self._store = store.clone()
         self._store.compare_set("failed", "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
         self._store.set(self.beat_key(rank), "0")
@@ -313,6 +315,7 @@ class Liveness(Ending):
             last = now
             if now - self._answered > self.silence:
                 self.note(f"{_STORE_SILENT} for {now - self._answered:.0f} s")
+                self._connection.sever()
             if not self._all_began and now - self._began > START:
                 self.note(f"others have not begun their sessions for {START:.0f} s")
 
@@ -343,7 +346,8 @@ class Liveness(Ending):
         """End the heartbeat, and tell the others why if this learner has failed.
 
         The process that keeps the store leaves last, because the others need the store
-        to leave.
+        to leave. No thread is left in the store: Python aborts a process in which one
+        comes back from there after the end of the main thread.
 
         Args:
             why: the reason of the failure, in words; None if this learner ends well.
@@ -358,7 +362,10 @@ class Liveness(Ending):
             target=self._say_goodbye, args=(why, alone), daemon=True
         )
         farewell.start()
-        farewell.join(2 * max(BEAT, 0.5))
+        farewell.join(self.silence)
+        if farewell.is_alive():  # The store is lost.
+            self._connection.sever()
+            farewell.join(BEAT)
         if keeps_store(self.port):
             others = {
                 p: self.beat_key(p) for p in self._others if p in self.members.ranks

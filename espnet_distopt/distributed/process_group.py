@@ -409,5 +409,7 @@ class ProcessGroupDriver:
             self._liveness.leave(f"learner {self.rank} ended with {what}", alone)
         if self._gossip is not None:
             self._gossip.close()
+        if self._groups is not None:
+            self._groups.close()
         if isinstance(found, PeerLostError) and found is not error:
             raise found from error

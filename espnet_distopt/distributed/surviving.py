@@ -41,7 +41,7 @@ from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.waiter import Job, Waiter
+from espnet_distopt.distributed.waiter import Job
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError
 
@@ -107,7 +107,6 @@ class SurvivingCollectives:
         self._waiting = waiting
         self._numbers: Counter[str] = Counter()
         self._over: defaultdict[str, list[str]] = defaultdict(list)
-        self._beside = Waiter(watch.liveness, groups.keep_for_ever)
         self._store = watch.store.clone()
 
     def begin(self, effect: GroupCollective, late: bool = False) -> Attempt:
@@ -125,7 +124,7 @@ class SurvivingCollectives:
         handle = attempt.handle
         if late and own.parts == 1 and handle and handle.works and not handle.on_gpu:
             end = partial(self._end_beside, attempt, handle)
-            attempt.job = self._beside.begin(handle.works, end)
+            attempt.job = self._groups.beside.begin(handle.works, end)
         return attempt
 
     def _end_beside(self, attempt: Attempt, handle: InFlight) -> None:
@@ -268,7 +267,7 @@ class SurvivingCollectives:
             self._collectives.complete(handle)
             return handle.finish()
         with self._collectives.timed():
-            self._beside.end(attempt.job, handle.ranks)
+            self._groups.beside.end(attempt.job, handle.ranks)
         assert attempt.result is not None
         return attempt.result
 

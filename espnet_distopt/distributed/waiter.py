@@ -85,7 +85,8 @@ class Waiter:
     def __init__(self, liveness: Liveness, give_up: Callable[[], None]) -> None:
         self._liveness = liveness
         self._give_up = give_up
-        self._jobs: SimpleQueue[Job] | None = None
+        self._jobs: SimpleQueue[Job | None] | None = None
+        self._thread: threading.Thread | None = None
 
     def wait(self, works: Sequence[Any], ranks: Sequence[int] = ()) -> None:
         """Wait until operations are complete; arguments and errors are those of `end`.
@@ -128,24 +129,34 @@ class Waiter:
         if job.error is not None:
             raise job.error
 
+    def close(self) -> None:
+        """End the thread, unless it is in a wait that does not end."""
+        if self._jobs is not None and self._thread is not None:
+            self._jobs.put(None)
+            self._jobs = None
+            self._thread.join(GRACE)
+
     def _leave_behind(self, job: Job) -> None:
         """Leave the thread to its wait; another one goes on with the jobs behind it."""
         left, self._jobs = self._jobs or SimpleQueue(), None
         self._give_up()
         with suppress(Empty):
             while True:
-                if (other := left.get_nowait()) is not job:
+                other = left.get_nowait()
+                if other is not None and other is not job:
                     self._put(other)
 
     def _put(self, job: Job) -> None:
         if self._jobs is None:
             self._jobs = SimpleQueue()
-            threading.Thread(
+            self._thread = threading.Thread(
                 target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
-            ).start()
+            )
+            self._thread.start()
         self._jobs.put(job)
 
 
-def _serve(jobs: SimpleQueue[Job]) -> None:
-    while True:
-        jobs.get().run()
+def _serve(jobs: SimpleQueue[Job | None]) -> None:
+    for job in iter(jobs.get, None):
+        job.run()
+        del job  # Its operations keep their tensors.

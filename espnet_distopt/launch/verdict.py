@@ -76,11 +76,11 @@ def judge(
         return Verdict(failure.status, f"the run failed: {failure}")
     # Learners that were told to stop may still end badly: killed before they listened,
     # or because they did not end in time.
-    worst = max(life.status for life in staying)
-    if worst not in (0, STOPPED):
-        return Verdict(worst)
-    what = "ended well" if worst == 0 else "was stopped, and its state is saved"
-    return Verdict(worst, _losses(lives, what))
+    worst = max(staying, key=lambda life: life.status)
+    if worst.status not in (0, STOPPED):
+        return Verdict(worst.status, f"the run was told to stop, and {worst}")
+    what = "ended well" if worst.status == 0 else "was stopped, and its state is saved"
+    return Verdict(worst.status, _losses(lives, what))
 
 
 def _losses(lives: Sequence[Life], what: str) -> str:

@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -170,6 +172,54 @@ def test_a_store_that_does_not_answer_is_noticed(
     with pytest.raises(PeerLostError, match=r"keeps the rendezvous store .* answered"):
         Watch(pair[0], store).wait_for("never", WHAT)
     frozen.set()
+
+
+def test_who_leaves_waits_for_a_store_that_answers_late(
+    store: Any, pair: list[Liveness]
+) -> None:
+    """Once it went after a second, and its thread came back from the store later."""
+    released = threading.Event()
+    threading.Timer(1.5, released.set).start()
+    pair[1].silence, pair[1]._store = 30, Late(released, store)
+    pair[1].leave()
+    assert store.get("beat/1.0") == b"left"
+
+
+def test_who_leaves_a_store_that_never_answers_has_no_thread_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert keeper.stdin is not None and keeper.stdout is not None
+    before = threading.active_count()
+    store = dist.TCPStore("127.0.0.1", int(keeper.stdout.readline()), is_master=False)
+    one = Liveness(store, 0, 2, silence=1)
+    keeper.send_signal(signal.SIGSTOP)
+    one.leave()
+    assert threading.active_count() == before
+    keeper.kill()
+    keeper.communicate()
+
+
+KEEPER = """
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+input()
+"""
+
+
+class Late:
+    """A store whose process has been stopped, and goes on."""
+
+    def __init__(self, released: threading.Event, store: Any) -> None:
+        self._released, self._store = released, store
+
+    def __getattr__(self, name: str) -> Any:
+        self._released.wait()
+        return getattr(self._store, name)
 
 
 class Frozen:

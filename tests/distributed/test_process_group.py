@@ -1,5 +1,6 @@
 """The process-group driver between real processes."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -218,6 +219,24 @@ def test_an_exception_surfaces_in_the_other_with_its_text(
     results = launch(2, lose, algorithm, victim, "raises", timeout=20)
     assert results[victim] == "the victim"
     assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
+
+
+def threads_after(algorithm: str, victim: int) -> list[str]:
+    """Learners fail one after the other, without the end of an epoch."""
+    with contextlib.suppress(OSError, PeerLostError), session(algorithm) as run:
+        for _ in range(3):
+            step(run)
+        if run.learner.rank != victim:
+            time.sleep(1)
+        raise OSError("disk full")
+    return [each.name for each in threading.enumerate() if "distopt" in each.name]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "dpsgd"])
+def test_no_thread_outlives_a_session_that_fails(algorithm: str, victim: int) -> None:
+    """Python aborts a process whose threads come back from C++ after its end."""
+    assert launch(2, threads_after, algorithm, victim, timeout=20) == [[], []]
 
 
 def stop_as_agreed() -> str:

@@ -116,6 +116,19 @@ def test_what_was_left_behind_is_not_done_later(
     assert job.ended.wait(60) and not done
 
 
+def test_it_can_be_closed_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, _ = waiting(monkeypatch, Members.everybody(2))
+    monkeypatch.setattr(waiter, "GRACE", 60)
+    before, operation = threading.active_count(), Complete()
+    wait.wait([operation])
+    assert threading.active_count() == before + 1
+    wait.close()
+    assert threading.active_count() == before
+    wait.wait([operation])
+    wait.close()
+    assert operation.waits == 2
+
+
 def test_an_error_of_the_operation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, given_up = waiting(monkeypatch, Members.everybody(2))
     with pytest.raises(RuntimeError, match="closed by peer"):

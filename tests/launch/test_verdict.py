@@ -7,6 +7,7 @@ from espnet_distopt.launch.verdict import Life, Verdict, judge
 WELL, STOPPED = Life(0, "a", 0), Life(1, "a", 75)
 LOST, LATER = Life(2, "b", 137, lost=True, ended=1), Life(3, "b", 1, lost=True, ended=2)
 AGAIN = Life(4, "b", 0, restarts=2)
+TOLD = "the run was told to stop, and "
 SOME = "though not with all learners"
 
 
@@ -36,8 +37,14 @@ SOME = "though not with all learners"
             [LATER, LOST],
             Verdict(137, "the run failed: learner 2 on b was killed by SIGKILL"),
         ),
-        ([STOPPED, Life(0, "a", 138)], Verdict(138)),  # told before it listened
-        ([STOPPED, Life(0, "a", 137)], Verdict(137)),  # did not end in time
+        (  # It was told before it listened.
+            [STOPPED, Life(0, "a", 138)],
+            Verdict(138, f"{TOLD}learner 0 on a was killed by SIGUSR1"),
+        ),
+        (  # It did not end in time.
+            [STOPPED, Life(0, "a", 137)],
+            Verdict(137, f"{TOLD}learner 0 on a was killed by SIGKILL"),
+        ),
     ],
 )
 def test_judge(lives: list[Life], expected: Verdict) -> None:
