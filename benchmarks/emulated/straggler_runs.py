@@ -81,6 +81,6 @@ def runs(slowdown: float, quick: bool) -> list[StragglerRun]:
             steps=few,
         )
         for name in (*ALGORITHMS, *PEERS)
-        if name != "hivemind"
+        if name not in ("hivemind", "bare TCP")
     ]
     return [alone(1.0, False), alone(slowdown, True), *queued, *shared]

@@ -54,8 +54,9 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the lines, and print how many there were."""
     args = get_parser().parse_args(cmd)
-    for name in ("text", "unfit"):  # so that a failure leaves no earlier result
-        (args.out / name).unlink(missing_ok=True)
+    with explain_failed_write(args.out):
+        for name in ("text", "unfit"):  # so that a failure leaves no earlier result
+            (args.out / name).unlink(missing_ok=True)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
@@ -79,6 +80,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if scp.stem == "feats":
         kind = "kaldi_ark"
         check_scaling(args.data, *recognizer.scaling)
+    with explain_failed_write(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
     mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
@@ -104,7 +107,6 @@ def _lines(data: Path) -> Path:
 
 def _write(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
     with explain_failed_write(out):
-        out.mkdir(parents=True, exist_ok=True)
         for name, table in (("unfit", unfit), ("text", texts)):
             with whole_file(out / name) as new:
                 write_table(new, table)

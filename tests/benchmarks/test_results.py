@@ -16,7 +16,6 @@ UNTRACEABLE = {
     *("batch_size.json", "blstm.json"),
     "healing_joins.json",
     *("padding.json", "second_moment_singles.json"),
-    *("shorten.json", "straggler.json"),
     "trainings/trainings_fsdd.json",
 }
 """Results from before reports named their commit, or of code that was not committed.

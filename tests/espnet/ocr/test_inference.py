@@ -348,6 +348,18 @@ def test_bad_input(
     assert list(out.iterdir()) == []
 
 
+def test_an_out_that_cannot_be_a_directory_is_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(SystemExit) as stop:
+            decode(root, out)
+        assert stop.value.code == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error:") and str(out) in told
+
+
 def write_bad_input(folder: Path) -> None:
     (folder / "key.yaml").write_text("beem: 1\n")
     (folder / "beam.yaml").write_text("beam_size: 0\n")
