@@ -13,9 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))}
 
 UNTRACEABLE = {
-    *("batch_size.json", "blstm.json"),
-    "healing_joins.json",
-    *("padding.json", "second_moment_singles.json"),
+    *("batch_size.json", "padding.json"),
     "trainings/trainings_fsdd.json",
 }
 """Results from before reports named their commit, or of code that was not committed.
@@ -23,10 +21,7 @@ UNTRACEABLE = {
 They are to be measured again; the list only gets shorter.
 """
 
-STALE = {
-    *("chaos.json", "healing_blocks.json", "healing_deaths.json"),
-    *("healing_ends.json", "healing_stops.json"),
-}
+STALE = {"chaos.json"}
 """Results whose benchmark has changed since; they are to be measured again."""
 
 
