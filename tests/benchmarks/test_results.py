@@ -13,7 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))}
 
 UNTRACEABLE = {
-    *("batch_size.json", "padding.json"),
+    "batch_size.json",
     "trainings/trainings_fsdd.json",
 }
 """Results from before reports named their commit, or of code that was not committed.
