@@ -10,9 +10,9 @@ with a share in the place of a deque.
 An epoch of six items and two learners, Anna, who is fast, and Ben, who is slow:
 
     1. Anna's share is items 0, 2 and 4; Ben's is 1, 3 and 5. Both give their share to
-       their loaders, which read ahead.
-    2. Anna trains on 0, 2 and 4, Ben on 1. Before a learner trains on an item of its
-       own share, it counts the item as taken in the rendezvous store.
+       their loaders, which read ahead. The first item of a share is taken already.
+    2. Anna trains on 0, 2 and 4, Ben on 1. Before a learner trains on another item of
+       its own share, it counts the item as taken in the rendezvous store.
     3. Anna's share is empty. She takes item 5, the last one of Ben's share, and calls
        for a loader that reads it.
     4. Ben counts item 3 as taken and trains on it. His loader has read 5 already, but
@@ -71,8 +71,7 @@ class WorkQueue:
     same order.
 
     A learner may break out of `read` early. The others then take the rest of its share,
-    if it has begun with the share, but not the items that it has taken `ahead` from
-    others. It may read on later, and then gets what it has not begun. If nobody trains
+    but neither its first item nor those that it has taken `ahead` from others. It may read on later, and then gets what it has not begun. If nobody trains
     on the rest, the log says so, unless `state_dict` has saved it.
 
     If a learner dies, the others take what its group had not begun. The item that it
@@ -82,10 +81,10 @@ class WorkQueue:
     others are reading, and its constructor does not wait for anybody. A death that
     becomes known when all others have found nothing left comes too late for all this.
 
-    Cost: a step takes two operations of the rendezvous store; with `repeat_begun`, and
-    on items taken from others, three. In a group of several learners the first one
-    makes them, and broadcasts 16 bytes. The constructor takes a barrier and about nine
-    operations. `benchmarks/work_queue.py` measures both.
+    Cost: a step takes two operations of the rendezvous store; with `repeat_begun`
+    three, as on an item taken from others and on the first one. In a group of several
+    learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
+    barrier and about nine operations. `benchmarks/work_queue.py` measures both.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -165,7 +164,7 @@ class WorkQueue:
             self._open(taken)
         met = session.barrier()
         with self._driver.asking(WHAT):
-            self._shares.adopt(self._without(met.ranks))
+            self._adopt(self._without(met.ranks), taken)
             self._keys.sweep(met.ranks, met.version)
             self._refuse_differences()
 
@@ -174,6 +173,7 @@ class WorkQueue:
         self._keys.leave()
         group = self._lay_out_shares()
         self._own = self._shares.begin(taken)
+        self._held += self._shares.first(group, taken)
         if self._leads:
             self._note_unfinished(self._held)
         if self._leads and group == 0:
@@ -181,6 +181,12 @@ class WorkQueue:
         state = f"{self.started} {taken}"
         self._terms.note(self.items, state, self._ahead, group)
         self._register(self._driver.members.version)
+
+    def _adopt(self, absent: Iterable[int], taken: list[int]) -> None:
+        """Let others do the shares of groups that have died before the epoch."""
+        self._shares.adopt(absent, taken)
+        for group in absent:
+            self._unfinished.adopt(group, self._shares.first(group, taken))
 
     def _join(self) -> None:
         """Go on where a learner has died in whose place this one has joined.
@@ -192,7 +198,8 @@ class WorkQueue:
         self._terms.check(self.items, self._ahead, group)
         self._own = self._shares.join()
         before = {group: self._driver.incarnation(self._rank) - 1}
-        self._held = self._take_over(before)
+        self._held = self._take_over(before, self.items)
+        self._note_unfinished(self._held)
         self.started = self._store.add(self._prefix + "started", 0)
         self._register(-1)
 
@@ -252,22 +259,25 @@ class WorkQueue:
             place.reading = outer
 
     def _read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        yield from self._hold(load)
-        for loaded in load(self._own) if self._own else ():
-            if not self._take(self._own[0]):
-                self._own = self._own[:0]  # Others have taken the rest.
-                break
-            self._own = self._own[1:]
-            yield loaded
+        yield from self._read_own(load)
         while self._steal():
-            yield from self._hold(load)
+            yield from self._read_own(load)
 
-    def _hold(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        """Yield the items that were taken from others and not begun yet, loaded."""
-        items = tuple(self._held)
+    def _read_own(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
+        """Yield the items that this group has, loaded: those it holds, then its share.
+
+        One loader reads both, because it may be slow to start.
+        """
+        items = (*self._held, *self._own)
         for item, loaded in zip(items, load(items) if items else (), strict=True):
-            self._held.pop(0)
-            self._take(item, own=False)
+            if self._held:
+                self._held.pop(0)
+                self._take(item, own=False)
+            elif self._take(item):
+                self._own = self._own[1:]
+            else:
+                self._own = self._own[:0]  # Others have taken the rest.
+                return
             yield loaded
 
     def _take(self, item: int, own: bool = True) -> bool:
@@ -295,9 +305,9 @@ class WorkQueue:
         items: Sequence[int] = ()
         if self._leads:
             with self._driver.asking(WHAT):
-                lost = self._without(self._driver.members.ranks)
-                items = self._shares.steal(self._ahead, lost)
-                items = items or self._take_over(self._incarnations(lost))
+                dead = self._dead()
+                items = self._shares.steal(self._ahead)
+                items = items or self._take_over(dead, self._ahead)
                 if items or self._repeats:
                     self._note_unfinished(items)
         # The others of the group wait for a message of `ahead` numbers.
@@ -312,20 +322,22 @@ class WorkQueue:
         number = self._driver.incarnation(self._rank)
         self._unfinished.note(number, items, begun)
 
-    def _incarnations(self, groups: Iterable[int]) -> dict[int, int]:
-        """Return group -> the incarnation of its first learner."""
-        first = len(self._ranks)
-        return {group: self._driver.incarnation(group * first) for group in groups}
+    def _dead(self) -> dict[int, int]:
+        """Return dead group -> the incarnation of its first learner, of one moment."""
+        dead, per_group = self._driver.dead, len(self._ranks)
+        firsts = ((group, group * per_group) for group in range(self.groups))
+        return {group: dead[first] for group, first in firsts if first in dead}
 
-    def _take_over(self, dead: Mapping[int, int]) -> list[int]:
+    def _take_over(self, dead: Mapping[int, int], most: int) -> list[int]:
         """Take items that a dead group had not finished, and say so in the log.
 
         One that it had begun was counted as started, and is counted anew.
 
         Args:
             dead: group -> the greatest incarnation of its first learner that has died.
+            most: the most items to take.
         """
-        note = self._unfinished.claim(dead, self._ahead)
+        note = self._unfinished.claim(dead, most)
         if note is None:
             return []
         if note.begun:

@@ -20,6 +20,7 @@ import pytest
 
 from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.work_queue import WorkQueue
 from tests.virtual_threads import Meeting, VirtualThreads
 
@@ -70,23 +71,67 @@ class SlowStore:
 
 
 class Driver:
-    """Of a learner in a virtual thread: it knows meetings and broadcasts."""
+    """Of a learner in a virtual thread: it knows meetings, broadcasts and the dead.
 
-    def __init__(self, rank: int, store: SlowStore, all_: Meeting, node: Meeting):
+    Args:
+        rank: the learner.
+        store: what all share.
+        all_: where all learners meet.
+        node: where those of its node meet.
+        threads: the clock, after which it hears of deaths and joins.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        store: SlowStore,
+        all_: Meeting,
+        node: Meeting,
+        threads: VirtualThreads,
+    ) -> None:
         self.store = store
         self.members = Members.everybody(all_.size)
-        self._all = all_
-        self._rank, self._node = rank, node
+        self._rank, self._all, self._node, self._threads = rank, all_, node, threads
+        self._incarnations = [0] * all_.size
+        self._dead: dict[int, int] = {}
+        self._news: list[tuple[float, int, int | None]] = []
 
     def barrier(self) -> Members:
         self._all.barrier(None)
         return self.members
 
-    def asking(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
+    def replacement(self) -> "Driver":
+        """Return that of a learner that joins the queue which the others read."""
+        new = Driver(self._rank, self.store, self._all, self._node, self._threads)
+        new._incarnations[self._rank] = self._incarnations[self._rank] + 1
+        position(new).joined = 0
+        return new
+
+    def tell(self, rank: int, incarnation: int | None, delay: float = 0.0) -> None:
+        """Let this learner hear, later, that `rank` has joined, or died if None."""
+        self._news.append((self._threads.now + delay, rank, incarnation))
+
+    def _hear(self) -> None:
+        while self._news and self._news[0][0] <= self._threads.now:
+            _, rank, incarnation = self._news.pop(0)
+            dead = {r: number for r, number in self._dead.items() if r != rank}
+            if incarnation is None:
+                dead[rank] = self._incarnations[rank]
+            else:
+                self._incarnations[rank] = incarnation
+            self._dead = dead
+
+    @property
+    def dead(self) -> dict[int, int]:
+        self._hear()
+        return self._dead
 
     def incarnation(self, rank: int) -> int:
-        return 0
+        self._hear()
+        return self._incarnations[rank]
+
+    def asking(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(self, program: Program) -> None:
         for effect in program:
@@ -107,28 +152,37 @@ class Deaths:
     Attributes:
         ranks: the group; empty if nobody dies.
         repeat: whether others train on the item that it has begun.
+        delay: returns how long news of the death, the replacement, or news of it take;
+            None: all hear of the death at once, and nobody joins in its place.
         begun: the item that it was training on; None if it was loading.
         known: whether the others know of the death.
         in_time: whether one of the others was training then.
+        replaced: whether another one has joined in its place.
     """
 
     def __init__(
-        self, ranks: tuple[int, ...] = (), moments: int = 0, repeat: bool = False
+        self,
+        ranks: tuple[int, ...] = (),
+        moments: int = 0,
+        repeat: bool = False,
+        delay: Callable[[], float] | None = None,
     ) -> None:
-        self.ranks, self.repeat = ranks, repeat
+        self.ranks, self.repeat, self.delay = ranks, repeat, delay
+        self.replaced = False
         self.begun: int | None = None
         self.known = self.in_time = False
         self._left = dict.fromkeys(ranks, moments)
 
     def at(self, drivers: Sequence[Driver], rank: int, item: int | None) -> None:
         """Die after so many moments: each time one loads items or begins with one."""
-        if rank not in self.ranks:
+        if rank not in self.ranks or self.replaced:
             return
         self._left[rank] -= 1
         if self._left[rank] < 0:
             self.begun, self.known = item, True
             for driver in drivers:
-                driver.members = Members.everybody(len(drivers)).without(self.ranks)
+                for each in self.ranks:
+                    driver.tell(each, None, self.delay() if self.delay else 0.0)
             raise Died
 
 
@@ -141,11 +195,12 @@ class Epochs:
         self.threads = VirtualThreads(pool)
         self.order, self.size, self.per_node = order, nodes * per_node, per_node
         self.latency = latencies(order)
+        self._reading: set[int] = set()
         self.store = SlowStore(self.threads, self.latency)
         everybody = Meeting(self.threads, self.size)
         inside = [Meeting(self.threads, per_node) for _ in range(nodes)]
         self.drivers = [
-            Driver(rank, self.store, everybody, inside[rank // per_node])
+            Driver(rank, self.store, everybody, inside[rank // per_node], self.threads)
             for rank in range(self.size)
         ]
         spread = order.choice([0.0, order.random()])
@@ -163,31 +218,52 @@ class Epochs:
         )
 
     def _train(self, rank: int, items: int, ahead: int, deaths: Deaths) -> list[int]:
+        trained: list[int] = []
+        self._reading.add(rank)
+        try:
+            self._read(self.drivers[rank], rank, items, ahead, deaths, trained)
+        except Died:
+            self._reading.discard(rank)
+            if deaths.delay:
+                self.threads.sleep(deaths.delay())
+            if deaths.delay and self._reading:
+                new = self.drivers[rank].replacement()
+                deaths.replaced = True
+                for driver in self.drivers:
+                    driver.tell(rank, new.incarnation(rank), deaths.delay())
+                self._read(new, rank, items, ahead, deaths, trained)
+        self._reading.discard(rank)
+        return trained
+
+    def _read(
+        self,
+        driver: Driver,
+        rank: int,
+        items: int,
+        ahead: int,
+        deaths: Deaths,
+        trained: list[int],
+    ) -> None:
         node = rank // self.per_node
         ranks = tuple(range(node * self.per_node, (node + 1) * self.per_node))
         session: Any = SimpleNamespace(
-            driver=self.drivers[rank],
-            barrier=self.drivers[rank].barrier,
+            driver=driver,
+            barrier=driver.barrier,
             learner=SimpleNamespace(rank=rank, size=self.size),
             algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
             repeat_begun=deaths.repeat,
         )
-        trained: list[int] = []
         queue = WorkQueue(session, items, ahead)
 
         def load(numbers: Sequence[int]) -> Sequence[int]:
             deaths.at(self.drivers, rank, None)
             return numbers
 
-        try:
-            for item in queue.read(load):
-                trained.append(item)
-                deaths.at(self.drivers, rank, item)
-                self.threads.sleep(self.seconds[node])
-                deaths.in_time |= deaths.known and ranks != deaths.ranks
-        except Died:
-            pass
-        return trained
+        for item in queue.read(load):
+            trained.append(item)
+            deaths.at(self.drivers, rank, item)
+            self.threads.sleep(self.seconds[node])
+            deaths.in_time |= bool(driver.dead) and ranks != deaths.ranks
 
 
 def latencies(order: random.Random) -> Callable[[], float]:
@@ -282,3 +358,35 @@ def test_what_a_dead_group_has_taken_is_done_by_others(
         started = int(epochs.store.values["work/0/started"])
         assert started == len(dealt)  # a repeated one is counted anew
     assert late < schedules / 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_replacement_and_the_others_share_what_a_dead_learner_has_left(
+    pool: ThreadPoolExecutor, part: int
+) -> None:
+    """The others hear of the death and of the replacement late, each when it may."""
+    order = random.Random(part)
+    replaced = 0
+    schedules = math.ceil(SCHEDULES / PARTS / 2)
+    for _ in range(schedules):
+        nodes = order.randrange(2, 9)
+        epochs = Epochs(pool, nodes, 1, order)
+        items, ahead = order.randrange(nodes, 60), order.choice([1, 2, 4, 16])
+        mean = order.choice([0.01, 1.0, 10.0])
+        deaths = Deaths(
+            (order.randrange(nodes),),
+            order.randrange(12),
+            order.random() < 0.5,
+            lambda mean=mean: order.expovariate(1 / mean),
+        )
+        trained = epochs.run(items, ahead, deaths)
+        dealt = Counter(item for own in trained for item in own)
+        expected = Counter(range(items))
+        if deaths.repeat and deaths.begun is not None:
+            expected[deaths.begun] += 1
+        replaced += deaths.replaced
+        if deaths.replaced or deaths.in_time or not deaths.known:
+            assert dealt == expected
+        else:
+            assert dealt <= expected
+    assert replaced > schedules / 4

@@ -1,7 +1,7 @@
 """What a session and a work queue need of a driver."""
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -86,6 +86,13 @@ class Driver(Protocol):
 
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before the present one."""
+
+    @property
+    def dead(self) -> Mapping[int, int]:
+        """For each other learner that has died: how often it was started before.
+
+        The result does not change later, when another learner dies or joins.
+        """
 
     def survive(
         self,

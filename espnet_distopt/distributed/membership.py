@@ -8,7 +8,7 @@ that joins, and by whoever sees that the gossip of an epoch is over. So each val
 follows from one other, and nobody joins an epoch whose gossip is over.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from espnet_distopt.core.membership import Members
@@ -51,12 +51,16 @@ class Membership:
     Attributes:
         members: the living learners, as last read.
         joining: whether this learner is a replacement that has not joined yet.
+        dead: rank -> incarnation of the others that live no more, as last read. It is
+            replaced as a whole, so that no thread sees the death of one learner with
+            the incarnation of its replacement.
     """
 
     def __init__(self, store: Any, rank: int, size: int, incarnation: int = 0) -> None:
         self._rank, self._own = rank, incarnation
         self._incarnations = dict.fromkeys(range(size), 0) | {rank: incarnation}
         self.members = Members.everybody(size)
+        self.dead: Mapping[int, int] = {}
         self.joining = incarnation > 0
         self._text = ""
         self._present: int | None = None
@@ -72,6 +76,11 @@ class Membership:
         changed = entry.version > self.members.version or not self._text
         self._present = entry.living.get(self._rank)
         self._incarnations |= {r: n for r, n in entry.living.items() if r != self._rank}
+        self.dead = {
+            r: n
+            for r, n in self._incarnations.items()
+            if r != self._rank and r not in entry.living
+        }
         self.members = entry.members
         self._text = text
         return changed

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -134,6 +134,11 @@ class ProcessGroupDriver:
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before the present one."""
         return self._liveness.membership.incarnation(rank) if self._liveness else 0
+
+    @property
+    def dead(self) -> Mapping[int, int]:
+        """For each other learner that has died: how often it was started before."""
+        return self._liveness.membership.dead if self._liveness else {}
 
     def survive(
         self,

@@ -9,7 +9,8 @@ The counter is changed by atomic additions alone, and the store returns the new 
 A race for the last item of Ben's share, which is [1, 3, 5], between Ben and Anna. The
 counter is written as (taken at the front, taken at the back):
 
-    1. Ben has begun with item 1, so his counter is (1, 0).
+    1. The first item of a share is its group's from the beginning, so Ben's counter is
+       (1, 0).
     2. Anna's share is empty. She reads all counters, and sees that 2 items are left in
        Ben's share. She decides to steal one from there.
     3. Before she does, Ben adds 1 and gets (2, 0): item 3 is his.
@@ -25,14 +26,14 @@ What could go wrong, and why it does not:
     order the later addition sees the earlier one, so exactly one of them gets the item.
 
     If Ben were so slow that Anna stole his whole share, he would make no step in the
-    epoch. Nobody steals the first item of a share.
+    epoch. But the first item of a share is counted as taken before anybody can steal.
 
     An addition that gets nothing still counts, so a counter may grow beyond its share
     at both ends. `MOST_ITEMS` is small enough for the two halves of the counter never
     to run into each other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 from espnet_distopt.distributed.liveness import Store
 
@@ -54,8 +55,8 @@ class Shares:
 
     Share g of G holds the items g, g + G, g + 2G, ... Its group takes them from the
     front, other groups from the back. One counter for each share says how many items
-    have been taken at either end. The first item of a share is never taken by others
-    while its group lives, so that each group trains on one item at least.
+    have been taken at either end. The first item of a share is its group's from the
+    beginning, so that each group trains on one item at least.
 
     Args:
         store: the store, which all groups reach.
@@ -73,9 +74,21 @@ class Shares:
     ) -> None:
         self._store = store
         self._group = group
-        self._joined = False
         self._shares = [range(g, items, groups) for g in range(groups)]
         self.keys = [f"{prefix}share/{g}" for g in range(groups)]
+
+    def first(self, group: int, taken: Sequence[int]) -> range:
+        """Return the item that a group has without taking it.
+
+        Args:
+            group: its number.
+            taken: the counters that `taken` has returned in an earlier run, or zeros.
+
+        Returns:
+            The first item of its share; nothing if the earlier run had begun, or if the
+            share is empty.
+        """
+        return self._shares[group][: int(taken[group] == 0)]
 
     def begin(self, taken: Sequence[int]) -> range:
         """Set this group's counter; return the items that the group may take.
@@ -83,30 +96,30 @@ class Shares:
         All groups must have done so before the first one takes an item.
 
         Args:
-            taken: the counters that `taken` has returned in an earlier run, or zeros.
+            taken: as for `first`.
         """
-        own = taken[self._group]
+        own = max(1, taken[self._group])
         self._store.set(self.keys[self._group], str(own))
         front, _ = _taken_at_ends(own)
         return self._shares[self._group][front:]
 
     def join(self) -> range:
         """Return the items that are left to this group, whose learner was replaced."""
-        self._joined = True
         front, back = _taken_at_ends(self.taken()[self._group])
         share = self._shares[self._group]
         return share[front : max(front, len(share) - back)]
 
-    def adopt(self, absent: Collection[int]) -> None:
+    def adopt(self, absent: Iterable[int], taken: Sequence[int]) -> None:
         """Set the counters of groups that have died before the epoch.
 
         All other groups do so, each before it takes an item.
 
         Args:
-            absent: the groups, which have not begun.
+            absent: the groups, which may not have begun.
+            taken: as for `first`.
         """
         for group in absent:
-            self._store.compare_set(self.keys[group], "", "0")
+            self._store.compare_set(self.keys[group], "", str(max(1, taken[group])))
 
     def taken(self) -> list[int]:
         """Return all counters. Cost: one operation of the store, of G numbers."""
@@ -118,37 +131,30 @@ class Shares:
         Cost: one operation of the store.
         """
         front, back = _taken_at_ends(self._store.add(self.keys[self._group], 1))
-        size = len(self._shares[self._group])
-        # After a death others may have taken the first one, too.
-        kept = front == 1 and not self._joined
-        return size > 0 if kept else front + back <= size
+        return front + back <= len(self._shares[self._group])
 
-    def steal(self, most: int, lost: Collection[int] = ()) -> Sequence[int]:
+    def steal(self, most: int) -> Sequence[int]:
         """Take items from the back of the share that has most left, and return them.
 
         Returns nothing if no share has any left. Cost: two operations of the store, or
         more if other groups were faster.
 
         Args:
-            lost: the groups that have died, whose first item is taken, too.
             most: the most items to take at a time. Fewer are taken once `most` is more
                 than half of what a group has left on average; otherwise the others
                 would wait for this group at the end of the epoch.
         """
         while True:
-            first = [group not in lost for group in range(len(self._shares))]
             left = [
-                _left_to_others(count, len(share), kept)
-                for count, share, kept in zip(
-                    self.taken(), self._shares, first, strict=True
-                )
+                max(0, len(share) - sum(_taken_at_ends(count)))
+                for count, share in zip(self.taken(), self._shares, strict=True)
             ]
             victim = max(range(len(left)), key=left.__getitem__)
             if left[victim] == 0:
                 return ()
             number = min(most, max(1, sum(left) // (2 * len(left))))
             count = self._store.add(self.keys[victim], number * _BACK)
-            got = _got_at_back(self._shares[victim], count, number, first[victim])
+            got = _got_at_back(self._shares[victim], count, number)
             if got:
                 return got
 
@@ -158,19 +164,7 @@ def _taken_at_ends(count: int) -> tuple[int, int]:
     return count % _BACK, count // _BACK
 
 
-def _left_to_others(count: int, size: int, first: bool) -> int:
-    """Return how many of a share's `size` items other groups can still take.
-
-    Args:
-        count: the counter.
-        size: number of items of the share.
-        first: whether the first item is kept for the group.
-    """
-    front, back = _taken_at_ends(count)
-    return max(0, size - back - max(front, int(first)))
-
-
-def _got_at_back(share: range, count: int, number: int, first: bool) -> range:
+def _got_at_back(share: range, count: int, number: int) -> range:
     """Return the items of `share` that an addition at the back has taken.
 
     The counter may be beyond the share at both ends, if others have been faster. The
@@ -181,8 +175,7 @@ def _got_at_back(share: range, count: int, number: int, first: bool) -> range:
         share: the items of the share.
         count: the counter after the addition.
         number: number of items that were added at the back.
-        first: whether the first item is kept for the group.
     """
     front, back = _taken_at_ends(count)
     end = len(share) - back + number
-    return share[max(front, int(first), len(share) - back) : max(0, end)]
+    return share[max(front, len(share) - back) : max(0, end)]

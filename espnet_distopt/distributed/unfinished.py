@@ -2,8 +2,10 @@
 
 An item that a group has taken is gone from all shares (`shares`). If the group dies,
 nobody would train on it. So each group notes in the store what it has taken from others
-and not begun, and if it is to be repeated, also the item that it is training on. When a
-group has died and the shares are empty, the others claim what it has noted.
+and not begun, and if it is to be repeated, also the item that it is training on. At the
+beginning of an epoch it notes the first item of its share, which is taken from the
+beginning. When a group has died and the shares are empty, the others claim what it has
+noted.
 
 What could go wrong, and why it does not:
 
@@ -77,6 +79,15 @@ class Unfinished:
         """
         note = Note(incarnation, self._group, tuple(items), begun)
         self._store.set(self.keys[self._group], str(note))
+
+    def adopt(self, group: int, items: Sequence[int]) -> None:
+        """Note what a group has not finished that has died without a note of its own.
+
+        Args:
+            group: its number.
+            items: the items.
+        """
+        self._store.compare_set(self.keys[group], "", str(Note(0, group, tuple(items))))
 
     def claim(self, dead: Mapping[int, int], most: int) -> Note | None:
         """Claim what a dead group had not finished; None if nothing is left.

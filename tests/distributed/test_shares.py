@@ -23,17 +23,19 @@ class Worker:
         self.own: list[int] = []
         self.held: list[int] = []
         self.trained: list[int] = []
-        self.stole = False
+        self.group = group
 
     def begin(self, taken: list[int]) -> None:
         self.own = list(self.shares.begin(taken))
+        self.held = list(self.shares.first(self.group, taken))
 
     def step(self) -> bool:
         """Train on one item; returns whether there was one."""
-        if not self.stole and self.own and self.shares.take():
-            self.trained.append(self.own.pop(0))
-            return True
-        self.stole = True
+        if not self.held and self.own:
+            if self.shares.take():
+                self.trained.append(self.own.pop(0))
+                return True
+            self.own = []
         if not self.held:
             self.held = list(self.shares.steal(self.ahead))
         if self.held:
@@ -90,7 +92,6 @@ def test_stopped_and_resumed_every_item_is_dealt_once(
     for old, new in zip(first, again, strict=True):
         new.begin(taken)
         new.held = old.held
-        new.stole = bool(old.held)
     run(again, order)
     assert trained(first, again) == Counter(range(items))
 
@@ -182,7 +183,7 @@ def test_the_counters_of_the_largest_epoch_fit_into_a_store() -> None:
     assert (first, second) == (share[-half:], share[-2 * half : -half])
     assert third == share[1 : -2 * half]
     assert all(got and got[0] % groups for got in others)
-    assert divmod(team[0].taken()[0], 1 << 32) == (255 * half, 0)
+    assert divmod(team[0].taken()[0], 1 << 32) == (255 * half, 1)
     assert 255 * half < 1 << 31
 
 
@@ -196,17 +197,20 @@ def test_counters_beyond_a_share_say_that_nothing_is_left() -> None:
     assert list(first.begin(first.taken())) == []
 
 
-@pytest.mark.parametrize("begun", [0, 1, 3])
+@pytest.mark.parametrize("begun", [1, 2, 4])
 def test_a_replacement_goes_on_with_what_is_left_of_its_share(begun: int) -> None:
-    """The dead one had begun some of its items, and others have taken one."""
+    """The dead one had begun some of its items, and others have taken one.
+
+    It had the first one without taking it.
+    """
     store = HashStore()
     dead, other, new = (Shares(store, group, 2, 12) for group in (0, 1, 0))
     for each in (dead, other):
         each.begin([0, 0])
     got = [*range(0, 2 * begun, 2)]
-    assert all(dead.take() for _ in got)
-    assert all(other.take() for _ in range(6))
-    got += other.steal(1, lost=[0])
+    assert all(dead.take() for _ in got[1:])
+    assert all(other.take() for _ in range(5))
+    got += other.steal(1)
     left = new.join()
     got += [item for item in left if new.take()]
     assert not new.take()
@@ -214,11 +218,33 @@ def test_a_replacement_goes_on_with_what_is_left_of_its_share(begun: int) -> Non
 
 
 def test_an_item_that_others_took_from_a_dead_learner_is_not_repeated() -> None:
-    """Not even the first one, which others leave to a learner that lives."""
     store = HashStore()
-    dead, other, new = (Shares(store, group, 2, 2) for group in (0, 1, 0))
+    dead, other, new = (Shares(store, group, 2, 4) for group in (0, 1, 0))
     for each in (dead, other):
         each.begin([0, 0])
-    assert list(other.steal(1, lost=[0])) == [0]
+    assert other.take()
+    assert list(other.steal(1)) == [2]
     assert list(new.join()) == []
     assert not new.take()
+
+
+def test_the_first_item_is_its_groups_once_and_cannot_be_stolen() -> None:
+    store = HashStore()
+    first, second = team = [Shares(store, group, 2, 3) for group in (0, 1)]
+    zeros = [0, 0]
+    assert [list(each.begin(zeros)) for each in team] == [[2], []]
+    assert [list(first.first(group, zeros)) for group in (0, 1)] == [[0], [1]]
+    assert list(second.steal(9)) == [2]
+    assert not second.steal(9)
+    taken = first.taken()
+    assert not first.first(0, taken) and not first.first(1, taken)
+
+
+def test_the_share_of_a_group_that_has_not_begun_is_for_the_others() -> None:
+    store = HashStore()
+    one, _ = (Shares(store, group, 2, 6) for group in (0, 1))
+    zeros = [0, 0]
+    one.begin(zeros)
+    one.adopt([1], zeros)
+    assert sorted(item for _ in range(4) for item in one.steal(1)) == [2, 3, 4, 5]
+    assert list(one.first(1, zeros)) == [1]
