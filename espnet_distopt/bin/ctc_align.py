@@ -12,7 +12,7 @@ from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write
+from espnet_distopt.files.writing import explain_failed_write, remove_earlier
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -49,7 +49,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Align the utterances, and print how many words were written."""
     args = get_parser().parse_args(cmd)
-    args.out.unlink(missing_ok=True)  # so that a failure leaves no earlier result
+    remove_earlier(args.out)
     started = time.monotonic()
     source = args.tokens or args.text
     decoded = read_table(source, str)

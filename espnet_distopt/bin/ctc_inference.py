@@ -8,7 +8,11 @@ from typing import Any
 from espnet_distopt.bin.options import model_files
 from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write, whole_file
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    whole_file,
+)
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.hmm.ngram import Ngram, read_arpa
 
@@ -44,9 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
-    with explain_failed_write(args.out):
-        for name in ("text", "token"):  # so that a failure leaves no earlier result
-            (args.out / name).unlink(missing_ok=True)
+    remove_earlier(args.out, "text", "token")
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     scp = args.data / "wav.scp"

@@ -7,6 +7,7 @@ from pathlib import Path
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import (
     explain_failed_write,
+    remove_earlier,
     whole_file,
     write_text,
 )
@@ -37,8 +38,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     text = args.out.with_suffix(".txt")
     if args.out.suffix != ".png":
         raise InputError(f"--out {args.out}: expected the name of a .png")
-    for path in (args.out, text):  # so that a failure leaves no earlier result
-        path.unlink(missing_ok=True)
+    for path in (args.out, text):
+        remove_earlier(path)
     # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.scoring.characters import read_lines
     from espnet_distopt.scoring.error_sheet import worst_lines

@@ -13,7 +13,11 @@ from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write, whole_file
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    whole_file,
+)
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.hmm.language import Language, read_language
 
@@ -54,8 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
-    for name in ("text", "ctm"):  # so that a failure leaves no earlier result
-        (args.out / name).unlink(missing_ok=True)
+    remove_earlier(args.out, "text", "ctm")
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     language = read_language(args.lang)

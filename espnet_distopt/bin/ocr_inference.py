@@ -9,7 +9,11 @@ from espnet_distopt.bin.options import model_files
 from espnet_distopt.bin.progress import TimedProgressLine
 from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write, whole_file
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    whole_file,
+)
 from espnet_distopt.files.yaml import read_yaml
 
 
@@ -54,9 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the lines, and print how many there were."""
     args = get_parser().parse_args(cmd)
-    with explain_failed_write(args.out):
-        for name in ("text", "unfit"):  # so that a failure leaves no earlier result
-            (args.out / name).unlink(missing_ok=True)
+    remove_earlier(args.out, "text", "unfit")
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))

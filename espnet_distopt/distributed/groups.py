@@ -78,9 +78,8 @@ class Groups:
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
-        self.waiter, self.beside = (
-            Waiter(watch.liveness, self.keep_for_ever) for _ in range(2)
-        )
+        self.waiter = Waiter(watch.liveness, self.keep_for_ever)
+        self.beside = Waiter(watch.liveness, self.keep_for_ever)
         if not watch.liveness.membership.joining:
             self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)

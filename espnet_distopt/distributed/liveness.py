@@ -365,7 +365,7 @@ class Liveness(Ending):
         farewell.join(self.silence)
         if farewell.is_alive():  # The store is lost.
             self._connection.sever()
-            farewell.join(BEAT)
+            farewell.join(LATE)
         if keeps_store(self.port):
             others = {
                 p: self.beat_key(p) for p in self._others if p in self.members.ranks

@@ -85,8 +85,7 @@ class Waiter:
     def __init__(self, liveness: Liveness, give_up: Callable[[], None]) -> None:
         self._liveness = liveness
         self._give_up = give_up
-        self._jobs: SimpleQueue[Job | None] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: _Thread | None = None
 
     def wait(self, works: Sequence[Any], ranks: Sequence[int] = ()) -> None:
         """Wait until operations are complete; arguments and errors are those of `end`.
@@ -131,32 +130,38 @@ class Waiter:
 
     def close(self) -> None:
         """End the thread, unless it is in a wait that does not end."""
-        if self._jobs is not None and self._thread is not None:
-            self._jobs.put(None)
-            self._jobs = None
-            self._thread.join(GRACE)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.jobs.put(None)
+            thread.join(GRACE)
 
     def _leave_behind(self, job: Job) -> None:
         """Leave the thread to its wait; another one goes on with the jobs behind it."""
-        left, self._jobs = self._jobs or SimpleQueue(), None
+        left, self._thread = self._thread, None
         self._give_up()
+        if left is None:
+            return
         with suppress(Empty):
-            while True:
-                other = left.get_nowait()
-                if other is not None and other is not job:
+            while (other := left.jobs.get_nowait()) is not None:
+                if other is not job:
                     self._put(other)
+        left.jobs.put(None)
 
     def _put(self, job: Job) -> None:
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            self._thread = threading.Thread(
-                target=_serve, args=(self._jobs,), name="distopt-waiter", daemon=True
-            )
+        if self._thread is None:
+            self._thread = _Thread()
             self._thread.start()
-        self._jobs.put(job)
+        self._thread.jobs.put(job)
 
 
-def _serve(jobs: SimpleQueue[Job | None]) -> None:
-    for job in iter(jobs.get, None):
-        job.run()
-        del job  # Its operations keep their tensors.
+class _Thread(threading.Thread):
+    """Waits for one job after the other, until it takes None."""
+
+    def __init__(self) -> None:
+        super().__init__(name="distopt-waiter", daemon=True)
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+
+    def run(self) -> None:
+        for job in iter(self.jobs.get, None):
+            job.run()
+            del job  # Its operations keep their tensors.

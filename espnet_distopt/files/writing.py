@@ -61,6 +61,21 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
+def remove_earlier(out: Path, *names: str) -> None:
+    """Remove results of an earlier run, so that a run that fails leaves none.
+
+    Args:
+        out: The file, or the folder of the files.
+        names: The names of the files in the folder; none means that `out` is the file.
+
+    Raises:
+        InputError: One cannot be removed; the message names `out` and says why.
+    """
+    with explain_failed_write(out):
+        for path in [out / name for name in names] or [out]:
+            path.unlink(missing_ok=True)
+
+
 @contextmanager
 def explain_failed_write(path: Path) -> Iterator[None]:
     """Turn an OSError of the body into an InputError that names `path`.

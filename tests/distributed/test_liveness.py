@@ -168,7 +168,7 @@ def test_a_store_that_does_not_answer_is_noticed(
     store: Any, pair: list[Liveness]
 ) -> None:
     frozen = threading.Event()
-    pair[0]._store = Frozen(frozen)
+    pair[0]._store = Frozen(frozen, Gone())
     with pytest.raises(PeerLostError, match=r"keeps the rendezvous store .* answered"):
         Watch(pair[0], store).wait_for("never", WHAT)
     frozen.set()
@@ -180,7 +180,7 @@ def test_who_leaves_waits_for_a_store_that_answers_late(
     """Once it went after a second, and its thread came back from the store later."""
     released = threading.Event()
     threading.Timer(1.5, released.set).start()
-    pair[1].silence, pair[1]._store = 30, Late(released, store)
+    pair[1].silence, pair[1]._store = 30, Frozen(released, store)
     pair[1].leave()
     assert store.get("beat/1.0") == b"left"
 
@@ -193,12 +193,12 @@ def test_who_leaves_a_store_that_never_answers_has_no_thread_in_it(
         [sys.executable, "-c", KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert keeper.stdin is not None and keeper.stdout is not None
-    before = threading.active_count()
+    before = set(threading.enumerate())
     store = dist.TCPStore("127.0.0.1", int(keeper.stdout.readline()), is_master=False)
     one = Liveness(store, 0, 2, silence=1)
     keeper.send_signal(signal.SIGSTOP)
     one.leave()
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
     keeper.kill()
     keeper.communicate()
 
@@ -211,8 +211,8 @@ input()
 """
 
 
-class Late:
-    """A store whose process has been stopped, and goes on."""
+class Frozen:
+    """A store that is stopped until `released`, and then answers as another one."""
 
     def __init__(self, released: threading.Event, store: Any) -> None:
         self._released, self._store = released, store
@@ -220,20 +220,6 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         self._released.wait()
         return getattr(self._store, name)
-
-
-class Frozen:
-    """A store whose process has been stopped."""
-
-    def __init__(self, released: threading.Event) -> None:
-        self._released = released
-
-    def __getattr__(self, name: str) -> Any:
-        def answered(*_: Any) -> None:
-            self._released.wait()
-            raise dist.DistNetworkError("connection reset")
-
-        return answered
 
 
 def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:

@@ -116,14 +116,28 @@ def test_what_was_left_behind_is_not_done_later(
     assert job.ended.wait(60) and not done
 
 
+def test_a_thread_that_was_left_behind_ends_with_its_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(threading.enumerate())
+    wait, _ = waiting(monkeypatch, Members(1, (0, 2)))
+    go_on = threading.Event()
+    with pytest.raises(RuntimeError, match="connection to a learner is closed"):
+        wait.wait([SimpleNamespace(wait=go_on.wait)], ranks=(0, 1))
+    [left] = set(threading.enumerate()) - before
+    go_on.set()
+    left.join(60)
+    assert not left.is_alive()
+
+
 def test_it_can_be_closed_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, _ = waiting(monkeypatch, Members.everybody(2))
     monkeypatch.setattr(waiter, "GRACE", 60)
-    before, operation = threading.active_count(), Complete()
+    before, operation = set(threading.enumerate()), Complete()
     wait.wait([operation])
-    assert threading.active_count() == before + 1
+    assert len(set(threading.enumerate()) - before) == 1
     wait.close()
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
     wait.wait([operation])
     wait.close()
     assert operation.waits == 2

@@ -10,6 +10,7 @@ import pytest
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import (
     explain_failed_write,
+    remove_earlier,
     whole_file,
     write_bytes,
     write_json,
@@ -118,3 +119,18 @@ def test_a_failed_write_is_explained(tmp_path: Path) -> None:
         write_text(path, "new")
     with pytest.raises(KeyError), explain_failed_write(path):
         raise KeyError  # is no fault of the file
+
+
+def test_earlier_results_are_removed(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.write_text("")
+    remove_earlier(earlier)
+    remove_earlier(tmp_path / "no folder", "text")
+    assert not earlier.exists()
+    for name in ("text", "token"):
+        (tmp_path / name).touch()
+    remove_earlier(tmp_path, "text", "never was", "token")
+    assert not list(tmp_path.iterdir())
+    earlier.write_text("")
+    with pytest.raises(InputError, match=r"earlier: cannot be written: Not a dir"):
+        remove_earlier(earlier, "text")
