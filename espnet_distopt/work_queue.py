@@ -71,8 +71,9 @@ class WorkQueue:
     same order.
 
     A learner may break out of `read` early. The others then take the rest of its share,
-    but neither its first item nor those that it has taken `ahead` from others. It may read on later, and then gets what it has not begun. If nobody trains
-    on the rest, the log says so, unless `state_dict` has saved it.
+    but neither its first item nor those that it has taken `ahead` from others. It may
+    read on later, and then gets what it has not begun. If nobody trains on the rest,
+    the log says so, unless `state_dict` has saved it.
 
     If a learner dies, the others take what its group had not begun. The item that it
     was training on counts as done; with the session's `repeat_begun`, another learner
