@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.attached import Attached
-from espnet_distopt.core.driver import Driver, Stateful
+from espnet_distopt.core.driver import Driver, Place, Stateful
 from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.errors import InputError
@@ -77,7 +77,7 @@ class Session(Attached):
         self.repeat_begun = repeat_begun
         self._first_epoch = self._lifecycle.epochs
         self._stop_requested = False
-        self._stop_at: int | None = None
+        self._stop_at: Place | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -167,8 +167,9 @@ class Session(Attached):
         """Return whether this learner must stop now: ask after each step, and before.
 
         If any learner has requested a stop, learners that step together agree on a
-        step, which is at most a block away, and stop there. A learner that must stop
-        calls `pause` and `state_dict`, and ends.
+        step, which is at most a block away, and stop there. If the epoch ends before
+        that, they stop when they next ask. A learner that must stop calls `pause` and
+        `state_dict`, and ends.
         """
         driver, learner = self.driver, self.learner
         if self._stop_at is None:
@@ -176,12 +177,20 @@ class Session(Attached):
                 driver.announce_stop()
             elif not driver.stop_announced():
                 return False
-            # Steps of this epoch: in earlier ones some may have made more than others.
-            start = self._lifecycle.epoch_start
-            step = self.algorithm.next_stop(learner) - start
-            agreed = driver.propose_stop(self.algorithm.lockstep(learner), step)
-            self._stop_at = start + agreed
-        return learner.steps >= self._stop_at and self.algorithm.can_pause(learner)
+            place = self._place(self.algorithm.next_stop(learner))
+            group = self.algorithm.lockstep(learner)
+            self._stop_at = driver.propose_stop(group, place)
+        here = self._place(learner.steps)
+        return here >= self._stop_at and self.algorithm.can_pause(learner)
+
+    def _place(self, steps: int) -> Place:
+        """Return where a learner is that has made `steps` steps.
+
+        The number of all steps would not do: in earlier epochs some learners may have
+        made more than others. Nor would that of the epoch alone, because a learner may
+        hear of the stop in the epoch after the one in which it was proposed.
+        """
+        return Place(self._lifecycle.epochs, steps - self._lifecycle.epoch_start)
 
     def pause(self) -> None:
         """Stop within an epoch: wait until nothing is in flight between learners."""

@@ -186,6 +186,53 @@ def stopped_after_unequal_epochs() -> int:
     raise AssertionError("was not told to stop")
 
 
+def asked_after_the_last_step(name: str) -> tuple[int, int]:
+    """Learner 1 is told to stop when the others have looked for the last time."""
+    rank, options = dist.get_rank(), {"period": 8} if name == "bmuf" else {}
+    model = net()
+    optimizer = Adam(model.parameters())
+    store = dist.distributed_c10d._get_default_store()
+    with Session(model, optimizer, name, **options) as session:
+        for epoch in range(3):
+            for step in range(1, 5):
+                train(model, optimizer, session, 1)
+                if (epoch, step, rank) == (0, 4, 1):
+                    store.wait(["looked"])
+                    session.request_stop()
+                if session.agree_to_stop():
+                    session.pause()
+                    return epoch, step
+            if rank == 0:
+                store.set("looked", "")
+            session.finish()
+    raise AssertionError("was not told to stop")
+
+
+@pytest.mark.parametrize("name", ["allreduce", "dpsgd", "bmuf", "adasum"])
+def test_learners_stop_together_in_the_epoch_after_the_proposal(name: str) -> None:
+    assert launch(2, asked_after_the_last_step, name) == [(1, 1), (1, 1)]
+
+
+def asked_when_the_other_has_no_data_left() -> tuple[int, int]:
+    rank = dist.get_rank()
+    model, optimizer, session = block()
+    with session:
+        for epoch in range(3):
+            for step in range(1, (5, 15)[rank]):
+                train(model, optimizer, session, 1)
+                if (epoch, step) == (0, 10):
+                    session.request_stop()
+                if session.agree_to_stop():
+                    session.pause()
+                    return epoch, step
+            session.finish()
+    raise AssertionError("was not told to stop")
+
+
+def test_a_learner_without_data_stops_with_the_other_in_the_next_epoch() -> None:
+    assert launch(2, asked_when_the_other_has_no_data_left) == [(1, 1), (1, 1)]
+
+
 def test_learners_stop_at_one_block_after_unequal_epochs() -> None:
     first, second = launch(2, stopped_after_unequal_epochs)
     assert first == second

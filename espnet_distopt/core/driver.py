@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from espnet_distopt.core.effects import Effect
 from espnet_distopt.core.membership import Members
@@ -11,6 +11,18 @@ from espnet_distopt.core.membership import Members
 
 class JoinLater(Exception):
     """Raised by what takes over a member's state: the learner joins the next epoch."""
+
+
+class Place(NamedTuple):
+    """How far a learner is in a training; a greater one is further.
+
+    Attributes:
+        epochs: the number of epochs that have ended in this session.
+        steps: the attempted steps of the epoch.
+    """
+
+    epochs: int
+    steps: int
 
 
 class Stateful(Protocol):
@@ -128,8 +140,8 @@ class Driver(Protocol):
     def stop_announced(self) -> bool:
         """Return whether a learner has announced a stop."""
 
-    def propose_stop(self, group: tuple[int, ...], step: int) -> int:
-        """Return the step at which the learners of `group` stop: the first proposal."""
+    def propose_stop(self, group: tuple[int, ...], place: Place) -> Place:
+        """Return where the learners of `group` stop: the first proposal."""
 
     def leave(self, error: BaseException | None = None) -> None:
         """Leave the run; tell the others about the `error`, if there is one."""

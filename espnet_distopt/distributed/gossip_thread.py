@@ -126,6 +126,8 @@ class GossipThread(threading.Thread):
 
     def end(self) -> None:
         """Wait until the thread has ended; the run has ended for this learner."""
+        with self._monitor:
+            self._monitor.notify_all()  # so that it looks at once whether that is so
         self.join(END)
         self._retirement.close()
 

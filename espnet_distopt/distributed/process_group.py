@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
-from espnet_distopt.core.driver import SharedStore
+from espnet_distopt.core.driver import Place, SharedStore
 from espnet_distopt.core.effects import (
     LIFECYCLE,
     AwaitGossip,
@@ -377,13 +377,14 @@ class ProcessGroupDriver:
         with self._watch.asking("a step"):
             return bool(self._watch.store.check(["stop"]))
 
-    def propose_stop(self, group: tuple[int, ...], step: int) -> int:
-        """Return the step at which the learners of `group` stop: the first proposal."""
+    def propose_stop(self, group: tuple[int, ...], place: Place) -> Place:
+        """Return where the learners of `group` stop: the first proposal."""
         if self._liveness is None:
-            return step
+            return place
         with self._watch.asking("agreeing on a stop"):
-            key = f"stop/{group[0]}"
-            return int(self._watch.store.compare_set(key, "", str(step)))
+            key, own = f"stop/{group[0]}", f"{place.epochs}:{place.steps}"
+            agreed = bytes(self._watch.store.compare_set(key, "", own)).decode()
+            return Place(*map(int, agreed.split(":")))
 
     def leave(self, error: BaseException | None = None) -> None:
         """Stop the heartbeat; with an `error`, tell the other learners about it.
