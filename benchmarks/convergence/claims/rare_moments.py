@@ -40,5 +40,6 @@ CLAIM = Claim(
             counts=True,
         ),
     ),
-    seeds=tuple(range(10)),
+    # Ten seeds left an interval from +0.1 to +2.6 %.
+    seeds=tuple(range(32)),
 )
