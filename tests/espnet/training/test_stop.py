@@ -148,31 +148,36 @@ def test_stopped_in_an_epoch_a_synchronous_run_ends_the_same(
 
 
 class StopAfterOthers:
-    """An injection: SIGTERM to learner 1 in a step, once `others` batches are begun.
+    """An injection: SIGTERM to learner 1 in a step, once `others` utterances are begun.
 
-    That is all of them in the end, as long as it takes no other: it can be the only one
-    that still trains.
+    The other learners wait in that step for learner 1, because they could take all
+    batches before it is so far. If `others` is all, learner 1 takes none after that, and
+    can be the only one that still trains.
     """
 
     def __init__(self, folder: Path, step: int, others: int) -> None:
-        self.folder, self.others = folder, others
-        self.signal = SignalAt(step, 1, signal.SIGTERM)
+        self.folder, self.step, self.others = folder, step, others
 
     def __call__(self, rank: int) -> None:
         from espnet_distopt.session import Session
 
-        self.signal(rank)
-        if rank != 1:
-            return
-        step = Session.step
+        SignalAt(self.step, 1, signal.SIGTERM)(rank)
+        step, arrived = Session.step, self.folder / "arrived"
 
-        def late(session: Session) -> None:
-            if session.learner.steps + 1 == self.signal.step:
-                while read_batches(self.folder).total() < self.others:
+        def may_go_on() -> bool:
+            if rank != 1:
+                return arrived.exists()
+            return read_batches(self.folder).total() >= self.others
+
+        def waiting(session: Session) -> None:
+            if session.learner.steps + 1 == self.step:
+                if rank == 1:
+                    arrived.touch()
+                while not may_go_on():
                     time.sleep(0.01)
             step(session)
 
-        Session.step = late  # type: ignore[method-assign]
+        Session.step = waiting  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
