@@ -151,8 +151,8 @@ class StopAfterOthers:
     """An injection: SIGTERM to learner 1 in a step, once `others` utterances are begun.
 
     The other learners wait in that step for learner 1, because they could take all
-    batches before it is so far. If `others` is all, learner 1 takes none after that, and
-    can be the only one that still trains.
+    batches before it is so far. If `others` is all, learner 1 takes none after that,
+    and can be the only one that still trains.
     """
 
     def __init__(self, folder: Path, step: int, others: int) -> None:
