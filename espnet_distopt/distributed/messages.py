@@ -1,9 +1,16 @@
-"""All-to-all and all-gather as messages between all pairs, with work beside them.
+"""All-to-all and all-gather as messages between two learners, with work beside them.
 
 gloo's own collectives send whole vectors, and its all-gather takes longer than its
 all-reduce. Here vectors are cut into pieces. While some pieces are under way, the
 algorithm works on those that have just arrived, or prepares those that are sent next.
 Tensors on a GPU take the group's own collectives.
+
+A link carries the messages of one learner at a time in each direction. If several
+learners send through it at the same time, packets are lost where they meet, and sending
+them again takes a fifth of the link's time. So an all-to-all takes turns, in each of
+which a learner sends to one other, and an all-gather passes rows around a ring. One
+short message to each other learner is sent to all at once, because it takes less time
+than turns.
 """
 
 from collections import deque
@@ -24,8 +31,8 @@ MESSAGE = 1 << 22
 AHEAD = 7
 """Number of pieces under way beside the one that is worked on.
 
-The messages of different peers share links unequally. With more of them under way, a
-link has something to carry while a piece waits for the last peer.
+The word that a receiver is ready for a piece waits in the queues of the links, which
+are full. With more pieces under way, the link has something to carry meanwhile.
 """
 
 Report = Callable[[int], None] | None
@@ -33,6 +40,13 @@ Report = Callable[[int], None] | None
 
 Complete = Callable[[Sequence[Any], bool], None]
 """Waits for operations, given whether they are on a GPU (`collectives.Collectives`)."""
+
+Posted = Generator[tuple[int, list[Any]], None, None]
+"""Posts a piece each time, and yields its end and its operations.
+
+The receive is waited for before the send: gloo ends it when a connection fails, which
+it may not do with a send (see `waiter`).
+"""
 
 
 def all_to_all(
@@ -54,15 +68,26 @@ def all_to_all(
         if arrived is not None:
             arrived(tensor.shape[1])
         return
-    own = group.rank()
+    own, size, pieces = group.rank(), group.size(), list(_pieces(tensor))
 
-    def post(start: int, stop: int) -> list[Any]:
-        sent, received = tensor[:, start:stop], into[:, start:stop]
-        works = _post(group, list(sent), received)
-        received[own].copy_(sent[own])
-        return works
+    def turn(distance: int) -> Posted:
+        source, target = (own - distance) % size, (own + distance) % size
+        for start, stop in pieces:
+            receive = group.recv([into[source, start:stop]], source, TAG)
+            send = group.send([tensor[target, start:stop]], target, TAG)
+            if distance == 1:
+                into[own, start:stop] = tensor[own, start:stop]
+            yield stop, [receive, send]
 
-    _send_pieces(tensor, post, complete, arrived)
+    if len(pieces) == 1:
+        into[own] = tensor[own]
+        _to_all(group, list(tensor), into, complete)
+        if arrived is not None:
+            arrived(tensor.shape[1])
+    else:
+        for distance in range(1, size):
+            last = distance == size - 1
+            _in_order(turn(distance), AHEAD, complete, arrived if last else None)
 
 
 def all_gather(
@@ -84,32 +109,40 @@ def all_gather(
         complete([group._allgather_base(received.view(-1), tensor.contiguous())], True)
         into.copy_(received)
         return
-    own, size = group.rank(), group.size()
+    own, size, pieces = group.rank(), group.size(), list(_pieces(tensor))
+    left, right = (own - 1) % size, (own + 1) % size
+    row = into[own]
 
-    def post(start: int, stop: int) -> list[Any]:
+    def prepared(start: int, stop: int) -> None:
         if prepare is not None:
             prepare(stop)
-        sent, received = tensor[start:stop], into[:, start:stop]
-        works = _post(group, [sent] * size, received)
-        if sent.data_ptr() != received[own].data_ptr():
-            received[own].copy_(sent)
-        return works
+        if row.data_ptr() != tensor.data_ptr():
+            row[start:stop] = tensor[start:stop]
 
-    _send_pieces(tensor, post, complete, None)
+    def around_ring() -> Posted:
+        for turn in range(size - 1):
+            sent, received = into[own - turn], into[left - turn]
+            for start, stop in pieces:
+                if turn == 0:
+                    prepared(start, stop)
+                receive = group.recv([received[start:stop]], left, TAG)
+                yield stop, [receive, group.send([sent[start:stop]], right, TAG)]
+
+    if len(pieces) == 1:
+        prepared(0, len(tensor))
+        _to_all(group, [row] * size, into, complete)
+    else:
+        # A piece is passed on in the next turn, so it must have arrived by then.
+        _in_order(around_ring(), min(AHEAD, len(pieces) - 1), complete, None)
 
 
-def _send_pieces(
-    tensor: Tensor,
-    post: Callable[[int, int], list[Any]],
-    complete: Complete,
-    arrived: Report,
-) -> None:
-    """Post piece after piece, and wait for each once `AHEAD` more have been posted.
+def _in_order(posted: Posted, ahead: int, complete: Complete, arrived: Report) -> None:
+    """Post piece after piece, and wait for each once `ahead` more have been posted.
 
     Args:
-        tensor: the tensor whose last dimension is cut into pieces.
-        post: posts the sends and receives of a piece [start, stop), and returns them.
-        complete: waits for them.
+        posted: posts the pieces.
+        ahead: number of pieces under way while the next one is posted.
+        complete: waits for operations.
         arrived: the algorithm's work, called with `stop` when a piece has arrived.
     """
     under_way: deque[tuple[int, list[Any]]] = deque()
@@ -120,9 +153,9 @@ def _send_pieces(
         if arrived is not None:
             arrived(stop)
 
-    for start, stop in _pieces(tensor):
-        under_way.append((stop, post(start, stop)))
-        if len(under_way) > AHEAD:
+    for piece in posted:
+        under_way.append(piece)
+        if len(under_way) > ahead:
             complete_first()
     while under_way:
         complete_first()
@@ -135,19 +168,26 @@ def _pieces(tensor: Tensor) -> Generator[tuple[int, int], None, None]:
         yield start, min(start + width, length)
 
 
-def _post(group: Group, sent: list[Tensor], received: Tensor) -> list[Any]:
-    """Post a message to and from each other learner, and return these operations.
+def _to_all(
+    group: Group, sent: list[Tensor], received: Tensor, complete: Complete
+) -> None:
+    """Send one message to each other learner, and receive one from it.
 
     The order begins with the next rank, so that not all learners send to the same one
-    first. The receives are waited for before the sends: gloo ends them when a
-    connection fails, which it may not do with a send (see `waiter`).
+    first.
+
+    Args:
+        group: the group of its learners, N.
+        sent: what each learner is sent, N tensors (S,).
+        received: the rows received, (N, S).
+        complete: waits for operations.
     """
     if received.numel() == 0:
-        return []
+        return
     own, size = group.rank(), group.size()
     receives, sends = [], []
     for distance in range(1, size):
         source, target = (own - distance) % size, (own + distance) % size
         receives.append(group.recv([received[source]], source, TAG))
         sends.append(group.send([sent[target]], target, TAG))
-    return receives + sends
+    complete(receives + sends, False)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from processes import launch
 from torch import Tensor
@@ -64,9 +65,9 @@ def gather(driver: ProcessGroupDriver, wide: Tensor) -> list[int]:
     return stops[1:]
 
 
-def in_pieces() -> list[Any]:
+def in_pieces(length: int) -> list[Any]:
     driver = ProcessGroupDriver()
-    messages.MESSAGE = 8 * 100
+    messages.MESSAGE = 8 * length
     wide = torch.full((SIZE, S + 9), -1.0, dtype=torch.float64)
     stops = [scatter(driver, wide, AllToAll(rows(driver.rank)))]
     stops.append(gather(driver, wide.fill_(-1)))
@@ -85,10 +86,11 @@ def in_pieces() -> list[Any]:
     return [stops, found]
 
 
-def test_collectives_in_pieces_and_adasum_by_them() -> None:
-    """Adasum has the same bits on all learners."""
-    bounds = [*range(100, S, 100), S]
-    results = launch(SIZE, in_pieces)
+@pytest.mark.parametrize("length", [100, 600, S])
+def test_collectives_in_pieces_and_adasum_by_them(length: int) -> None:
+    """Adasum has the same bits on all learners: 11 pieces, two, and one."""
+    bounds = [*range(length, S, length), S]
+    results = launch(SIZE, in_pieces, length)
     first = results[0][1]
     for stops, found in results:
         assert stops == [bounds, bounds]
@@ -98,3 +100,61 @@ def test_collectives_in_pieces_and_adasum_by_them() -> None:
         means = list(vectors().double().view(-1, per_node, sum(SIZES)).mean(1))
         expected = tree_of_layers(means, SIZES)
         assert distance(torch.from_numpy(vector), expected) < 1e-7
+
+
+class Link:
+    """A group of learners whose messages are carried when somebody waits for them."""
+
+    def __init__(self, own: int) -> None:
+        self.own = own
+        self.under_way: list[tuple[str, int]] = []
+        self.order: list[int] = []
+
+    def rank(self) -> int:
+        return self.own
+
+    def size(self) -> int:
+        return SIZE
+
+    def send(self, tensors: list[Tensor], target: int, tag: int) -> tuple[str, int]:
+        return self._post("to", target)
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> tuple[str, int]:
+        return self._post("from", source)
+
+    def complete(self, works: list[tuple[str, int]], on_gpu: bool) -> None:
+        for work in works:
+            self.under_way.remove(work)
+
+    def _post(self, direction: str, peer: int) -> tuple[str, int]:
+        others = {p for way, p in self.under_way if way == direction}
+        assert others <= {peer}, f"a message {direction} {peer} meets those of {others}"
+        self.under_way.append((direction, peer))
+        if direction == "to" and peer not in self.order:
+            self.order.append(peer)
+        return direction, peer
+
+
+@pytest.mark.parametrize("own", range(SIZE))
+def test_a_link_carries_the_messages_of_one_learner_at_a_time(
+    own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In no turn of an all-to-all do two learners send to the same one."""
+    monkeypatch.setattr(messages, "MESSAGE", 8 * 100)
+    link: Any = Link(own)
+    into = torch.zeros(SIZE, S, dtype=torch.float64)
+    messages.all_to_all(link, rows(own), into, None, link.complete)
+    assert link.order == [(own + distance) % SIZE for distance in range(1, SIZE)]
+    assert link.under_way == []
+
+
+@pytest.mark.parametrize("own", range(SIZE))
+def test_an_all_gather_goes_around_a_ring(
+    own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MESSAGE", 8 * 100)
+    link: Any = Link(own)
+    into = torch.zeros(SIZE, S, dtype=torch.float64)
+    messages.all_gather(link, rows(own)[0], into, None, link.complete)
+    assert link.order == [(own + 1) % SIZE]
+    assert link.under_way == []
