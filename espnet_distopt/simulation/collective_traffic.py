@@ -26,8 +26,8 @@ WithTensor = AllReduceMean | Broadcast | AllToAll | AllGather
 class CollectiveTraffic:
     """What the collectives of a run cost; that of each kind is computed once.
 
-    Means and broadcasts travel along a ring, as in gloo; the other collectives send a
-    message between each pair of learners.
+    Means and broadcasts travel along a ring, as in gloo, and so do the rows of an
+    all-gather. An all-to-all sends a message between each pair of learners.
 
     Args:
         network: the network.
@@ -53,6 +53,8 @@ def _pattern(effect: Gathering) -> Pattern:
             return all_reduce
         case Broadcast():
             return broadcast
+        case AllGather():
+            return all_gather
         case _:
             return all_pairs
 
@@ -100,6 +102,15 @@ def broadcast(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
     """Return what a broadcast costs in which each of `ranks` passes the data on."""
     load, latency = network.traffic(_around(ranks, nbytes)[:-1])
     return Traffic(load, (len(ranks) - 1) * latency)
+
+
+def all_gather(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what it costs to pass `nbytes` from each of `ranks` around a ring.
+
+    The pieces of a row follow each other closely, and a short row is sent to all at
+    once, so that the latency is that of one message.
+    """
+    return network.traffic(_around(ranks, (len(ranks) - 1) * nbytes))
 
 
 def all_pairs(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:

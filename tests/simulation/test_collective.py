@@ -35,18 +35,21 @@ def all_gather(ranks: tuple[int, ...]) -> AllGather:
     return AllGather(torch.ones(40), ranks)
 
 
-@pytest.mark.parametrize("effect", [all_to_all, all_gather])
 @pytest.mark.parametrize(
-    ("size", "ranks", "seconds"),
+    ("effect", "size", "ranks", "seconds"),
     [
-        (2, (0, 1), 1 + 1),
-        (3, (0, 1, 2), 2 * 10 + 2),  # learner 2, which is alone on its node
-        (4, (0, 1, 2, 3), 2 * 10 + 2),  # near messages pass other links
-        (4, (0, 2), 10 + 2),
-        (4, (2, 3), 1 + 1),
+        (all_to_all, 2, (0, 1), 1 + 1),
+        (all_to_all, 3, (0, 1, 2), 2 * 10 + 2),  # learner 2 is alone on its node
+        (all_to_all, 4, (0, 1, 2, 3), 2 * 10 + 2),  # near messages pass other links
+        (all_to_all, 4, (0, 2), 10 + 2),
+        (all_to_all, 4, (2, 3), 1 + 1),
+        (all_gather, 2, (0, 1), 1 + 1),
+        (all_gather, 3, (0, 1, 2), 2 * 10 + 2),
+        (all_gather, 4, (0, 1, 2, 3), 3 * 10 + 2),  # all rows pass each link of a ring
+        (all_gather, 4, (0, 2), 10 + 2),
     ],
 )
-def test_all_pairs_send_each_other_a_message(
+def test_all_send_each_other_as_many_bytes(
     effect: Callable[[tuple[int, ...]], Effect],
     size: int,
     ranks: tuple[int, ...],

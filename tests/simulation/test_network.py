@@ -6,6 +6,7 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation.collective_traffic import (
+    all_gather,
     all_pairs,
     all_reduce,
     broadcast,
@@ -103,6 +104,15 @@ def test_one_message_of_a_ring_passes_each_card_and_all_of_a_node_its_bus() -> N
     assert {load["card sends", node] for node in (0, 1)} == {share}
     assert {load["card receives", node] for node in (0, 1)} == {share}
     assert {load["bus", node] for node in (0, 1)} == {3 * share}
+
+
+def test_an_all_gather_passes_each_row_once_through_a_card() -> None:
+    network = Network(inside=NEAR, between=FAR, per_node=4, card=8)
+    assert network.seconds(all_gather(network, range(4), 50)) == 3 * 0.5 + 1
+    assert network.seconds(all_gather(network, range(8), 50)) == 7 * 50 / 8 + 2
+    load = all_gather(network, range(8), 50).load
+    assert {load["card sends", node] for node in (0, 1)} == {7 * 50}
+    assert all_pairs(network, range(8), 50).load["card sends", 0] == 16 * 50
 
 
 @pytest.mark.parametrize(("nodes", "most"), [(2, 1.0), (4, 1.5), (8, 2.0)])
