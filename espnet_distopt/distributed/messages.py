@@ -42,11 +42,7 @@ Complete = Callable[[Sequence[Any], bool], None]
 """Waits for operations, given whether they are on a GPU (`collectives.Collectives`)."""
 
 Posted = Generator[tuple[int, list[Any]], None, None]
-"""Posts a piece each time, and yields its end and its operations.
-
-The receive is waited for before the send: gloo ends it when a connection fails, which
-it may not do with a send (see `waiter`).
-"""
+"""Posts a piece each time, and yields its end and its operations."""
 
 
 def all_to_all(
@@ -73,11 +69,11 @@ def all_to_all(
     def turn(distance: int) -> Posted:
         source, target = (own - distance) % size, (own + distance) % size
         for start, stop in pieces:
-            receive = group.recv([into[source, start:stop]], source, TAG)
-            send = group.send([tensor[target, start:stop]], target, TAG)
+            sent, received = tensor[target, start:stop], into[source, start:stop]
+            works = _post(group, sent, target, received, source)
             if distance == 1:
                 into[own, start:stop] = tensor[own, start:stop]
-            yield stop, [receive, send]
+            yield stop, works
 
     if len(pieces) == 1:
         into[own] = tensor[own]
@@ -125,8 +121,8 @@ def all_gather(
             for start, stop in pieces:
                 if turn == 0:
                     prepared(start, stop)
-                receive = group.recv([received[start:stop]], left, TAG)
-                yield stop, [receive, group.send([sent[start:stop]], right, TAG)]
+                piece = slice(start, stop)
+                yield stop, _post(group, sent[piece], right, received[piece], left)
 
     if len(pieces) == 1:
         prepared(0, len(tensor))
@@ -185,9 +181,20 @@ def _to_all(
     if received.numel() == 0:
         return
     own, size = group.rank(), group.size()
-    receives, sends = [], []
+    works = []
     for distance in range(1, size):
         source, target = (own - distance) % size, (own + distance) % size
-        receives.append(group.recv([received[source]], source, TAG))
-        sends.append(group.send([sent[target]], target, TAG))
-    complete(receives + sends, False)
+        works += _post(group, sent[target], target, received[source], source)
+    complete(works[::2] + works[1::2], False)
+
+
+def _post(
+    group: Group, sent: Tensor, target: int, received: Tensor, source: int
+) -> list[Any]:
+    """Post a message to `target` and one from `source`, and return these operations.
+
+    The receive comes first, and is waited for first: gloo ends it when a connection
+    fails, which it may not do with a send (see `waiter`).
+    """
+    receive = group.recv([received], source, TAG)
+    return [receive, group.send([sent], target, TAG)]
