@@ -3,9 +3,11 @@
 Each of four learners has a network namespace of its own, whose link has a limited rate.
 The forward and backward passes are emulated by sleep, because two cores cannot compute
 for four learners. The optimizer's step is real, and so is all that a method does with
-the parameters. The baseline is the same loop without communication, with the same
-optimizer and as many processes; it is measured in turn with the methods. The benchmark
-reports a method's seconds per step relative to the median of the baseline.
+the parameters. So that they do not all do it at the same time, the learners begin one
+after the other, in equal parts of a step. The baseline is the same loop without
+communication, with the same optimizer and as many processes; it is measured in turn
+with the methods. The benchmark reports a method's seconds per step relative to the
+median of the baseline.
 
     python benchmarks/links.py --rate 1000      # as root; 15 minutes
     python benchmarks/links.py --rate 100       # 40 minutes
@@ -83,6 +85,7 @@ def measure(rank: int, what: Measurement) -> LinkFigures:
     model = Emulated(what.size.parameters, what.size.seconds, rank)
     training = begin(what.method, model)
     dist.barrier()
+    time.sleep(rank * what.size.seconds / LEARNERS)
     for _ in range(what.warm_up):
         training.step()
     before = training.exchanges()
@@ -227,7 +230,9 @@ def _caption(size: Size, rate: int, found: float) -> str:
         "are there. The optimizer's step is real (SGD, or Adam where it is named), and "
         "so is all that a method does with parameters and gradients. This is work for "
         "the memory, on cores that all learners share; the loop without communication "
-        "has only the optimizer's. `Over no communication` is the ratio to that loop: "
+        "has only the optimizer's. The learners begin a quarter of a step after each "
+        "other, so that those that never wait do this work one after the other. "
+        "`Over no communication` is the ratio to that loop: "
         f"{how_often(size.repeats)}, or one run where there is no range. `By its "
         "bytes` is the ratio if only the link took time, from the bytes that a learner "
         "sends; for a method that sends while it computes, the longer of both counts, "
