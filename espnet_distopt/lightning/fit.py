@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import lightning.pytorch as pl
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from espnet_distopt.errors import STOPPED, PeerLostError
+from espnet_distopt.errors import STOPPED
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
-from espnet_distopt.lightning.living import Living
+from espnet_distopt.lightning.living import Living, cannot_train_on
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
@@ -128,16 +128,10 @@ class Fit:
         Args:
             queued: whether the others have trained on the batches of the dead.
         """
-        lost, why = self.lost, ""
-        if 0 in lost:
-            why = ", which logs and saves"
-        elif self.living is not None and queued:
+        lost = self.lost
+        if not lost or (queued and self.living is not None and 0 not in lost):
             return
-        if lost:
-            raise PeerLostError(
-                f"Lightning cannot train on without learner {', '.join(map(str, lost))}"
-                f"{why}: fit(ckpt_path=...) goes on from the last checkpoint"
-            )
+        raise cannot_train_on(lost)
 
     # Where the learner is, for its loader
 

@@ -5,7 +5,7 @@ a collective in which a learner dies is repeated among the others.
 """
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -92,14 +92,27 @@ class Living:
         data = pickle.dumps(thing) if learner.rank == source else b""
         length = int(self.reduce(torch.tensor(len(data)), "sum"))
         if not length:
-            raise PeerLostError(f"learner {source} is lost, and had something to say")
+            raise cannot_train_on([source])
         own = torch.zeros(length, dtype=torch.uint8)
         if data:
             own = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         said = self.reduce(own, "sum")
         if source not in self.ranks:
-            raise PeerLostError(f"learner {source} is lost, and had something to say")
+            raise cannot_train_on([source])
         return thing if data else pickle.loads(said.numpy().tobytes())
+
+
+def cannot_train_on(lost: Sequence[int]) -> PeerLostError:
+    """Return the error of a fit that needs learners who have died.
+
+    Args:
+        lost: their ranks.
+    """
+    why = ", which logs and saves" if 0 in lost else ""
+    return PeerLostError(
+        f"Lightning cannot train on without learner {', '.join(map(str, lost))}{why}: "
+        "fit(ckpt_path=...) goes on from the last checkpoint"
+    )
 
 
 def _mean(tensor: Tensor) -> Program:

@@ -104,6 +104,24 @@ def fit(folder: Path) -> dict[str, Any]:
     return {**found, "kept is the model": same, "rate": rate}
 
 
+def without_the_speaker() -> None:
+    """Learner 0 is killed where it is to say something."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Session(model, optimizer, "adpsgd") as session:
+        living = Living(session)
+        living.barrier()
+        if dist.get_rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        said = r"without learner 0, which logs and saves: fit\(ckpt_path=...\) goes on"
+        with pytest.raises(PeerLostError, match=said):
+            living.broadcast("")
+
+
+def test_who_waits_for_a_word_of_the_dead_is_told_how_to_go_on() -> None:
+    launch(2, without_the_speaker, dying=[0])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("going_on")
