@@ -1,5 +1,6 @@
 """All-to-all and all-gather in pieces, and work beside them, in real processes."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -136,25 +137,24 @@ class Link:
 
 
 @pytest.mark.parametrize("own", range(SIZE))
+@pytest.mark.parametrize(
+    ("collective", "sent", "distances"),
+    [
+        (messages.all_to_all, rows, range(1, SIZE)),
+        (messages.all_gather, lambda own: rows(own)[0], [1]),
+    ],
+)
 def test_a_link_carries_the_messages_of_one_learner_at_a_time(
-    own: int, monkeypatch: pytest.MonkeyPatch
+    collective: Callable[..., None],
+    sent: Callable[[int], Tensor],
+    distances: Sequence[int],
+    own: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In no turn of an all-to-all do two learners send to the same one."""
+    """An all-to-all takes turns, and an all-gather goes around a ring."""
     monkeypatch.setattr(messages, "MESSAGE", 8 * 100)
-    link: Any = Link(own)
+    link = Link(own)
     into = torch.zeros(SIZE, S, dtype=torch.float64)
-    messages.all_to_all(link, rows(own), into, None, link.complete)
-    assert link.order == [(own + distance) % SIZE for distance in range(1, SIZE)]
-    assert link.under_way == []
-
-
-@pytest.mark.parametrize("own", range(SIZE))
-def test_an_all_gather_goes_around_a_ring(
-    own: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "MESSAGE", 8 * 100)
-    link: Any = Link(own)
-    into = torch.zeros(SIZE, S, dtype=torch.float64)
-    messages.all_gather(link, rows(own)[0], into, None, link.complete)
-    assert link.order == [(own + 1) % SIZE]
+    collective(link, sent(own), into, None, link.complete)
+    assert link.order == [(own + distance) % SIZE for distance in distances]
     assert link.under_way == []

@@ -547,7 +547,7 @@ def die_between_pieces(victim: int, posted: int) -> tuple[list[float], int]:
         return run.learner.params.tolist(), len(run.learner.members.ranks)
 
 
-@pytest.mark.parametrize("posted", [1, 12, 25, 45, 70])
+@pytest.mark.parametrize("posted", [1, 5, 12, 25, 45, 70])
 def test_a_death_between_pieces_leaves_none_for_the_repetition(posted: int) -> None:
     """A shard has 20 pieces; an all-to-all and an all-gather have two turns each."""
     found = launch(3, die_between_pieces, 1, posted, dying=[1])

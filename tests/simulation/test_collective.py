@@ -47,6 +47,7 @@ def all_gather(ranks: tuple[int, ...]) -> AllGather:
         (all_gather, 3, (0, 1, 2), 2 * 10 + 2),
         (all_gather, 4, (0, 1, 2, 3), 3 * 10 + 2),  # all rows pass each link of a ring
         (all_gather, 4, (0, 2), 10 + 2),
+        (all_gather, 4, (2, 3), 1 + 1),
     ],
 )
 def test_all_send_each_other_as_many_bytes(
