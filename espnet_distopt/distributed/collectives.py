@@ -30,7 +30,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.groups import Group, Groups
-from espnet_distopt.distributed.waiter import in_vain
+from espnet_distopt.distributed.waiter import LOOK, Vain, in_vain
 from espnet_distopt.distributed.watch import Watch
 
 TAG = 11
@@ -58,7 +58,7 @@ class InFlight:
         finish: returns the result when they are complete.
         kept: a tensor that must not be freed before that.
         on_gpu: whether the operations are NCCL's.
-        ranks: the learners that take part; empty for messages to neighbours.
+        vain: says whether they cannot be completed any more.
     """
 
     what: str
@@ -66,7 +66,7 @@ class InFlight:
     finish: Callable[[], Tensor]
     kept: object = None
     on_gpu: bool = False
-    ranks: tuple[int, ...] = ()
+    vain: Vain = lambda: None
 
 
 class Collectives:
@@ -94,16 +94,21 @@ class Collectives:
                 return InFlight(what, [], lambda: alone(effect))
             self._spent["bytes"] += effect.bytes_sent(len(groups.everybody))
             with self._groups_watch.asking(what), self.timed():
-                return _send_to_neighbours(what, effect, groups.messages)
+                handle = _send_to_neighbours(what, effect, groups.messages)
+            return replace(handle, vain=self._without(()))
         assert isinstance(effect, GroupCollective)
         if groups is None or len(ranks := effect.ranks or groups.everybody) == 1:
             return InFlight(what, [], lambda: alone(effect))
         group = groups.of(ranks, effect.tensor)
         with self._groups_watch.asking(what):
-            return self.begin_in(group, effect, ranks)
+            return self.begin_in(group, effect, ranks, self._without(ranks))
 
     def begin_in(
-        self, group: Group, effect: GroupCollective, ranks: tuple[int, ...]
+        self,
+        group: Group,
+        effect: GroupCollective,
+        ranks: tuple[int, ...],
+        vain: Vain,
     ) -> InFlight:
         """Begin `effect` in a group, and leave its errors unexplained.
 
@@ -111,14 +116,15 @@ class Collectives:
             group: a group of the learners in `ranks`.
             effect: what is to be done.
             ranks: the learners that take part.
+            vain: says whether it cannot be completed any more.
         """
         what = _NAMES[type(effect)]
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))
         with self.timed():
-            complete = functools.partial(self._await, ranks=ranks)
+            complete = functools.partial(self._await, vain=vain)
             handle = _begin_in_group(what, effect, group, complete)
-        return replace(handle, ranks=ranks)
+        return replace(handle, vain=vain)
 
     def wait(self, handle: InFlight) -> Tensor:
         """Wait for a collective that has begun, and return its result.
@@ -134,35 +140,23 @@ class Collectives:
     def complete(self, handle: InFlight) -> None:
         """Wait for the operations of a collective, and leave errors unexplained."""
         with self.timed():
-            self._await(handle.works, handle.on_gpu, handle.ranks)
+            self._await(handle.works, handle.on_gpu, handle.vain)
 
-    def _await(
-        self, works: Sequence[Any], on_gpu: bool, ranks: Sequence[int] = ()
-    ) -> None:
+    def _await(self, works: Sequence[Any], on_gpu: bool, vain: Vain) -> None:
         if on_gpu:
             for work in works:
-                self._poll(work, ranks)
+                _poll(work, vain)
         elif works and self._groups is not None:
-            self._groups.waiter.wait(works, ranks)
+            self._groups.waiter.wait(works, vain)
+
+    def _without(self, ranks: tuple[int, ...]) -> Vain:
+        """Return what says whether one of `ranks` is lost, or the run has ended."""
+        return functools.partial(in_vain, self._groups_watch.liveness, ranks)
 
     @property
     def _groups_watch(self) -> Watch:
         assert self._groups is not None
         return self._groups.watch
-
-    def _poll(self, work: Any, ranks: Sequence[int]) -> None:
-        """Wait until `work`, an operation of NCCL, is complete.
-
-        NCCL's own wait returns at once, and if a learner is lost, the first operation
-        that reads the result hangs. So this polls until the operation is complete or a
-        learner is lost.
-        """
-        live = self._groups_watch.liveness
-        while not work.is_completed():
-            if (why := in_vain(live, ranks)) is not None:
-                raise RuntimeError(why)
-            time.sleep(POLL)
-        work.wait()
 
     def _without_work(self, effect: GroupCollective) -> GroupCollective:
         """Return `effect`, with its work not counted as communication time."""
@@ -185,6 +179,22 @@ class Collectives:
             yield
         finally:
             self._spent["comm_time"] += time.perf_counter() - start
+
+
+def _poll(work: Any, vain: Vain) -> None:
+    """Wait until `work`, an operation of NCCL, is complete.
+
+    NCCL's own wait returns at once, and if a learner is lost, the first operation that
+    reads the result hangs. So this polls until the operation is complete or in vain.
+    """
+    looked = time.monotonic()
+    while not work.is_completed():
+        if time.monotonic() - looked > LOOK:
+            looked = time.monotonic()
+            if (why := vain()) is not None:
+                raise RuntimeError(why)
+        time.sleep(POLL)
+    work.wait()
 
 
 def alone(effect: Collective) -> Tensor:

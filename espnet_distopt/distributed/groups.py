@@ -5,7 +5,10 @@ cannot be used for that. It names the new group by the number of groups that a p
 has made, and if these numbers differ between the members, it never returns.
 """
 
+import atexit
 import ctypes
+import functools
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,7 +20,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.waiter import Waiter, in_vain
+from espnet_distopt.distributed.waiter import Vain, Waiter, in_vain
 from espnet_distopt.distributed.watch import Watch
 
 Group = Any
@@ -27,9 +30,31 @@ TIMEOUT = timedelta(minutes=30)
 """The time that an operation of a group may take."""
 
 _made: list[Group] = []
-"""All groups that this process has made. They live as long as the process does: the
-learner that finishes first keeps its connections open, because others may still be
-reading from them."""
+"""All groups that this process has made. They live until the process ends: the learner
+that finishes first keeps its connections open, because others may still be reading from
+them."""
+
+_JOIN = 5.0
+"""Seconds for which the end of the process waits for gloo's threads. An operation that
+gloo has forgotten (see `waiter`) never ends."""
+
+
+@atexit.register
+def _join_threads() -> None:
+    """Destroy the groups of gloo, which ends their threads, while Python still runs.
+
+    A thread of gloo drops the tensor of an operation when the operation is complete,
+    and needs Python's lock for that. It may be late, on a busy machine. If Python has
+    begun to end by then, it aborts the process.
+    """
+
+    def destroy() -> None:
+        _made[:] = [g for g in _made if not isinstance(g, dist.ProcessGroupGloo)]
+
+    thread = threading.Thread(target=destroy, daemon=True)
+    thread.start()
+    thread.join(_JOIN)
+
 
 Meet = Callable[[str, str, tuple[int, ...]], Members]
 """Waits for the learners of a new group (`Meetings.meet`)."""
@@ -78,8 +103,8 @@ class Groups:
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
-        self.waiter = Waiter(watch.liveness, self.keep_for_ever)
-        self.beside = Waiter(watch.liveness, self.keep_for_ever)
+        self.waiter = Waiter(self.keep_for_ever)
+        self.beside = Waiter(self.keep_for_ever)
         if not watch.liveness.membership.joining:
             self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)
@@ -122,7 +147,9 @@ class Groups:
                 self._groups[key] = self._make(backend, name, ranks)
         return self._groups[key]
 
-    def among(self, members: Members, attempt: str, tensor: Tensor) -> Group:
+    def among(
+        self, members: Members, attempt: str, tensor: Tensor, vain: Vain
+    ) -> Group:
         """Return the group of learners that have agreed on being its members.
 
         It is the one of the collectives before, if the members are the same and none of
@@ -133,13 +160,14 @@ class Groups:
             members: its members, in the same version on all of them.
             attempt: the name of the collective, which no other one has.
             tensor: a tensor on the device of those to be sent.
+            vain: says whether it is in vain to wait for the others.
         """
         backend = "nccl" if tensor.is_cuda and self._nccl else "gloo"
         if (backend, members.version, members.ranks) not in self._groups:
             backend = "gloo"
         key = backend, members.version, members.ranks
         if key not in self._groups:
-            self._groups[key] = self._make("gloo", attempt, members.ranks)
+            self._groups[key] = self._make("gloo", attempt, members.ranks, vain)
         return self._groups[key]
 
     def drop(self, members: Members) -> None:
@@ -158,9 +186,14 @@ class Groups:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def close(self) -> None:
-        """End the threads that wait for operations of the groups."""
+        """End the threads that wait for operations of the groups, and let go of them.
+
+        They live on until the process ends (`_made`).
+        """
         self.waiter.close()
         self.beside.close()
+        self._groups.clear()
+        self.messages = None
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""
@@ -170,35 +203,36 @@ class Groups:
                 for connections in groups:
                     connections.sever()
 
-    def _make(self, backend: str, name: str, ranks: tuple[int, ...]) -> Group:
+    def _make(
+        self, backend: str, name: str, ranks: tuple[int, ...], vain: Vain | None = None
+    ) -> Group:
         live = self.watch.liveness
+        vain = vain or functools.partial(in_vain, live, ranks)
         own = Connections(live.port)
         self._connections.setdefault(ranks, []).append(own)
         with live.connections.opening(), own.opening():
             # Severing its own connection to the store ends the wait for others.
             store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
         # A death that was noticed before this connection was known has not severed it.
-        if (why := in_vain(live, ranks)) is not None:
+        if (why := vain()) is not None:
             raise RuntimeError(why)
         place = ranks.index(self._rank)
         with live.connections.opening(), own.opening():
             if backend == "nccl":
                 group = _nccl(store, place, len(ranks), TIMEOUT)
             else:
-                group = self._gloo(store, place, ranks)
+                group = self._gloo(store, place, len(ranks), vain)
         _made.append(group)
         return group
 
-    def _gloo(self, store: Store, place: int, ranks: tuple[int, ...]) -> Group:
+    def _gloo(self, store: Store, place: int, size: int, vain: Vain) -> Group:
         """Return a group of gloo, whose constructor may wait for a dead learner.
 
         It waits without a connection for those who are to connect to it, so a thread of
         its own does that, which is left behind if one of them is lost.
         """
-        made = _Construction(
-            lambda: dist.ProcessGroupGloo(store, place, len(ranks), TIMEOUT)
-        )
-        self.waiter.wait([made], ranks)
+        made = _Construction(lambda: dist.ProcessGroupGloo(store, place, size, TIMEOUT))
+        self.waiter.wait([made], vain)
         return made.group
 
 

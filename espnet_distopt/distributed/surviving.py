@@ -5,7 +5,8 @@ when a learner dies in an all-reduce, some others may have the mean and others n
 the learners agree: each that has its result counts itself in the store, and the last
 one to do so writes `commit`. Who fails, or notices that one of them is no member any
 more, writes `abort`. Both are written by compare-and-set, and everybody waits for what
-it says.
+it says. A learner whose part takes long looks whether another one has written it: a
+network may fail for one of them, while gloo lets the other wait for ever (`waiter`).
 
 After an abort a collective of all learners is repeated among those who live, from what
 each has contributed (`contributions`); so all survivors have the same result, of the
@@ -21,9 +22,10 @@ The learners do so as soon as their part of an average is complete, and not only
 their training needs it: an average beside the training is decided on beside it, too.
 Otherwise all would wait for the one that is last to take it.
 
-Cost: two operations of the store, and two more for the first learner, which deletes the
-keys that nobody reads any more; and a copy of what is overwritten, which is two
-slices of a large average, unless the algorithm keeps one (`AllReduceMean.kept`).
+Cost: two operations of the store, and two each second of a wait that takes long; two
+more for the first learner, which deletes the keys that nobody reads any more; and a
+copy of what is overwritten, which is two slices of a large average, unless the
+algorithm keeps one (`AllReduceMean.kept`).
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +43,7 @@ from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.waiter import Job
+from espnet_distopt.distributed.waiter import Job, in_vain
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError
 
@@ -161,9 +163,10 @@ class SurvivingCollectives:
         elif set(members.ranks) <= set(live.members.ranks):
             try:
                 live.await_lease()
-                group = self._groups.among(members, attempt.name, effect.tensor)
+                vain = partial(self._in_vain, attempt)
+                group = self._groups.among(members, attempt.name, effect.tensor, vain)
                 attempt.handle = self._collectives.begin_in(
-                    group, effect, members.ranks
+                    group, effect, members.ranks, vain
                 )
             except RuntimeError as error:
                 self._fail(attempt, error)
@@ -267,9 +270,17 @@ class SurvivingCollectives:
             self._collectives.complete(handle)
             return handle.finish()
         with self._collectives.timed():
-            self._groups.beside.end(attempt.job, handle.ranks)
+            self._groups.beside.end(attempt.job, handle.vain)
         assert attempt.result is not None
         return attempt.result
+
+    def _in_vain(self, attempt: Attempt) -> str | None:
+        """Return why it is in vain to wait for this learner's part; None if not."""
+        why = in_vain(self._watch.liveness, attempt.members.ranks)
+        key, store = f"decided/{attempt.name}", self._watch.store
+        if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:
+            return "the connection of another learner has failed"
+        return why
 
     def _fail(self, attempt: Attempt, error: RuntimeError) -> None:
         """Let the others' parts of a collective fail, too, which wait for this one's.

@@ -1,10 +1,11 @@
 """Waits for operations of gloo that may never end.
 
 When a connection of gloo fails, every operation on it is to end with an error. But gloo
-forgets a send that it is just writing (`Pair::signalException` of its TCP transport
-looks at bound buffers only), and then the wait for this send lasts for ever. Nothing
-can cancel it. So a thread of its own waits for gloo, and that thread is left behind if
-a learner is lost and gloo does not say so.
+forgets some: a send that it is just writing, for one (`Pair::signalException` of its
+TCP transport looks at bound buffers only). The wait for such an operation lasts for
+ever, and nothing can cancel it. So a thread of its own waits for gloo. That thread is
+left behind if the wait is in vain, because a learner is lost or has given the operation
+up, and gloo does not say so.
 """
 
 import threading
@@ -16,10 +17,13 @@ from typing import Any
 from espnet_distopt.distributed.liveness import Liveness
 
 LOOK = 0.5
-"""Seconds between two looks at whether a learner is lost."""
+"""Seconds between two looks at whether a wait is in vain."""
 
 GRACE = 1.0
-"""Seconds for which gloo may end a wait by itself after a learner is lost."""
+"""Seconds for which gloo may end a wait that is in vain by itself."""
+
+Vain = Callable[[], str | None]
+"""Returns why it is in vain to wait any longer; None if it is not."""
 
 
 def in_vain(liveness: Liveness, ranks: Sequence[int]) -> str | None:
@@ -78,23 +82,21 @@ class Waiter:
     Cost: two switches between threads for each wait, about 0.05 ms.
 
     Args:
-        liveness: the process's knowledge of which learners are lost.
         give_up: is called when a wait is left behind.
     """
 
-    def __init__(self, liveness: Liveness, give_up: Callable[[], None]) -> None:
-        self._liveness = liveness
+    def __init__(self, give_up: Callable[[], None]) -> None:
         self._give_up = give_up
         self._thread: _Thread | None = None
 
-    def wait(self, works: Sequence[Any], ranks: Sequence[int] = ()) -> None:
+    def wait(self, works: Sequence[Any], vain: Vain) -> None:
         """Wait until operations are complete; arguments and errors are those of `end`.
 
         Args:
             works: the operations.
-            ranks: the learners without whom they cannot be completed.
+            vain: says whether they cannot be completed any more.
         """
-        self.end(self.begin(works), ranks)
+        self.end(self.begin(works), vain)
 
     def begin(
         self, works: Sequence[Any], after: Callable[[], None] = lambda: None
@@ -109,19 +111,19 @@ class Waiter:
         self._put(job)
         return job
 
-    def end(self, job: Job, ranks: Sequence[int] = ()) -> None:
+    def end(self, job: Job, vain: Vain) -> None:
         """Wait until the operations of `job` are complete.
 
         Args:
             job: what `begin` has returned.
-            ranks: the learners without whom they cannot be completed; if one of them is
-                no member any more, the wait ends. It always ends when the run does.
+            vain: says whether they cannot be completed any more; it is asked twice a
+                second.
 
         Raises:
             RuntimeError: an operation has failed, or cannot be completed.
         """
         while not job.ended.wait(LOOK):
-            why = in_vain(self._liveness, ranks)
+            why = vain()
             if why is not None and not job.ended.wait(GRACE) and job.abandon():
                 self._leave_behind(job)
                 raise RuntimeError(why)

@@ -3,6 +3,8 @@
 import itertools
 import os
 import signal
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 from espnet_distopt.core.effects import AllGather, AllReduceMean, Broadcast
 from espnet_distopt.distributed import contributions
-from espnet_distopt.distributed.collectives import Collectives
+from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.contributions import Slices, Whole, contribution
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.session import Session
@@ -174,5 +176,63 @@ def fail_once(rank: int, number: int) -> list[float]:
 def test_a_failure_repeats_what_one_lacks_and_others_have(number: int) -> None:
     """Learners that have completed unequal numbers of slices still get one mean."""
     found = launch(3, fail_once, 1, number)
+    for each in found:
+        assert each == pytest.approx((2 * numbers()).tolist(), rel=1e-15)
+
+
+class Forgotten:
+    """An operation that gloo never ends."""
+
+    def wait(self) -> None:
+        threading.Event().wait()
+
+
+def forget_once(number: int, options: dict[str, int]) -> list[float]:
+    """Return the average, although learner 1's network fails in its part of a slice.
+
+    Gloo forgets learner 0's part of it.
+    """
+    if "delay" not in options:  # Beside the training it is not sliced.
+        slice_smaller()
+    begin_in, calls = Collectives.begin_in, itertools.count()
+
+    def begin(self: Collectives, *arguments: Any) -> InFlight:
+        handle = begin_in(self, *arguments)
+        if run.learner.rank == 2 or next(calls) != number:
+            return handle
+        if run.learner.rank == 0:
+            return replace(handle, works=[Forgotten()])
+        return replace(handle, finish=fail)
+
+    def fail() -> Tensor:
+        raise RuntimeError("Connection closed by peer")
+
+    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    driver = ProcessGroupDriver(silence=3.0)
+    with Session(model, optimizer, "local_sgd", driver, **options) as run:
+        run.learner.params.copy_(numbers() * (run.learner.rank + 1))
+        Collectives.begin_in = begin  # type: ignore[method-assign]
+        for _ in range(options["period"] + options.get("delay", 0)):
+            run.step()
+        run.finish()
+        assert next(calls) > number or run.learner.rank == 2
+        return run.learner.params.tolist()
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (0, {"period": 1}),
+        (2, {"period": 1}),
+        (SLICES - 1, {"period": 1}),
+        (0, {"period": 2, "delay": 1}),
+    ],
+)
+def test_a_failure_ends_a_wait_that_gloo_has_forgotten(
+    number: int, options: dict[str, int]
+) -> None:
+    """All three live, so nobody is lost for whom the others would stop waiting."""
+    found = launch(3, forget_once, number, options)
     for each in found:
         assert each == pytest.approx((2 * numbers()).tolist(), rel=1e-15)

@@ -1,0 +1,66 @@
+"""The process groups of a driver, and their end."""
+
+import subprocess
+import sys
+
+import pytest
+import torch.distributed as dist
+
+LATE = """\
+import sys
+import threading
+import time
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+
+rank, port = map(int, sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+driver = ProcessGroupDriver()
+dropping = threading.Event()
+
+
+def drop_slowly():
+    dropping.set()
+    for _ in range(1000):
+        time.sleep(0.001)
+    sys.stdout.write("dropped")
+
+
+def average():
+    tensor = torch.ones(1)
+    weakref.finalize(tensor, drop_slowly).atexit = False
+    driver._groups.of((0, 1), tensor).allreduce([tensor])
+
+
+if rank == 1:
+    store.wait(["begun"])
+average()
+store.set("begun", "1")
+assert dropping.wait(60)
+driver.leave()
+"""
+"""Learner 0 lets go of its tensor before learner 1 completes the average. So a thread
+of gloo drops it, and this takes until the process is at its end."""
+
+
+@pytest.mark.processes
+def test_a_process_ends_well_while_gloo_drops_the_last_tensor() -> None:
+    """Python aborts a process in which a thread of gloo needs it at its end."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    learners = [
+        subprocess.Popen(
+            [sys.executable, "-c", LATE, str(rank), str(store.port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for learner in learners:
+        out, errors = learner.communicate(timeout=100)
+        assert (learner.returncode, out) == (0, "dropped"), errors
