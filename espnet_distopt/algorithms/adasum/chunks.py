@@ -5,12 +5,20 @@ through its columns chunk by chunk. A chunk holds a part of one long parameter t
 whose Gram matrix is one matrix product; or several short tensors, whose products are
 summed by segments. So the number of operations grows with the number of elements, and
 not with that of tensors.
+
+Where numba is installed, it compiles the passes over long tensors of float32 on a CPU
+(`compiled_passes`). Without it, and for everything else, they are operations of PyTorch
+on a copy of the chunk in float64, which take three times as long.
 """
 
+import importlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +26,9 @@ from espnet_distopt.core.learner import Slot
 
 CHUNK = 1 << 20
 """Bytes of a chunk in float64, which a second-level cache holds."""
+
+SUMS = 1 << 10
+"""How many sums a compiled pass keeps in float64, which a first-level cache holds."""
 
 SHORT = 1 << 12
 """A parameter tensor with fewer elements than this is short and shares a chunk."""
@@ -112,6 +123,9 @@ class Shard:
         # multiply-adds are not used either, because the result must have the same bits
         # in either order of the two.
         self._fused = size > 2 and block.element_size() < 8
+        on_cpu, single = block.device.type == "cpu", block.dtype == torch.float32
+        self._passes = _compiled_passes() if on_cpu and single else None
+        self._few_sums = np.empty(SUMS)
 
     def begin(self) -> None:
         """Begin to combine new vectors: no column of theirs has been seen."""
@@ -127,11 +141,16 @@ class Shard:
         """
         while self._unseen and self._unseen[0].stop <= stop:
             chunk = self._unseen.popleft()
-            rows = self._load(chunk)
             if chunk.whose is None:
-                _add_segments(self.matrices, rows, chunk)
+                _add_segments(self.matrices, self._load(chunk), chunk)
+                continue
+            matrix = self.matrices[chunk.whose]
+            if self._passes:
+                columns = self.block.numpy(), chunk.start, chunk.stop
+                self._passes.add_products(*columns, matrix.numpy())
             else:
-                self.matrices[chunk.whose].addmm_(rows, rows.T)
+                rows = self._load(chunk)
+                matrix.addmm_(rows, rows.T)
 
     def combine(self, c: Tensor, result: Tensor, stop: int) -> None:
         """Write sum_i c_i block_i to columns of `result`, in whole chunks.
@@ -147,6 +166,13 @@ class Shard:
         """
         while self._uncombined and self._uncombined[0].start < stop:
             chunk = self._uncombined.popleft()
+            if self._passes and chunk.whose is not None:
+                columns = self.block.numpy(), chunk.start, chunk.stop
+                coefficients = c[chunk.whose].numpy()
+                self._passes.combine(
+                    *columns, coefficients, result.numpy(), self._few_sums
+                )
+                continue
             rows = self._load(chunk)
             if chunk.whose is not None and self._fused:
                 sums = self._sums[: rows.shape[1]]
@@ -159,6 +185,19 @@ class Shard:
         """Return the chunk (N, columns) in float64, valid until the next call."""
         rows = self._rows[:, : chunk.stop - chunk.start]
         return rows.copy_(self.block[:, chunk.start : chunk.stop])
+
+
+@cache
+def _compiled_passes() -> ModuleType | None:
+    """Return the passes that numba compiles; None where it is not installed."""
+    try:
+        return importlib.import_module(
+            "espnet_distopt.algorithms.adasum.compiled_passes"
+        )
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        return None
 
 
 def _column_coefficients(c: Tensor, chunk: Chunk) -> Tensor:
