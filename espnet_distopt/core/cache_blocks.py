@@ -18,6 +18,23 @@ def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
     On a GPU there is one piece, because launching more operations costs more there.
     """
-    cpu = tensors[0].device.type == "cpu"
-    size = PIECE if cpu else max(1, tensors[0].numel())
+    size = _piece(tensors[0])
     yield from zip(*[torch.split(tensor, size) for tensor in tensors], strict=True)
+
+
+def room_for_piece(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return memory for a piece of `tensor` (P,), with any values.
+
+    A pass that computes something of each piece keeps it there. If it allocated memory
+    for each piece, the system would map and zero much of it anew.
+
+    Args:
+        tensor: the tensor of the pieces.
+        dtype: the type of what is computed; None is that of `tensor`.
+    """
+    length = min(_piece(tensor), tensor.numel())
+    return torch.empty(length, dtype=dtype or tensor.dtype, device=tensor.device)
+
+
+def _piece(tensor: Tensor) -> int:
+    return PIECE if tensor.device.type == "cpu" else max(1, tensor.numel())

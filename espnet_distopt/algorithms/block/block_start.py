@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.cache_blocks import cache_blocks, room_for_piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +32,18 @@ class BlockStart:
 
     def changes(self, tensor: Tensor, out: Tensor) -> None:
         """Write `tensor` (P,) minus the start to `out` (P,), which is in bfloat16."""
+        room = room_for_piece(tensor)
         for part, start in self.pieces():
-            out[part].copy_(tensor[part] - start)
+            change = torch.sub(tensor[part], start, out=room[: len(start)])
+            out[part].copy_(change)
 
     def plus(self, message: Tensor, out: Tensor) -> None:
         """Write the start plus `message` (P,), which is in bfloat16, to `out` (P,)."""
+        room = room_for_piece(out)
         for part, start in self.pieces():
             # One addition of mixed types takes several times as long.
-            torch.add(start, message[part].to(start.dtype), out=out[part])
+            change = room[: len(start)].copy_(message[part])
+            torch.add(start, change, out=out[part])
 
     def subtract_from(self, tensor: Tensor) -> None:
         """Subtract the start from `tensor` (P,), in place."""
@@ -54,9 +58,12 @@ class BlockStart:
     def pieces(self, within: slice = slice(None)) -> Iterator[tuple[slice, Tensor]]:
         """Yield the start in pieces that stay in the cache: their place, and the piece.
 
+        A piece is valid until the next one, and must not be overwritten.
+
         Args:
             within: the elements that are asked for.
         """
+        room = room_for_piece(self.base, self.dtype)
         first, last, _ = within.indices(len(self.base))
         for whole, factor in self.factors:
             begin, end, _ = whole.indices(len(self.base))
@@ -66,8 +73,10 @@ class BlockStart:
             operands = [self.base] + ([] if self.delta is None else [self.delta])
             for kept, *ahead in cache_blocks(*(t[place:end] for t in operands)):
                 part = slice(place, place := place + len(kept))
-                base = kept if self.dtype is None else kept.to(self.dtype)
+                piece = room[: len(kept)]
                 if ahead:  # As the filter has computed it.
-                    yield part, base.add(ahead[0], alpha=self.ahead)
+                    yield part, torch.add(kept, ahead[0], alpha=self.ahead, out=piece)
+                elif factor == 1 and kept.dtype == piece.dtype:
+                    yield part, kept
                 else:
-                    yield part, base if factor == 1 else base * factor
+                    yield part, piece.copy_(kept).mul_(factor)

@@ -61,7 +61,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.core.cache_blocks import PIECE, cache_blocks
+from espnet_distopt.core.cache_blocks import cache_blocks, room_for_piece
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 
@@ -197,13 +197,7 @@ class LateAverage:
         elif start is None:
             yield from _pieces(own, sent[within], within.start or 0)
         else:
-            snapshot = self._snapshots[name]
-            for part, piece in start.pieces(within):
-                yield (
-                    part,
-                    piece + snapshot[part].to(piece),
-                    piece + sent[part].to(piece),
-                )
+            yield from _rounded_pieces(start, self._snapshots[name], sent, within)
 
     def replace(
         self, params: Tensor, snapshot: Tensor, start: Tensor, updates: int
@@ -280,7 +274,21 @@ def _pieces(
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield both tensors in pieces, with their places, which begin at `first`."""
     on_cpu = average.device.type == "cpu"
-    copy = average.new_empty(min(PIECE, len(average)) if on_cpu else 0)
+    room = room_for_piece(average) if on_cpu else average
     for own, mean in cache_blocks(snapshot, average):
         part = slice(first, first := first + len(own))
-        yield part, own, copy[: len(mean)].copy_(mean) if on_cpu else mean
+        yield part, own, room[: len(mean)].copy_(mean) if on_cpu else mean
+
+
+def _rounded_pieces(
+    start: BlockStart, snapshot: Tensor, average: Tensor, within: slice
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield the start plus each of two changes, which are in bfloat16, in pieces."""
+    own, mean = (room_for_piece(start.base, start.dtype) for _ in range(2))
+    for part, piece in start.pieces(within):
+        length = len(piece)
+        yield (
+            part,
+            own[:length].copy_(snapshot[part]).add_(piece),
+            mean[:length].copy_(average[part]).add_(piece),
+        )

@@ -21,20 +21,14 @@ from torch import Tensor
 from espnet_distopt.algorithms.block.bfloat16 import average_changes
 from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.delayed import LateAverage
-from espnet_distopt.algorithms.block.extrapolation import (
-    extrapolate,
-    extrapolation_gain,
-    replace_late,
-)
+from espnet_distopt.algorithms.block.extrapolation import replace_late
 from espnet_distopt.algorithms.block.flat_moments import Moments, countable
 from espnet_distopt.algorithms.block.message import Agreed
+from espnet_distopt.algorithms.block.moment_starts import MomentStarts
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.consistent import NOISE
-
-SQUARES = "exp_avg_sq"
-"""The name of Adam's second moment, which is never negative."""
+from espnet_distopt.optimizers.consistent import NOISE, SQUARES
 
 MOMENTS_CHANGED = (
     "the state was saved with other `moments` or another optimizer; resume with the "
@@ -91,11 +85,10 @@ class BlockMoments:
         self._every, self._blocks = every, 0
         self.averaged = fate != "reset"
         self._tensors = len(part.slots)
-        self._params = part.params
-        self._dtype = starts_in or part.params.dtype
         self._moments = Moments(part)
+        dtype = starts_in or part.params.dtype
+        self._starts = MomentStarts(part, self._moments, dtype)
         self._unequal = False
-        self._init: dict[str, Tensor] = {}
         self.loaded = bool(part.optimizer.state)
         self._begin(kept=self.loaded)
         part.optimizer_loaded.append(self._begin_with_loaded)
@@ -107,13 +100,9 @@ class BlockMoments:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
         self._steps = self._moments.steps()
-        self._init = {}
-        if self._rounds:
-            return
-        if self._fate == "extrapolate" and kept:
-            self._init = {
-                n: f.to(self._dtype, copy=True) for n, f in self.flats().items()
-            }
+        self._starts.forget()
+        if self._fate == "extrapolate" and kept and not self._rounds:
+            self._starts.remember(self.flats())
 
     def _begin_with_loaded(self) -> None:
         """Begin a block with the moments that the user has loaded."""
@@ -144,7 +133,8 @@ class BlockMoments:
         rounds = self._rounds and not agreed.loaded
         for name, flat in flats.items() if self.averaged else ():
             if rounds:
-                yield from average_changes(flat, self._reference(name), self._ranks)
+                start = self._starts.decayed(name, self._period)
+                yield from average_changes(flat, start, self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
         ahead, taus = self._ahead(agreed, k), self._taus(agreed)
@@ -185,7 +175,7 @@ class BlockMoments:
         """Return the starts since which changes are sent; empty if there are none."""
         if not self._rounds or not self.averaged or self._unequal:
             return {}
-        return {name: self._reference(name) for name in self._due()}
+        return {name: self._starts.decayed(name, self._period) for name in self._due()}
 
     def end_late(
         self, late: LateAverage, agreed: Agreed, k: float, updates: int
@@ -239,19 +229,6 @@ class BlockMoments:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
 
-    def _start(self, name: str) -> Tensor:
-        """Return a moment at the start of the block (P,)."""
-        if name not in self._init:  # The optimizer's first block starts from zeros.
-            self._init[name] = torch.zeros_like(self._params, dtype=self._dtype)
-        return self._init[name]
-
-    def _reference(self, name: str) -> BlockStart:
-        """Return what the start has become by the end of a block without gradients."""
-        decays, start = self._moments.decays[name], self._start(name)
-        runs = self._moments.runs([0.0] * self._tensors)
-        factors = [(part, decays[group] ** self._period) for part, group, _ in runs]
-        return BlockStart(start, factors=factors, dtype=self._params.dtype)
-
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
         return k / agreed.tau if self._fate == "extrapolate" else 0.0
@@ -292,19 +269,14 @@ class BlockMoments:
         if self._fate == "reset":
             moment.zero_()
         elif self._fate == "extrapolate" or self._rounds:
-            (tau, k), decay = counts, self._moments.decays[name][group]
-            gain = extrapolation_gain(decay, tau, k)
-            bounded = name == SQUARES and gain != 0
-            floor = decay ** (tau + k) if bounded else None
-            extrapolate(moment, self._start(name)[part], gain, floor, self._blocks)
+            self._starts.move(name, moment, part, group, counts, self._blocks)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
-        init = {name: tensor.clone() for name, tensor in self._init.items()}
         return {
             "fate": self._fate,
             "steps": list(self._steps),
-            "init": init,
+            "init": self._starts.state_dict(),
             "loaded": self.loaded,
             "unequal": self._unequal,
             "blocks": self._blocks,
@@ -324,8 +296,5 @@ class BlockMoments:
         self.loaded = state.get("loaded", False)
         self._unequal = state.get("unequal", False)
         self._blocks = state.get("blocks", 0)
-        where, self._init = self._params.device, {}
-        for name, start in state["init"].items():
-            self._init[name] = start.to(where, self._dtype, copy=True)
-            # Moments that have been rounded to nearest are not those of the optimizer.
-            self.loaded |= not torch.equal(self._init[name].to(start), start)
+        # Moments that have been rounded to nearest are not those of the optimizer.
+        self.loaded |= not self._starts.load_state_dict(state["init"])
