@@ -43,28 +43,15 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
+from espnet_distopt.algorithms.synchronous.neighbours import Neighbours
 from espnet_distopt.algorithms.synchronous.node import (
     check_nodes,
     check_per_node,
     per_node_of,
 )
-from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.core.effects import (
-    AllReduceMean,
-    Begin,
-    Broadcast,
-    Effect,
-    NeighbourAllGather,
-    Program,
-    Wait,
-)
+from espnet_distopt.core.effects import AllReduceMean, Broadcast, Effect, Program
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.core.mixing import (
-    Topology,
-    alternating_group,
-    mixing_weights,
-    rounds_of,
-)
+from espnet_distopt.core.mixing import Topology
 from espnet_distopt.core.topology import LONGEST_RING
 from espnet_distopt.errors import InputError
 
@@ -105,6 +92,7 @@ class Dpsgd(Algorithm):
     Attributes:
         config: the options.
         topology: the neighbours of a learner.
+        neighbours: those of this learner, and its messages to and from them.
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
         sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
@@ -125,16 +113,15 @@ class Dpsgd(Algorithm):
         self.topology = config.topology or ring
         self.mixings = 0
         self._params = learner.params
-        self._rank, self._size = learner.rank, learner.size
-        self._per_node = 1
+        per_node = 1
         if self.topology == "alternating":
             what = "dpsgd with topology: alternating"
-            self._per_node = per_node_of(config, learner, what)
-            _check_nodes(self._per_node, learner.size)
-        self._rounds = rounds_of(self.topology, self._size, self._per_node)
+            per_node = per_node_of(config, learner, what)
+            _check_nodes(per_node, learner.size)
         self.sent = learner.params.new_zeros(learner.params.numel() + 1)
-        self._weights: list[float] = []
-        self._received = self.sent.new_empty(0)
+        self.neighbours = Neighbours(
+            self.topology, learner.rank, learner.size, per_node, config.seed, self.sent
+        )
         self._forget()
 
     @classmethod
@@ -152,7 +139,7 @@ class Dpsgd(Algorithm):
     def _forget(self) -> None:
         """Forget the mixing in flight and its correction; send the parameters next."""
         self.sent[:-1].copy_(self._params)
-        self._handle: Any = None
+        self.neighbours.forget()
         self._correction: Tensor | None = None
 
     def start(self, learner: Learner) -> Program:
@@ -173,7 +160,7 @@ class Dpsgd(Algorithm):
         self._correction = None
         self.mixings += 1
         self.sent[:-1].copy_(learner.params)
-        yield from self._begin_mixing()
+        yield from self.neighbours.begin(self.mixings)
 
     def finish(self, learner: Learner) -> Program:
         """Wait for the mixing in flight, which the next epoch's first step applies.
@@ -184,10 +171,11 @@ class Dpsgd(Algorithm):
         if learner.size == 1:
             return
         yield from self._complete(learner)
-        for ended in range(1, self._rounds + 1):
+        for ended in range(1, self.neighbours.rounds + 1):
             self.sent[-1] = ended
-            yield from self._begin(self.mixings + ended)
-            check_equal_steps(learner, (yield from self._receive()), ended)
+            # The memory of the last messages has the correction for the next step.
+            yield from self.neighbours.begin(self.mixings + ended, anew=True)
+            check_equal_steps(learner, (yield from self.neighbours.receive()), ended)
         self.sent[-1] = 0.0
 
     def next_stop(self, learner: Learner) -> int:
@@ -199,7 +187,8 @@ class Dpsgd(Algorithm):
         """
         if self.topology == "complete":
             return learner.steps + 2
-        ahead = learner.size // 2 if self._rounds == 1 else 2 * self._rounds
+        rounds = self.neighbours.rounds
+        ahead = learner.size // 2 if rounds == 1 else 2 * rounds
         return learner.steps + 2 + ahead
 
     def pause(self, learner: Learner) -> Program:
@@ -210,84 +199,16 @@ class Dpsgd(Algorithm):
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the correction (P,) that the mixing of `sent` brings."""
         if self._correction is None:
-            if self._handle is None:
+            if not self.neighbours.in_flight:
                 # A run begins or was resumed, perhaps on some of the learners only:
                 # all of them take the number of the mixing from learner 0.
                 count = self.sent.new_tensor([self.mixings], dtype=torch.float64)
                 self.mixings = int((yield Broadcast(count)).item())
-                yield from self._begin_mixing()
-            received = yield from self._receive()
+                yield from self.neighbours.begin(self.mixings)
+            received = yield from self.neighbours.receive()
             check_equal_steps(learner, received, ended=0)
-            self._correction = self._mixed(received)[:-1]
+            self._correction = self.neighbours.mixed(received)[:-1]
         return self._correction
-
-    def _mixed(self, received: Tensor) -> Tensor:
-        """Return sum_j W_ij (s_j - s_i), which overwrites the messages (senders, S)."""
-        if not self._weights:  # A round in which this learner has no peer.
-            return torch.zeros_like(self.sent)
-        first, *others = self._weights
-        for sent, total, *rows in cache_blocks(self.sent, *received):
-            total.sub_(sent).mul_(first)
-            for weight, row in zip(others, rows, strict=True):
-                total.add_(row.sub_(sent), alpha=weight)
-        return received[0]
-
-    def _begin_mixing(self) -> Program:
-        """Begin the mixing that sends `sent`, in the memory of the last one."""
-        messages = len(self._neighbours(self.mixings))
-        if len(self._received) != messages:
-            self._received = self.sent.new_empty((messages, self.sent.numel()))
-        yield from self._begin(self.mixings, self._received)
-
-    def _begin(self, k: int, into: Tensor | None = None) -> Program:
-        """Begin the mixing number `k`, which sends `sent`.
-
-        Args:
-            k: the number.
-            into: what receives the messages (senders, S); None makes a new tensor.
-        """
-        weights = self._neighbours(k)
-        self._weights = list(weights.values())
-        collective: AllReduceMean | NeighbourAllGather
-        if self._takes_means:
-            mean = torch.empty_like(self.sent) if into is None else into[0]
-            collective = AllReduceMean(mean.copy_(self.sent), self._group(k))
-        else:
-            collective = NeighbourAllGather(self.sent, tuple(weights), into)
-        self._handle = yield Begin(collective)
-
-    @property
-    def _takes_means(self) -> bool:
-        return self.topology in ("complete", "alternating")
-
-    def _neighbours(self, k: int) -> dict[int, float]:
-        """Return the senders of the messages of mixing `k`, with their weights.
-
-        A mean is one message, of all who take it together, and stands under -1.
-        """
-        if self._takes_means:
-            return {-1: 1.0}
-        row = self.row(k)
-        del row[self._rank]
-        return row
-
-    def row(self, k: int) -> dict[int, float]:
-        """Return this learner's row of the mixing matrix W_k: learner -> weight."""
-        return mixing_weights(
-            self.topology, self._rank, self._size, k, self.config.seed
-        )
-
-    def _group(self, k: int) -> tuple[int, ...] | None:
-        """Return the learners that take their mean in mixing `k`; None means all."""
-        if self.topology == "complete":
-            return None
-        return alternating_group(self._rank, self._size, self._per_node, k)
-
-    def _receive(self) -> Generator[Effect, Any, Tensor]:
-        """Wait for the mixing in flight; return its messages, a row for each weight."""
-        received: Tensor = yield Wait(self._handle)
-        self._handle = None
-        return received.view(-1, self.sent.numel())
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""
