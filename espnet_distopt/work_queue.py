@@ -29,26 +29,15 @@ What could go wrong, and why it does not:
     `state_dict` names it, and she trains on it first when the run is resumed.
 """
 
-import logging
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import torch
-
 from espnet_distopt.core.driver import Driver
-from espnet_distopt.core.effects import Broadcast, Program
+from espnet_distopt.distributed.queue_group import WHAT, QueueGroup
 from espnet_distopt.distributed.queue_keys import QueueKeys, position
 from espnet_distopt.distributed.queue_terms import QueueTerms
-from espnet_distopt.distributed.shares import MOST_ITEMS, Shares
-from espnet_distopt.distributed.unfinished import Unfinished
+from espnet_distopt.distributed.shares import MOST_ITEMS
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 
@@ -56,9 +45,6 @@ T = TypeVar("T")
 
 _keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
 """For each driver whose session has queues: the keys of these queues."""
-
-WHAT = "asking the work queue's store"
-"""The words in which errors of the store say what was under way."""
 
 
 class WorkQueue:
@@ -136,11 +122,10 @@ class WorkQueue:
         state: dict[str, Any] | None = None,
     ) -> None:
         _check(items, ahead)
-        self._driver, self._repeats = session.driver, session.repeat_begun
-        self._rank, size = session.learner.rank, session.learner.size
-        self._ranks = session.algorithm.lockstep(session.learner)
-        self._leads = self._rank == self._ranks[0]
-        self.groups = size // len(self._ranks)
+        self._driver = session.driver
+        rank, size = session.learner.rank, session.learner.size
+        ranks = session.algorithm.lockstep(session.learner)
+        self.groups = size // len(ranks)
         self.items, self._ahead = items, min(ahead, max(1, items))
         self.steps = -(-items // self.groups)
         taken = state["taken"] if state else [0] * self.groups
@@ -149,85 +134,66 @@ class WorkQueue:
                 f"the saved work queue is of {state['items']} items for {len(taken)} "
                 f"groups of learners, not of {items} for {self.groups}"
             )
-        self.started: int = state["started"] if state else 0
-        self._held: list[int] = list(state["held"]) if state else []
-        self._store = self._driver.store
+        store = self._driver.store
         self._position = position(self._driver)
-        new = QueueKeys(self._store, self._rank, size, self._position)
+        new = QueueKeys(store, rank, size, self._position)
         self._keys = _keys.setdefault(self._driver, new)
         self._number = self._position.opened
         self._prefix = self._keys.prefix()
+        self._group = QueueGroup(
+            self._driver,
+            rank,
+            ranks,
+            self.groups,
+            items,
+            self._prefix,
+            ahead=self._ahead,
+            repeats=session.repeat_begun,
+        )
+        self._terms = QueueTerms(store, rank, self.groups, self._prefix)
         if self._number == self._position.joined:
             with self._driver.asking(WHAT):
                 self._join()
             return
         with self._driver.asking(WHAT):
-            self._open(taken)
+            self._open(taken, state)
         met = session.barrier()
         with self._driver.asking(WHAT):
-            self._adopt(self._without(met.ranks), taken)
+            self._group.adopt(met.ranks, taken)
             self._keys.sweep(met.ranks, met.version)
             self._refuse_differences()
 
-    def _open(self, taken: list[int]) -> None:
+    def _open(self, taken: list[int], state: dict[str, Any] | None) -> None:
         """Set this group's counters; compare what must be equal on all learners."""
+        started: int = state["started"] if state else 0
         self._keys.leave()
-        group = self._lay_out_shares()
-        self._own = self._shares.begin(taken)
-        self._held += self._shares.first(group, taken)
-        if self._leads:
-            self._note_unfinished(self._held)
-        if self._leads and group == 0:
-            self._store.set(self._prefix + "started", str(self.started))
-        state = f"{self.started} {taken}"
-        self._terms.note(self.items, state, self._ahead, group)
+        self._group.open(taken, started, state["held"] if state else ())
+        self._terms.note(
+            self.items, f"{started} {taken}", self._ahead, self._group.number
+        )
         self._register(self._driver.members.version)
 
-    def _adopt(self, absent: Iterable[int], taken: list[int]) -> None:
-        """Let others do the shares of groups that have died before the epoch."""
-        self._shares.adopt(absent, taken)
-        for group in absent:
-            self._unfinished.adopt(group, self._shares.first(group, taken))
-
     def _join(self) -> None:
-        """Go on where a learner has died in whose place this one has joined.
-
-        The others are reading the queue. What the dead one had not begun, and others
-        have not taken, is this learner's.
-        """
-        group = self._lay_out_shares()
-        self._terms.check(self.items, self._ahead, group)
-        self._own = self._shares.join()
-        before = {group: self._driver.incarnation(self._rank) - 1}
-        self._held = self._take_over(before, self.items)
-        self._note_unfinished(self._held)
-        self.started = self._store.add(self._prefix + "started", 0)
+        """Go on where a learner has died in whose place this one has joined."""
+        self._terms.check(self.items, self._ahead, self._group.number)
+        self._group.join()
         self._register(-1)
-
-    def _lay_out_shares(self) -> int:
-        """Make what groups have in the store; return the number of this group."""
-        group = self._ranks[0] // len(self._ranks)
-        numbers = group, self.groups
-        self._shares = Shares(self._store, *numbers, self.items, self._prefix)
-        self._unfinished = Unfinished(self._store, *numbers, self._prefix)
-        self._terms = QueueTerms(self._store, self._rank, self.groups, self._prefix)
-        return group
 
     def _register(self, version: int) -> None:
         """Remember the queue; if the members then had another version, one has died."""
-        names = [*self._shares.keys, *self._unfinished.keys, *self._terms.keys]
+        names = [*self._group.keys, *self._terms.keys]
         self._keys.register(self._prefix, self, self.items, names, version)
-
-    def _without(self, living: Collection[int]) -> list[int]:
-        """Return the groups that have died: one dies as a whole."""
-        firsts = range(0, self.groups * len(self._ranks), len(self._ranks))
-        return [group for group, first in enumerate(firsts) if first not in living]
 
     def _refuse_differences(self) -> None:
         """Raise InputError if any learner has noted a difference."""
         if message := self._terms.differences():
             self._keys.stop(self._prefix)
             raise InputError(message)
+
+    @property
+    def started(self) -> int:
+        """The number of items that all learners have begun, as last heard."""
+        return self._group.started
 
     @property
     def step(self) -> int:
@@ -240,8 +206,7 @@ class WorkQueue:
     def count_started(self) -> int:
         """Ask the store how many items all learners together have begun."""
         with self._driver.asking(WHAT):
-            self.started = self._store.add(self._prefix + "started", 0)
-        return self.started
+            return self._group.count_started()
 
     def read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         """Yield the loaded items that this learner is to train on, one at a time.
@@ -261,7 +226,7 @@ class WorkQueue:
 
     def _read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         yield from self._read_own(load)
-        while self._steal():
+        while self._group.steal():
             yield from self._read_own(load)
 
     def _read_own(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
@@ -269,104 +234,16 @@ class WorkQueue:
 
         One loader reads both, because it may be slow to start.
         """
-        items = (*self._held, *self._own)
+        items = (*self._group.held, *self._group.own)
         for item, loaded in zip(items, load(items) if items else (), strict=True):
-            if self._held:
-                self._held.pop(0)
-                self._take(item, own=False)
-            elif self._take(item):
-                self._own = self._own[1:]
-            else:
-                self._own = self._own[:0]  # Others have taken the rest.
+            if not self._group.begin(item):
                 return
             yield loaded
-
-    def _take(self, item: int, own: bool = True) -> bool:
-        """Begin with an item; return False if others have taken it from the own share.
-
-        Args:
-            item: its number.
-            own: whether the item is of the own share; if not, it was taken before.
-        """
-        got = True
-        if self._leads:
-            with self._driver.asking(WHAT):
-                if own:
-                    got = self._shares.take()
-                self.started = self._store.add(self._prefix + "started", int(got))
-                if got and self._repeats:
-                    self._note_unfinished([item, *self._held], begun=True)
-                elif not own:
-                    self._note_unfinished(self._held)
-        told, self.started = self._from_leader([int(got), self.started])
-        return told > 0
-
-    def _steal(self) -> bool:
-        """Take items that others have not begun; return whether there were any."""
-        items: Sequence[int] = ()
-        if self._leads:
-            with self._driver.asking(WHAT):
-                dead = self._dead()
-                items = self._shares.steal(self._ahead)
-                items = items or self._take_over(dead, self._ahead)
-                if items or self._repeats:
-                    self._note_unfinished(items)
-        # The others of the group wait for a message of `ahead` numbers.
-        assert len(items) <= self._ahead, (items, self._ahead)
-        missing = [-1] * (self._ahead - len(items))
-        items = self._from_leader([*items, *missing])
-        self._held = [item for item in items if item >= 0]
-        return bool(self._held)
-
-    def _note_unfinished(self, items: Sequence[int], begun: bool = False) -> None:
-        """Note what others are to train on if this group dies."""
-        number = self._driver.incarnation(self._rank)
-        self._unfinished.note(number, items, begun)
-
-    def _dead(self) -> dict[int, int]:
-        """Return dead group -> the incarnation of its first learner, of one moment."""
-        dead, per_group = self._driver.dead, len(self._ranks)
-        firsts = ((group, group * per_group) for group in range(self.groups))
-        return {group: dead[first] for group, first in firsts if first in dead}
-
-    def _take_over(self, dead: Mapping[int, int], most: int) -> list[int]:
-        """Take items that a dead group had not finished, and say so in the log.
-
-        One that it had begun was counted as started, and is counted anew.
-
-        Args:
-            dead: group -> the greatest incarnation of its first learner that has died.
-            most: the most items to take.
-        """
-        note = self._unfinished.claim(dead, most)
-        if note is None:
-            return []
-        if note.begun:
-            self._store.add(self._prefix + "started", -1)
-        begun = " (it had begun the first one)" if note.begun else ""
-        logging.warning(
-            f"learner {self._rank} trains on what a dead learner had taken of the work "
-            f"queue: {', '.join(map(str, note.items))}{begun}"
-        )
-        return list(note.items)
-
-    def _from_leader(self, numbers: list[int]) -> list[int]:
-        """Return the `numbers` of the group's first learner, which asks the store."""
-        if len(self._ranks) == 1:
-            return numbers
-        told = torch.tensor(numbers)
-        self._driver.run(_broadcast(told, self._ranks))
-        return told.tolist()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the epoch, once no learner takes items any more."""
         self._keys.stop(self._prefix)
-        return {
-            "items": self.items,
-            "taken": self._shares.taken(),
-            "started": self._store.add(self._prefix + "started", 0),
-            "held": list(self._held),
-        }
+        return {"items": self.items, **self._group.state_dict()}
 
 
 def _check(items: int, ahead: int) -> None:
@@ -375,7 +252,3 @@ def _check(items: int, ahead: int) -> None:
         raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
     if ahead < 1:
         raise InputError(f"a work queue's ahead must be >= 1, not {ahead}")
-
-
-def _broadcast(tensor: torch.Tensor, ranks: tuple[int, ...]) -> Program:
-    yield Broadcast(tensor, ranks)

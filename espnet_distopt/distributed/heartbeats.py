@@ -1,6 +1,6 @@
 """What this process has heard of the heartbeats of others, and whom it suspects.
 
-Nothing here asks the network; `liveness` does, and decides who is lost.
+Nothing here asks the network; `lookout` does, and decides who is lost.
 """
 
 import time
