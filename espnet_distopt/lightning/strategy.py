@@ -1,12 +1,9 @@
 """Lightning's strategy: a learner a process, and an algorithm in the place of DDP."""
 
-import os
 import signal
-import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -19,9 +16,8 @@ from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
-from espnet_distopt.errors import PeerLostError
-from espnet_distopt.lightning import espnet3, own_state, refusals
-from espnet_distopt.lightning.apart import ApartStrategy
+from espnet_distopt.lightning import espnet3, refusals
+from espnet_distopt.lightning.checkpoints import CheckpointStrategy
 from espnet_distopt.lightning.epoch_ends import EpochEnds
 from espnet_distopt.lightning.fit import Fit
 from espnet_distopt.lightning.loading import LearnerLoader
@@ -32,10 +28,8 @@ from espnet_distopt.lightning.queued_loading import (
 )
 from espnet_distopt.session import Session
 
-State = dict[str, Any]
 
-
-class DistoptStrategy(ApartStrategy):
+class DistoptStrategy(CheckpointStrategy):
     """Trains a `LightningModule` by an algorithm of this package.
 
     It wraps nothing. It steps a `Session` after each step of the optimizer, and puts
@@ -106,7 +100,6 @@ class DistoptStrategy(ApartStrategy):
         self.consensus_distance: float | None = None
         self._work_queue = work_queue
         self._options = options
-        self._own: State | None = None
         self._callback: EpochEnds | None = None
 
     # What Lightning asks before a fit
@@ -161,13 +154,6 @@ class DistoptStrategy(ApartStrategy):
             self._fit.own, self._own = self._own, None
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
-
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load the optimizer's state, then this learner's own, if there is one."""
-        super().load_optimizer_state_dict(checkpoint)
-        if self._fit is not None and self._fit.own is not None:
-            assert self.lightning_module is not None
-            own_state.restore(self._fit.own, self._fit.session, self.lightning_module)
 
     # The learner's batches
 
@@ -233,76 +219,6 @@ class DistoptStrategy(ApartStrategy):
         if self._fit is not None:
             self._fit.step()
         return output
-
-    # Checkpoints
-
-    def lightning_module_state_dict(self) -> State:
-        """Return the state of the consensus model; all learners call this."""
-        if self._fit is not None:
-            self._fit.meet()
-        return super().lightning_module_state_dict()
-
-    def save_checkpoint(
-        self, checkpoint: State, filepath: str | Path, storage_options: Any = None
-    ) -> None:
-        """Save the checkpoint, and what each learner needs beside it.
-
-        When an error ends the fit, learner 0 saves its own model alone; and nothing if
-        another learner is lost, because an average may have been half done.
-        """
-        fit = self._fit
-        error = fit.error if fit is not None else None
-        if isinstance(error, PeerLostError):
-            rank_zero_warn(
-                f"{filepath} is not saved: the model may hold half an average, because "
-                "a learner is lost"
-            )
-            return
-        if fit is None or error or not own_state.is_whole(checkpoint):
-            super().save_checkpoint(checkpoint, filepath, storage_options)
-            return
-        stamp = {
-            "save": time.time_ns(),
-            "learners": self.world_size,
-            "algorithm": self.algorithm,
-        }
-        checkpoint[own_state.KEY], filepath = self.broadcast((stamp, filepath))
-        own = fit.capture(checkpoint)
-        self.checkpoint_io.save_checkpoint(
-            own, own_state.file(filepath, self.global_rank), storage_options
-        )
-        # The checkpoint is written last: it never lacks the learners' files.
-        self.barrier()
-        super().save_checkpoint(checkpoint, filepath, storage_options)
-
-    def load_checkpoint(
-        self, checkpoint_path: str | Path, *args: Any, **kw: Any
-    ) -> State:
-        """Return the checkpoint, with this learner's own parts if all have theirs."""
-        checkpoint: State = super().load_checkpoint(checkpoint_path, *args, **kw)
-        assert self.lightning_module is not None
-        fitting = self.lightning_module.trainer.state.fn == TrainerFn.FITTING
-        stamp = checkpoint.get(own_state.KEY)
-        if not fitting or stamp is None:
-            return checkpoint
-        path, own = own_state.file(checkpoint_path, self.global_rank), {}
-        if os.path.exists(path):
-            own = self.checkpoint_io.load_checkpoint(path, *args, **kw)
-        same = own_state.fits(own, checkpoint) and stamp["learners"] == self.world_size
-        if self.reduce_boolean_decision(same):
-            own_state.merge(own, checkpoint)
-            self._own = own
-        else:
-            rank_zero_warn(
-                f"there are no states of {self.world_size} learners beside "
-                f"{checkpoint_path}: they go on from the consensus model"
-            )
-        return checkpoint
-
-    def remove_checkpoint(self, filepath: str | Path) -> None:
-        """Remove the checkpoint with the learners' files."""
-        super().remove_checkpoint(filepath)
-        super().remove_checkpoint(own_state.folder(filepath))
 
     # The end
 

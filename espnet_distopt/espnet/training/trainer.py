@@ -26,7 +26,8 @@ from espnet2.train.trainer import Trainer
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
-from espnet_distopt.espnet.training.epoch import DistoptEpoch, Epoch
+from espnet_distopt.espnet.training.distopt_epoch import DistoptEpoch
+from espnet_distopt.espnet.training.epoch import Epoch
 from espnet_distopt.espnet.training.handover import resume_reporter
 from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.loading import Batch, length

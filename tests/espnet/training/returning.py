@@ -43,7 +43,7 @@ class Death:
 
     def prepare(self, rank: int, incarnation: int) -> None:
         """Let this process do its part."""
-        from espnet_distopt.espnet.training.epoch import DistoptEpoch
+        from espnet_distopt.espnet.training.distopt_epoch import DistoptEpoch
         from espnet_distopt.espnet.training.run import Run
         from espnet_distopt.session import Session
 

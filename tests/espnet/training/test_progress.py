@@ -11,7 +11,7 @@ import pytest
 from espnet2.train.reporter import Reporter
 
 from espnet_distopt.espnet.training import progress as progress_module
-from espnet_distopt.espnet.training.epoch import without
+from espnet_distopt.espnet.training.distopt_epoch import without
 from espnet_distopt.espnet.training.progress import Progress
 from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.monitoring import lines

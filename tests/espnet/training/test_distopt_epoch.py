@@ -2,7 +2,7 @@
 
 import pytest
 
-from espnet_distopt.espnet.training.epoch import nobody_stepped
+from espnet_distopt.espnet.training.distopt_epoch import nobody_stepped
 
 
 @pytest.mark.parametrize(
