@@ -7,8 +7,9 @@ has made, and if these numbers differ between the members, it never returns.
 
 import atexit
 import ctypes
+import faulthandler
 import functools
-import threading
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -29,10 +30,10 @@ Group = Any
 TIMEOUT = timedelta(minutes=30)
 """The time that an operation of a group may take."""
 
-_made: list[Group] = []
-"""All groups that this process has made. They live until the process ends: the learner
-that finishes first keeps its connections open, because others may still be reading from
-them."""
+_made: list[tuple[Group, Connections]] = []
+"""All groups that this process has made, with their connections. They live until the
+process ends: the learner that finishes first keeps its connections open, because others
+may still be reading from them."""
 
 _JOIN = 5.0
 """Seconds for which the end of the process waits for gloo's threads. An operation that
@@ -45,15 +46,19 @@ def _join_threads() -> None:
 
     A thread of gloo drops the tensor of an operation when the operation is complete,
     and needs Python's lock for that. It may be late, on a busy machine. If Python has
-    begun to end by then, it aborts the process.
+    begun to end by then, it aborts the process. An error may have left operations under
+    way, which end when their connections are severed.
     """
+    for connections in [own for _, own in _made]:
+        connections.sever()
+    # No thread of Python can be started here to watch over the time.
+    faulthandler.dump_traceback_later(_JOIN, exit=True, file=2)
+    _made[:] = [m for m in _made if not isinstance(m[0], dist.ProcessGroupGloo)]
+    faulthandler.cancel_dump_traceback_later()
 
-    def destroy() -> None:
-        _made[:] = [g for g in _made if not isinstance(g, dist.ProcessGroupGloo)]
 
-    thread = threading.Thread(target=destroy, daemon=True)
-    thread.start()
-    thread.join(_JOIN)
+# A forked child has the groups without their threads.
+os.register_at_fork(after_in_child=lambda: atexit.unregister(_join_threads))
 
 
 Meet = Callable[[str, str, tuple[int, ...]], Members]
@@ -182,7 +187,7 @@ class Groups:
 
         gloo's destructor would wait for the thread that carries it out.
         """
-        for group in _made:
+        for group, _ in _made:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def close(self) -> None:
@@ -222,7 +227,7 @@ class Groups:
                 group = _nccl(store, place, len(ranks), TIMEOUT)
             else:
                 group = self._gloo(store, place, len(ranks), vain)
-        _made.append(group)
+        _made.append((group, own))
         return group
 
     def _gloo(self, store: Store, place: int, size: int, vain: Vain) -> Group:
