@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.contributions import Slices, Whole, contribution
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.session import Session
+from tests.distributed.forgotten import Forgotten
 
 SLICES = 5
 ELEMENTS = 4
@@ -178,13 +178,6 @@ def test_a_failure_repeats_what_one_lacks_and_others_have(number: int) -> None:
     found = launch(3, fail_once, 1, number)
     for each in found:
         assert each == pytest.approx((2 * numbers()).tolist(), rel=1e-15)
-
-
-class Forgotten:
-    """An operation that gloo never ends."""
-
-    def wait(self) -> None:
-        threading.Event().wait()
 
 
 def forget_once(number: int, options: dict[str, int]) -> list[float]:

@@ -21,13 +21,7 @@ from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.waiter import Waiter, in_vain
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
-
-
-class Forgotten:
-    """An operation that gloo never ends."""
-
-    def wait(self) -> None:
-        threading.Event().wait()
+from tests.distributed.forgotten import Forgotten
 
 
 class Failing:

@@ -1,0 +1,10 @@
+"""What a wait for gloo lasts for ever on, see `espnet_distopt.distributed.waiter`."""
+
+import threading
+
+
+class Forgotten:
+    """An operation that gloo never ends."""
+
+    def wait(self) -> None:
+        threading.Event().wait()
