@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-PIECE = 2**18
-"""Number of elements in a piece: 1 MB of float32."""
+PIECE = 2**17
+"""Number of elements in a piece: 512 KB of float32."""
 
 
 def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -20,6 +20,19 @@ def cache_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """
     size = _piece(tensors[0])
     yield from zip(*[torch.split(tensor, size) for tensor in tensors], strict=True)
+
+
+def cache_slices(tensor: Tensor, within: slice = slice(None)) -> Iterator[slice]:
+    """Yield the places of such pieces of `tensor` (P,), one after the other.
+
+    Args:
+        tensor: the tensor.
+        within: the elements that are asked for.
+    """
+    first, last, _ = within.indices(tensor.numel())
+    size = _piece(tensor)
+    for start in range(first, last, size):
+        yield slice(start, min(start + size, last))
 
 
 def room_for_piece(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
-from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.cache_blocks import cache_slices, room_for_piece
 from espnet_distopt.errors import InputError
 
 
@@ -33,12 +33,13 @@ class BlockEnd:
     Attributes:
         k: number of minibatches equivalent to the way from the mean to the next start
             point; 0 if a learner's moments were loaded.
-        to_start: a function that overwrites a piece of the mean by that of the next
-            start point; it takes the piece and its place in the parameters.
+        to_start: a function that returns a piece of the next start point; it takes that
+            of the mean, its place in the parameters, and the tensor to write to, which
+            may be the mean's; None means memory that the next call overwrites.
     """
 
     k: float
-    to_start: Callable[[Tensor, slice], None]
+    to_start: Callable[[Tensor, slice, Tensor | None], Tensor]
 
 
 class BlockFilter:
@@ -104,7 +105,8 @@ class BlockFilter:
             start point; 0 if a learner's moments were loaded.
         """
         with self.ending(rule, agreed) as end:
-            end.to_start(mean, slice(None))
+            for part in cache_slices(mean):
+                end.to_start(mean[part], part, mean[part])
         return end.k
 
     @contextmanager
@@ -128,25 +130,29 @@ class BlockFilter:
         held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
         before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
 
-        def to_start(mean: Tensor, part: slice) -> None:
-            tensors = mean, self.theta[part], self.delta[part]
-            for m, theta, delta in cache_blocks(*tensors):
-                start = torch.add(theta, delta, alpha=before)
-                delta.mul_(eta).add_(m.sub_(start), alpha=zeta)
-                theta.add_(delta)
-                torch.add(theta, delta, alpha=self.lookahead, out=m)
+        room = room_for_piece(self.theta)
+
+        def to_start(mean: Tensor, part: slice, out: Tensor | None) -> Tensor:
+            theta, delta, change = self.theta[part], self.delta[part], room[: len(mean)]
+            torch.add(theta, delta, alpha=before, out=change)
+            torch.sub(mean, change, out=change)
+            delta.mul_(eta).add_(change, alpha=zeta)
+            theta.add_(delta)
+            start = change if out is None else out
+            return torch.add(theta, delta, alpha=self.lookahead, out=start)
 
         k = 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
         yield BlockEnd(k, to_start)
         for part, kept in held:
             self.delta[part] = kept
 
-    def _take(self, mean: Tensor, part: slice) -> None:
+    def _take(self, mean: Tensor, part: slice, _: Tensor | None) -> Tensor:
         """Take `mean` as it is: init + (mean - init) would have other bits."""
         if self._filters:
             torch.sub(mean, self.theta[part], out=self.delta[part])
         if self._keeps:
             self.theta[part].copy_(mean)
+        return mean
 
     def model(self, params: Tensor, rule: BlockRule, out: Tensor) -> None:
         """Write the model to evaluate to `out` (P,).

@@ -61,7 +61,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.core.cache_blocks import cache_blocks, room_for_piece
+from espnet_distopt.core.cache_blocks import cache_blocks, cache_slices, room_for_piece
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 
@@ -183,19 +183,19 @@ class LateAverage:
         """Yield the snapshot and the average in pieces: (their place, s, a).
 
         The caller may overwrite the average. It is there after `wait`; if `name` is not
-        averaged, it is a tensor with any values. Pieces stay in the cache, and on a CPU
-        the average is a copy there: what the caller makes of it need not go to memory.
+        averaged, it is a tensor with any values. Pieces stay in the cache.
 
         Args:
             name: the name of what was sent.
             within: the elements that are asked for.
         """
-        own, sent = self._snapshots[name][within], self._sent.get(name)
-        start = self._starts.get(name)
+        sent, start = self._sent.get(name), self._starts.get(name)
         if sent is None:
+            own = self._snapshots[name][within]
             yield within, own, torch.empty_like(own)
         elif start is None:
-            yield from _pieces(own, sent[within], within.start or 0)
+            for part in cache_slices(self._snapshots[name], within):
+                yield part, self._snapshots[name][part], sent[part]
         else:
             yield from _rounded_pieces(start, self._snapshots[name], sent, within)
 
@@ -267,17 +267,6 @@ class LateAverage:
         for name, tensor in state["snapshots"].items():
             self._take(name, tensor.to(like.device), name in state["averaged"])
         self._starts = starts
-
-
-def _pieces(
-    snapshot: Tensor, average: Tensor, first: int
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield both tensors in pieces, with their places, which begin at `first`."""
-    on_cpu = average.device.type == "cpu"
-    room = room_for_piece(average) if on_cpu else average
-    for own, mean in cache_blocks(snapshot, average):
-        part = slice(first, first := first + len(own))
-        yield part, own, room[: len(mean)].copy_(mean) if on_cpu else mean
 
 
 def _rounded_pieces(

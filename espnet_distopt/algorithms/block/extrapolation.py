@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.stochastic_rounding import to_bfloat16
-from espnet_distopt.core.cache_blocks import cache_blocks
 
 
 def extrapolation_gain(decay: float, tau: float, k: float) -> float:
@@ -29,9 +28,9 @@ def extrapolation_gain(decay: float, tau: float, k: float) -> float:
 
 
 def extrapolate(
-    moment: Tensor, start: Tensor, gain: float, floor: float | None, block: int = 0
+    mean: Tensor, start: Tensor, gain: float, floor: float | None, block: int = 0
 ) -> None:
-    """Extrapolate a moment in place from its start, and copy the result to the start.
+    """Overwrite a piece of a moment's start by that of the next block, m_init.
 
     Where the start is kept in bfloat16, the result is rounded to it, stochastically, so
     that the next block starts from what is kept.
@@ -40,38 +39,37 @@ def extrapolate(
     arithmetic respects that bound; rounding, and gradients that vanish, do not.
 
     Args:
-        moment: mbar, which becomes m_init.
-        start: m_0, which becomes m_init as well, for the next block.
+        mean: mbar.
+        start: m_0, which becomes m_init.
         gain: kappa.
         floor: the bound's factor; None for a moment without a bound.
         block: the number of the block, with which the rounding changes.
     """
-    rounded = start.dtype != moment.dtype
-    for m, s in cache_blocks(moment, start):
-        before = s.to(m.dtype)
-        if gain != 0:
-            m.mul_(1 + gain).sub_(before, alpha=gain)
-        if floor is not None:
-            torch.maximum(m, before.mul_(floor), out=m)
-        if rounded:
-            m.copy_(to_bfloat16(m, block))
-        s.copy_(m)
+    new = start.to(mean.dtype)  # This is `start` itself if it is not kept in bfloat16.
+    least = None if floor is None else new.mul(floor)
+    if gain == 0:
+        new.copy_(mean)
+    else:
+        new.lerp_(mean, 1 + gain)  # It computes mean + gain * (mean - new).
+    if least is not None:
+        torch.maximum(new, least, out=new)
+    if new is not start:
+        start.copy_(to_bfloat16(new, block))
 
 
 def replace_late(
     live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
 ) -> None:
-    """Add `share` times (`new` - `old`) to `live`.
+    """Add `share` times (`new` - `old`) to a piece of `live`.
 
     Args:
-        live: the moment now, which is changed in place.
+        live: the moment now, which is changed in place; it may be of higher precision.
         new: the averaged moment, which replaces the snapshot.
         old: the moment at the snapshot.
         share: the share b^j of the snapshot that is left after j updates.
         positive: whether the moment is never negative.
     """
-    for moment, n, o in cache_blocks(live, new, old):
-        moment.sub_(o, alpha=share)
-        if positive:
-            moment.clamp_(min=0)  # Rounding may make it negative.
-        moment.add_(n, alpha=share)
+    live.sub_(old, alpha=share)
+    if positive:
+        live.clamp_(min=0)  # Rounding may make it negative.
+    live.add_(new.to(live.dtype), alpha=share)

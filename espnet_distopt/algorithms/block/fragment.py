@@ -155,8 +155,8 @@ class Fragment:
         if agreed.tau > 0:
             with self.filter.ending(rule, agreed) as end:
                 for part, snapshot, mean in late.pieces(PARAMS):
-                    end.to_start(mean, part)
-                    late.replace(self.params[part], snapshot, mean, updates)
+                    start = end.to_start(mean, part, None)
+                    late.replace(self.params[part], snapshot, start, updates)
             if self._moments:
                 self._moments.end_late(late, agreed, end.k, updates - late.updates)
         elif self._moments:

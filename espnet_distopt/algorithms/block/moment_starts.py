@@ -65,17 +65,17 @@ class MomentStarts:
     def move(
         self,
         name: str,
-        moment: Tensor,
+        mean: Tensor,
         part: slice,
         group: int,
         counts: tuple[float, float],
         block: int,
-    ) -> None:
-        """Make a piece of an averaged moment m_init, in place, and start from it next.
+    ) -> Tensor:
+        """Start the next block at m_init; return the piece of it.
 
         Args:
             name: the moment's name.
-            moment: the piece.
+            mean: a piece of the averaged moment.
             part: its place.
             group: the number of its parameters' group.
             counts: their number of updates in the block, and k.
@@ -86,7 +86,9 @@ class MomentStarts:
         # A second moment is a mean of squares, and must not become negative.
         bounded = name == SQUARES and gain != 0
         floor = decay ** (tau + k) if bounded else None
-        extrapolate(moment, self._of(name)[part], gain, floor, block)
+        start = self._of(name)[part]
+        extrapolate(mean, start, gain, floor, block)
+        return start
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the starts that are kept, name -> (P,)."""

@@ -26,6 +26,7 @@ from espnet_distopt.algorithms.block.flat_moments import Moments, countable
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.moment_starts import MomentStarts
 from espnet_distopt.algorithms.block.part import Part
+from espnet_distopt.core.cache_blocks import cache_slices
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import NOISE, SQUARES
@@ -140,7 +141,11 @@ class BlockMoments:
         ahead, taus = self._ahead(agreed, k), self._taus(agreed)
         for name, flat in flats.items():
             for part, group, tau in self._moments.runs(taus):
-                self._move(name, flat[part], part, group, (tau, ahead * tau))
+                for place in cache_slices(flat, part):
+                    mean = flat[place]
+                    new = self._move(name, mean, place, group, (tau, ahead * tau))
+                    if new is not mean:
+                        mean.copy_(new)
         if self._fate == "reset":
             self._moments.forget(NOISE)
         self._moments.set_steps(self._steps_after(agreed, taus, ahead))
@@ -213,8 +218,8 @@ class BlockMoments:
         for name, flat in flats.items():
             for part, group, (tau, j) in self._moments.runs(both):
                 share = self._moments.decays[name][group] ** j
-                for place, old, new in late.pieces(name, part):
-                    self._move(name, new, place, group, (tau, ahead * tau))
+                for place, old, mean in late.pieces(name, part):
+                    new = self._move(name, mean, place, group, (tau, ahead * tau))
                     if self.loaded:
                         continue
                     if j == 0:
@@ -252,24 +257,25 @@ class BlockMoments:
     def _move(
         self,
         name: str,
-        moment: Tensor,
+        mean: Tensor,
         part: slice,
         group: int,
         counts: tuple[float, float],
-    ) -> None:
-        """Make a piece of an averaged moment m_init, in place.
+    ) -> Tensor:
+        """Return a piece of m_init; it may be `mean` itself, or the start that is kept.
 
         Args:
             name: the moment's name.
-            moment: the piece.
+            mean: a piece of the averaged moment, which may be overwritten.
             part: its place.
             group: the number of its parameters' group.
             counts: their number of updates in the block, and k.
         """
         if self._fate == "reset":
-            moment.zero_()
-        elif self._fate == "extrapolate" or self._rounds:
-            self._starts.move(name, moment, part, group, counts, self._blocks)
+            return mean.zero_()
+        if self._fate == "extrapolate" or self._rounds:
+            return self._starts.move(name, mean, part, group, counts, self._blocks)
+        return mean
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
