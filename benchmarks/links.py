@@ -84,10 +84,12 @@ def measure(rank: int, what: Measurement) -> LinkFigures:
     """Train as learner `rank`, and return this learner's figures."""
     model = Emulated(what.size.parameters, what.size.seconds, rank)
     training = begin(what.method, model)
-    dist.barrier()
-    time.sleep(rank * what.size.seconds / LEARNERS)
+    _take_turns(rank, what.size)
     for _ in range(what.warm_up):
         training.step()
+    # In the warm-up the system gives memory, which takes some learners longer than
+    # others, and slows down all that share the machine.
+    _take_turns(rank, what.size)
     before = training.exchanges()
     began, used = time.perf_counter(), time.process_time()
     for _ in range(what.steps):
@@ -102,6 +104,12 @@ def measure(rank: int, what: Measurement) -> LinkFigures:
         cpu=cpu / what.steps,
         exchanges=exchanges / what.steps,
     )
+
+
+def _take_turns(rank: int, size: Size) -> None:
+    """Wait for all learners, so that they begin in equal parts of a step."""
+    dist.barrier()
+    time.sleep(rank * size.seconds / LEARNERS)
 
 
 def reached(rank: int) -> float:
@@ -124,7 +132,9 @@ def planned(case: Case, size: Size, rate: int) -> Measurement:
     sending = size.link_seconds(case.models, rate)
     if case.gossips:
         steps = round((size.least + 2 * sending) / size.seconds)
-        return Measurement(method=case.method, size=size, warm_up=3, steps=steps)
+        # The first exchange loads the compiled passes.
+        warm_up = 3 + round(sending / size.seconds)
+        return Measurement(method=case.method, size=size, warm_up=warm_up, steps=steps)
     period = case.period * size.seconds + sending
     periods = max(2 if case.period == 1 else 1, round(size.least / period))
     # The system gives memory at the end of the first block. With a delay it gives more

@@ -27,12 +27,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.optimizers.second_moment import (
-    before_the_step,
-    follow_noise,
-    follow_squares,
-    of_the_whole_batch,
-)
+from espnet_distopt.optimizers.second_moment import to_lend
 
 NOISE = "noise_sq"
 """The key of s in the optimizer's state of a parameter."""
@@ -171,10 +166,7 @@ class ConsistentSecondMoment:
         lent = [torch.empty_like(own) for own in squares]
         means = _of(states, "exp_avg")
         for w, v, s, m, g in _pieces(lent, squares, noise, means, gradients):
-            follow_noise(s, m, g, step, (b1, b2))
-            follow_squares(v, g, b2)
-            of_the_whole_batch(w, v, s, step, b2, self.batches)
-            before_the_step(w, g, b2)
+            to_lend(w, v, s, m, g, step, (b1, b2), self.batches)
         for state, own, other in zip(states, squares, lent, strict=True):
             self._own.append((state, own))
             state[SQUARES] = other

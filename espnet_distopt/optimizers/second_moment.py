@@ -31,7 +31,57 @@ of updates.
 import torch
 from torch import Tensor
 
+from espnet_distopt.core.compiled import run_compiled
+
 Tensors = list[Tensor]
+
+
+def to_lend(
+    lent: Tensors,
+    squares: Tensors,
+    noise: Tensors,
+    means: Tensors,
+    gradients: Tensors,
+    step: float,
+    betas: tuple[float, float],
+    batches: int,
+) -> None:
+    """Bring s and v up to date, and write to `lent` what the optimizer is to be lent.
+
+    Args:
+        lent: tensors with any values.
+        squares: v of the step before, without bias correction.
+        noise: s of the step before.
+        means: Adam's first moment of the step before, without bias correction.
+        gradients: the gradients that the moments will follow in this step.
+        step: the number of updates before this step, above 0.
+        betas: Adam's decay rates (b1, b2), of which b2 is above 0.
+        batches: N.
+    """
+    b2, scales = betas[1], _scales(step, betas)
+    less = _removed(step, b2, batches)
+    tensors = [lent, squares, noise, means, gradients]
+    if len(lent) == 1:
+        first = [each[0] for each in tensors]
+        if run_compiled(__package__, "follow", first, *scales, b2, less, batches):
+            return
+    follow_noise(noise, means, gradients, step, betas)
+    follow_squares(squares, gradients, b2)
+    of_the_whole_batch(lent, squares, noise, step, b2, batches)
+    before_the_step(lent, gradients, b2)
+
+
+def _scales(step: float, betas: tuple[float, float]) -> tuple[float, float]:
+    """Return the factor that corrects the bias of the first moment, and 1 + r."""
+    b1 = betas[0]
+    spread = (1 - b1) / (1 + b1) * (1 + b1**step) / (1 - b1**step)
+    return 1 / (1 - b1**step), 1 + spread
+
+
+def _removed(step: float, b2: float, batches: int) -> float:
+    """Return the factor of s by which v is reduced, both without bias correction."""
+    unbiased: float = (1 - b2 ** (step + 1)) / (1 - b2**step)
+    return (1 - 1 / batches) * unbiased
 
 
 def follow_noise(
@@ -50,11 +100,10 @@ def follow_noise(
         step: the number of updates before this step, above 0.
         betas: Adam's decay rates (b1, b2).
     """
-    b1, b2 = betas
-    deviations = torch._foreach_add(gradients, means, alpha=-1 / (1 - b1**step))
-    spread = (1 - b1) / (1 + b1) * (1 + b1**step) / (1 - b1**step)
+    b2, (unbias, spread) = betas[1], _scales(step, betas)
+    deviations = torch._foreach_add(gradients, means, alpha=-unbias)
     torch._foreach_mul_(noise, b2)
-    torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / (1 + spread))
+    torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / spread)
 
 
 def follow_squares(squares: Tensors, gradients: Tensors, b2: float) -> None:
@@ -87,9 +136,8 @@ def of_the_whole_batch(
         b2: Adam's decay rate of v.
         batches: N.
     """
-    unbiased = (1 - b2 ** (step + 1)) / (1 - b2**step)
     torch._foreach_copy_(lent, squares)
-    torch._foreach_add_(lent, noise, alpha=-(1 - 1 / batches) * unbiased)
+    torch._foreach_add_(lent, noise, alpha=-_removed(step, b2, batches))
     torch._foreach_maximum_(lent, torch._foreach_div(squares, float(batches)))
 
 

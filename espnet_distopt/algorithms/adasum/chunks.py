@@ -11,17 +11,15 @@ Where numba is installed, it compiles the passes over long tensors of float32 on
 on a copy of the chunk in float64, which take more than twice as long.
 """
 
-import importlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from espnet_distopt.core.compiled import passes_of
 from espnet_distopt.core.learner import Slot
 
 CHUNK = 1 << 20
@@ -124,7 +122,7 @@ class Shard:
         # in either order of the two.
         self._fused = size > 2 and block.element_size() < 8
         on_cpu, single = block.device.type == "cpu", block.dtype == torch.float32
-        self._passes = _compiled_passes() if on_cpu and single else None
+        self._passes = passes_of(__package__) if on_cpu and single else None
         self._few_sums = np.empty(SUMS)
 
     def begin(self) -> None:
@@ -185,19 +183,6 @@ class Shard:
         """Return the chunk (N, columns) in float64, valid until the next call."""
         rows = self._rows[:, : chunk.stop - chunk.start]
         return rows.copy_(self.block[:, chunk.start : chunk.stop])
-
-
-@cache
-def _compiled_passes() -> ModuleType | None:
-    """Return the passes that numba compiles; None where it is not installed."""
-    try:
-        return importlib.import_module(
-            "espnet_distopt.algorithms.adasum.compiled_passes"
-        )
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
-        return None
 
 
 def _column_coefficients(c: Tensor, chunk: Chunk) -> Tensor:

@@ -10,36 +10,16 @@ the order of their sum. A combination adds adjacent vectors first, as the tree d
 rounds each product by itself. So a pair that cancels leaves nothing.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+from espnet_distopt.core.compiled import compiled
+
 Rows = NDArray[np.float32]
 Numbers = NDArray[np.float64]
 
 GROUP = 4
 """How many vectors the products are computed of at a time."""
-
-
-def _compiled(function: _Function, *permitted: str) -> _Function:
-    """Compile on the first call, and keep the result on disk where that is possible.
-
-    Args:
-        function: the function.
-        permitted: what the compiler may do with floating-point numbers: `reassoc` lets
-            it change the order of sums, and `contract` lets it fuse a product and a
-            sum.
-    """
-    fast = set(permitted)
-    try:
-        kept = numba.njit(cache=True, nogil=True, fastmath=fast)(function)
-        return cast(_Function, kept)
-    except RuntimeError:  # neither the package nor the user's cache is writable
-        return cast(_Function, numba.njit(nogil=True, fastmath=fast)(function))
 
 
 def _of_pair(a: Rows, b: Rows) -> tuple[float, float, float]:
@@ -84,9 +64,9 @@ def _with_group(x: Rows, a: Rows, b: Rows, c: Rows, d: Rows) -> tuple[float, ...
     return xa, xb, xc, xd
 
 
-_of_pair = _compiled(_of_pair, "reassoc", "contract")
-_of_group = _compiled(_of_group, "reassoc", "contract")
-_with_group = _compiled(_with_group, "reassoc", "contract")
+_of_pair = compiled(_of_pair, "reassoc", "contract")
+_of_group = compiled(_of_group, "reassoc", "contract")
+_with_group = compiled(_with_group, "reassoc", "contract")
 
 
 def _add_products(block: Rows, start: int, stop: int, matrix: Numbers) -> None:
@@ -160,5 +140,5 @@ def _combine(
             combined[k] = part[k]
 
 
-add_products = _compiled(_add_products)
-combine = _compiled(_combine)
+add_products = compiled(_add_products)
+combine = compiled(_combine)

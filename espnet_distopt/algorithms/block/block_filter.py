@@ -23,6 +23,7 @@ from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
 from espnet_distopt.core.cache_blocks import cache_slices, room_for_piece
+from espnet_distopt.core.compiled import run_compiled
 from espnet_distopt.errors import InputError
 
 
@@ -34,12 +35,12 @@ class BlockEnd:
         k: number of minibatches equivalent to the way from the mean to the next start
             point; 0 if a learner's moments were loaded.
         to_start: a function that returns a piece of the next start point; it takes that
-            of the mean, its place in the parameters, and the tensor to write to, which
-            may be the mean's; None means memory that the next call overwrites.
+            of the mean, and its place in the parameters. The result may be the mean's
+            piece itself; otherwise the next call overwrites it.
     """
 
     k: float
-    to_start: Callable[[Tensor, slice, Tensor | None], Tensor]
+    to_start: Callable[[Tensor, slice], Tensor]
 
 
 class BlockFilter:
@@ -106,7 +107,10 @@ class BlockFilter:
         """
         with self.ending(rule, agreed) as end:
             for part in cache_slices(mean):
-                end.to_start(mean[part], part, mean[part])
+                piece = mean[part]
+                start = end.to_start(piece, part)
+                if start is not piece:
+                    piece.copy_(start)
         return end.k
 
     @contextmanager
@@ -132,13 +136,15 @@ class BlockFilter:
 
         room = room_for_piece(self.theta)
 
-        def to_start(mean: Tensor, part: slice, out: Tensor | None) -> Tensor:
-            theta, delta, change = self.theta[part], self.delta[part], room[: len(mean)]
-            torch.add(theta, delta, alpha=before, out=change)
-            torch.sub(mean, change, out=change)
+        def to_start(mean: Tensor, part: slice) -> Tensor:
+            theta, delta, start = self.theta[part], self.delta[part], room[: len(mean)]
+            tensors, factors = (mean, theta, delta, start), (before, eta, zeta)
+            if run_compiled(__package__, "to_start", tensors, *factors, self.lookahead):
+                return start
+            torch.add(theta, delta, alpha=before, out=start)
+            change = torch.sub(mean, start, out=start)
             delta.mul_(eta).add_(change, alpha=zeta)
             theta.add_(delta)
-            start = change if out is None else out
             return torch.add(theta, delta, alpha=self.lookahead, out=start)
 
         k = 0.0 if agreed.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
@@ -146,7 +152,7 @@ class BlockFilter:
         for part, kept in held:
             self.delta[part] = kept
 
-    def _take(self, mean: Tensor, part: slice, _: Tensor | None) -> Tensor:
+    def _take(self, mean: Tensor, part: slice) -> Tensor:
         """Take `mean` as it is: init + (mean - init) would have other bits."""
         if self._filters:
             torch.sub(mean, self.theta[part], out=self.delta[part])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.stochastic_rounding import to_bfloat16
+from espnet_distopt.core.compiled import run_compiled
 
 
 def extrapolation_gain(decay: float, tau: float, k: float) -> float:
@@ -45,14 +46,17 @@ def extrapolate(
         floor: the bound's factor; None for a moment without a bound.
         block: the number of the block, with which the rounding changes.
     """
+    numbers = gain, -math.inf if floor is None else floor
+    if gain and run_compiled(__package__, "extrapolate", (mean, start), *numbers):
+        return
     new = start.to(mean.dtype)  # This is `start` itself if it is not kept in bfloat16.
-    least = None if floor is None else new.mul(floor)
+    bound = None if floor is None else new.mul(floor)
     if gain == 0:
         new.copy_(mean)
     else:
         new.lerp_(mean, 1 + gain)  # It computes mean + gain * (mean - new).
-    if least is not None:
-        torch.maximum(new, least, out=new)
+    if bound is not None:
+        torch.maximum(new, bound, out=new)
     if new is not start:
         start.copy_(to_bfloat16(new, block))
 
@@ -69,6 +73,9 @@ def replace_late(
         share: the share b^j of the snapshot that is left after j updates.
         positive: whether the moment is never negative.
     """
+    tensors = live, new, old
+    if run_compiled(__package__, "replace_late", tensors, share, positive):
+        return
     live.sub_(old, alpha=share)
     if positive:
         live.clamp_(min=0)  # Rounding may make it negative.

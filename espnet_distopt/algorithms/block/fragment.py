@@ -155,7 +155,7 @@ class Fragment:
         if agreed.tau > 0:
             with self.filter.ending(rule, agreed) as end:
                 for part, snapshot, mean in late.pieces(PARAMS):
-                    start = end.to_start(mean, part, None)
+                    start = end.to_start(mean, part)
                     late.replace(self.params[part], snapshot, start, updates)
             if self._moments:
                 self._moments.end_late(late, agreed, end.k, updates - late.updates)

@@ -46,6 +46,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.compiled import run_compiled
 from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
@@ -114,7 +115,7 @@ class Snapshot:
         # The difference's tensor becomes the copy: its elements are in the cache, while
         # those of the old copy would have to come from memory to be overwritten.
         for live, new in cache_blocks(self._live, difference):
-            new.copy_(live.add_(new, alpha=HALF))
+            _correct(live, new)
         self._copy = difference
         self.recycle(copy)
 
@@ -230,8 +231,11 @@ class Snapshot:
         assert self._lent, "begin_exchange() comes first"
         difference = received if sent is None else self.spare()
         self._incoming = difference
-        operands = received, self._copy if sent is None else sent
-        yield RunInBackground(partial(_subtract, *operands, difference, self._copy))
+        work = partial(_subtract, received, self._copy)
+        if sent is not None:
+            tensors = received, sent, difference, self._copy
+            work = partial(_subtract_messages, *tensors)
+        yield RunInBackground(work)
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
@@ -243,15 +247,25 @@ class Snapshot:
         self._lent = False
 
 
-def _subtract(received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor) -> None:
+def _correct(live: Tensor, difference: Tensor) -> None:
+    """Add half of `difference` to `live`; the result overwrites `difference`."""
+    if not run_compiled(__package__, "correct", (live, difference)):
+        difference.copy_(live.add_(difference, alpha=HALF))
+
+
+def _subtract(received: Tensor, copy: Tensor) -> None:
+    """Overwrite `received` by its difference from `copy`; add half of it to `copy`."""
+    for difference, own in cache_blocks(received, copy):
+        if not run_compiled(__package__, "subtract", (difference, own)):
+            own.add_(difference.sub_(own), alpha=HALF)
+
+
+def _subtract_messages(
+    received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor
+) -> None:
     """Write received - sent to `difference`; add half of it to `copy`.
 
-    `difference` may be the same tensor as `received`.
+    One subtraction of mixed types takes several times as long.
     """
     for d, r, s, c in cache_blocks(difference, received, sent, copy):
-        if r.dtype == d.dtype:
-            torch.sub(r, s, out=d)
-        else:
-            # One subtraction of mixed types takes several times as long.
-            d.copy_(r).sub_(s.to(d.dtype))
-        c.add_(d, alpha=HALF)
+        c.add_(d.copy_(r).sub_(s.to(d.dtype)), alpha=HALF)

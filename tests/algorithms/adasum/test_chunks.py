@@ -1,6 +1,5 @@
 """Chunks of a block: each column once, Gram matrices and sums beside float64."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -11,9 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from espnet_distopt.algorithms.adasum import chunks as adasum_chunks
-from espnet_distopt.algorithms.adasum.chunks import SHORT, Shard, _compiled_passes, cut
+from espnet_distopt.algorithms.adasum.chunks import SHORT, Shard, cut
+from espnet_distopt.core.compiled import passes_of
 from espnet_distopt.core.learner import Slot
 from tests.algorithms.adasum.learners import adasum, distance, tree_of_layers
+from tests.compiled import forget_numba
 
 CPU = torch.device("cpu")
 SIZES = [SHORT + 5, 3, 0, 1, 2 * SHORT, 40, 7]
@@ -24,14 +25,12 @@ def passes(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Run a test with numba, and without it."""
-    _compiled_passes.cache_clear()
+    package = "espnet_distopt.algorithms.adasum"
     if request.param != "compiled":
-        monkeypatch.setitem(sys.modules, "numba", None)
-        module = "espnet_distopt.algorithms.adasum.compiled_passes"
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    assert (_compiled_passes() is not None) == (request.param == "compiled")
+        forget_numba(monkeypatch, package)
+    assert (passes_of(package) is not None) == (request.param == "compiled")
     yield
-    _compiled_passes.cache_clear()
+    passes_of.cache_clear()
 
 
 def slots(sizes: Sequence[int]) -> list[Slot]:

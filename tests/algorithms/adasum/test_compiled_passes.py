@@ -1,10 +1,7 @@
 """The compiled passes, beside the same sums in float64."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 from espnet_distopt.algorithms.adasum.compiled_passes import (
     Numbers,
     Rows,
-    _compiled,
     add_products,
     combine,
 )
@@ -108,18 +104,3 @@ def test_adjacent_vectors_that_cancel_leave_nothing(size: int) -> None:
 def test_equal_vectors_are_averaged_without_rounding(size: int) -> None:
     block = np.repeat(vectors(1, 1000), size, axis=0)
     assert np.array_equal(combined(block, np.full(size, 1 / size)), block[0])
-
-
-def test_compiles_where_no_cache_can_be_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As in a package and a home that are both read-only."""
-
-    def njit(*, cache: bool = False, **options: Any) -> Callable[..., Any]:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(**options)  # type: ignore[no-any-return]
-
-    real: Callable[..., Any] = numba.njit
-    monkeypatch.setattr(numba, "njit", njit)
-    assert _compiled(lambda number: number + 1)(1) == 2
