@@ -64,17 +64,13 @@ def run_compiled(
 ) -> bool:
     """Carry out a compiled pass, or return False if there is none for these tensors.
 
-    Compiled passes are for large contiguous tensors of float32 on a CPU, in a process
-    with few threads.
-
     Args:
         package: the package that has the pass.
         name: the name of the function.
         tensors: the tensors that it is called with.
         numbers: its other arguments.
     """
-    large = tensors[0].numel() >= LEAST and torch.get_num_threads() <= THREADS
-    if not large or not all(map(_is_plain, tensors)):
+    if tensors[0].numel() < LEAST or not all(map(can_be_compiled, tensors)):
         return False
     passes = passes_of(package)
     if passes is None:
@@ -84,6 +80,11 @@ def run_compiled(
     return True
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def can_be_compiled(tensor: Tensor) -> bool:
+    """Return whether a compiled pass is for this tensor, in this process.
+
+    It is for contiguous tensors of float32 on a CPU, and for few threads.
+    """
     single, on_cpu = tensor.dtype == torch.float32, tensor.device.type == "cpu"
-    return single and on_cpu and tensor.is_contiguous()
+    few = torch.get_num_threads() <= THREADS
+    return single and on_cpu and few and tensor.is_contiguous()

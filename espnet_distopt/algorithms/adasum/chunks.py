@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.compiled import passes_of
+from espnet_distopt.core.compiled import can_be_compiled, passes_of
 from espnet_distopt.core.learner import Slot
 
 CHUNK = 1 << 20
@@ -121,8 +121,7 @@ class Shard:
         # multiply-adds are not used either, because the result must have the same bits
         # in either order of the two.
         self._fused = size > 2 and block.element_size() < 8
-        on_cpu, single = block.device.type == "cpu", block.dtype == torch.float32
-        self._passes = passes_of(__package__) if on_cpu and single else None
+        self._passes = passes_of(__package__) if can_be_compiled(block) else None
         self._few_sums = np.empty(SUMS)
 
     def begin(self) -> None:
