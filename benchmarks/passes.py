@@ -195,7 +195,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args(cmd)
     torch.set_num_threads(1)
-    parameters, repeats = (200_000, 1) if args.quick else (35_000_000, 9)
+    parameters, repeats = (2_000_000, 1) if args.quick else (35_000_000, 9)
     found = rows(parameters)
     measure(found, repeats)
     write_report(

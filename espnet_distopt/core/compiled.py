@@ -7,7 +7,7 @@ in its module `compiled_passes`, beside the operations of PyTorch for tensors on
 of other types, and without numba.
 
 numba compiles a function at its first call, in about a second, and keeps the result on
-disk. Importing it takes half a second, and so is left to those who have large vectors.
+disk. To import it takes half a second.
 """
 
 import importlib
@@ -24,8 +24,9 @@ from torch import Tensor
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Floats = NDArray[np.float32]
 
-LEAST = 1 << 14
-"""The least elements for which a compiled pass is used."""
+LEAST = 1 << 17
+"""The least elements for which a compiled pass is used, so that small models, whose
+passes take no time, do not wait for numba."""
 
 THREADS = 2
 """The most threads of PyTorch beside which it is used: a compiled pass has one."""
