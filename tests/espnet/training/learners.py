@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 from tests.fork_server import PRELOAD, context
 
 Injection = Callable[[int], None]
+
+PATIENCE = 0.5
+"""Seconds that learners wait in a step for one that is about to be killed."""
 
 PRELOAD.extend(["espnet_distopt.espnet.ocr.task", "tests.espnet.toy"])
 
@@ -84,27 +88,41 @@ def _learn(
 
 
 def kill_at_step(step: int, victim: int | None = None) -> Injection:
-    """Return an injection: SIGKILL in the given step, of one learner or of all."""
+    """Return an injection: SIGKILL in the given step, of one learner or of all.
+
+    The others wait a while for the victim in each step, because on a loaded machine
+    they would take the victim's batches before it comes to that step.
+    """
     return _Kill(step, victim)
 
 
 class _Kill:
     def __init__(self, step: int, victim: int | None) -> None:
         self.step, self.victim = step, victim
+        self.begun = context().Value("i", 0)
 
     def __call__(self, rank: int) -> None:
         from espnet_distopt.session import Session
 
-        if self.victim not in (None, rank):
-            return
         step = Session.step
 
         def killing(session: Session) -> None:
             if session.learner.steps + 1 == self.step:
                 os.kill(os.getpid(), signal.SIGKILL)
+            self.begun.value = session.learner.steps + 1
             step(session)
 
-        Session.step = killing  # type: ignore[method-assign]
+        def waiting(session: Session) -> None:
+            end = time.monotonic() + PATIENCE
+            while self._is_behind(session.learner.steps) and time.monotonic() < end:
+                time.sleep(0.005)
+            step(session)
+
+        mine = self.victim in (None, rank)
+        Session.step = killing if mine else waiting  # type: ignore[method-assign]
+
+    def _is_behind(self, steps: int) -> bool:
+        return self.begun.value <= steps and self.begun.value < self.step - 1
 
 
 class NanLoss:
