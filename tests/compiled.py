@@ -16,7 +16,10 @@ SIZES = [LEAST, LEAST + 13]
 
 
 def forget_numba(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """Let a package run as where numba is not installed; clear the cache afterwards."""
+    """Let a package run as where numba is not installed.
+
+    The caller clears the cache of `passes_of` afterwards.
+    """
     passes_of.cache_clear()
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, f"{package}.compiled_passes", raising=False)
