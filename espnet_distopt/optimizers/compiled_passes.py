@@ -8,7 +8,8 @@ import numpy as np
 from espnet_distopt.core.compiled import Floats, compiled
 
 
-def _follow(
+@compiled
+def follow(
     lent: Floats,
     squares: Floats,
     noise: Floats,
@@ -49,6 +50,3 @@ def _follow(
         if whole < least:
             whole = least
         lent[k] = (whole - fresh * (g * g)) / b2
-
-
-follow = compiled(_follow)

@@ -69,7 +69,8 @@ _of_group = compiled(_of_group, "reassoc", "contract")
 _with_group = compiled(_with_group, "reassoc", "contract")
 
 
-def _add_products(block: Rows, start: int, stop: int, matrix: Numbers) -> None:
+@compiled
+def add_products(block: Rows, start: int, stop: int, matrix: Numbers) -> None:
     """Add the Gram matrix of the columns [start, stop) of a block to `matrix`.
 
     Args:
@@ -105,7 +106,8 @@ def _add_products(block: Rows, start: int, stop: int, matrix: Numbers) -> None:
                 matrix[i + v, u] = matrix[u, i + v]
 
 
-def _combine(
+@compiled
+def combine(
     block: Rows, start: int, stop: int, c: Numbers, result: Rows, sums: Numbers
 ) -> None:
     """Write sum_i c_i block_i of the columns [start, stop) to `result`.
@@ -138,7 +140,3 @@ def _combine(
         combined = result[first : first + length]
         for k in range(length):
             combined[k] = part[k]
-
-
-add_products = compiled(_add_products)
-combine = compiled(_combine)

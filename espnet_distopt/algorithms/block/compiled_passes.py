@@ -12,7 +12,8 @@ from espnet_distopt.core.compiled import Floats, compiled
 ZERO = np.float32(0)
 
 
-def _filter(
+@compiled
+def to_start(
     mean: Floats,
     theta: Floats,
     delta: Floats,
@@ -45,13 +46,15 @@ def _filter(
         start[k] = model + a * filtered
 
 
-def _replace(params: Floats, snapshot: Floats, start: Floats) -> None:
+@compiled
+def replace(params: Floats, snapshot: Floats, start: Floats) -> None:
     """Move `params` by `start` minus the snapshot, in place."""
     for k in range(params.shape[0]):
         params[k] = (params[k] - snapshot[k]) + start[k]
 
 
-def _extrapolate(mean: Floats, start: Floats, gain: float, floor: float) -> None:
+@compiled
+def extrapolate(mean: Floats, start: Floats, gain: float, floor: float) -> None:
     """Overwrite a moment's start by that of the next block.
 
     Args:
@@ -69,7 +72,8 @@ def _extrapolate(mean: Floats, start: Floats, gain: float, floor: float) -> None
         start[k] = new
 
 
-def _replace_late(
+@compiled
+def replace_late(
     live: Floats, new: Floats, old: Floats, share: float, positive: bool
 ) -> None:
     """Add `share` times (`new` - `old`) to `live`."""
@@ -79,9 +83,3 @@ def _replace_late(
         if positive and left < ZERO:
             left = ZERO
         live[k] = left + s * new[k]
-
-
-to_start = compiled(_filter)
-replace = compiled(_replace)
-extrapolate = compiled(_extrapolate)
-replace_late = compiled(_replace_late)

@@ -6,20 +6,23 @@ each other here as well.
 
 import numpy as np
 
+from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.core.compiled import Floats, compiled
 
-HALF = np.float32(0.5)
+_HALF = np.float32(HALF)
 
 
-def _correct(live: Floats, difference: Floats) -> None:
+@compiled
+def correct(live: Floats, difference: Floats) -> None:
     """Add half of a difference to `live`, and overwrite it by the result."""
     for k in range(live.shape[0]):
-        corrected = live[k] + HALF * difference[k]
+        corrected = live[k] + _HALF * difference[k]
         live[k] = corrected
         difference[k] = corrected
 
 
-def _subtract(received: Floats, copy: Floats) -> None:
+@compiled
+def subtract(received: Floats, copy: Floats) -> None:
     """Overwrite `received` by its difference from `copy`; add half of that to `copy`.
 
     Two parameters with the same memory would keep the compiler from using vectors.
@@ -27,8 +30,4 @@ def _subtract(received: Floats, copy: Floats) -> None:
     for k in range(received.shape[0]):
         difference = received[k] - copy[k]
         received[k] = difference
-        copy[k] += HALF * difference
-
-
-correct = compiled(_correct)
-subtract = compiled(_subtract)
+        copy[k] += _HALF * difference
