@@ -17,6 +17,7 @@ from espnet_distopt.core.effects import (
     AwaitGossip,
     AwaitInvitation,
     AwaitStep,
+    Barrier,
     Effect,
     Exchange,
     Invite,
@@ -49,6 +50,7 @@ class _Peer:
     published: int
     seen: int = 0
     progress: int = 0
+    barriers: int = 0
     mails: deque[int | None] = field(default_factory=deque)
 
 
@@ -65,7 +67,8 @@ class Event:
 class Gossip:
     """Training and gossip programs of all learners, one random event after another.
 
-    Training programs yield None where a step has ended and its result is published.
+    Training programs yield None where a step has ended and its result is published,
+    and `Barrier` where they wait for all others.
 
     Args:
         replicas: the learners, started.
@@ -128,9 +131,14 @@ class Gossip:
 
     def _training_ready(self, rank: int) -> bool:
         peer = self._peers[rank]
-        if isinstance(peer.training.effect, AwaitGossip):
-            return peer.progress != peer.training.since
-        return not peer.training.done
+        if peer.training.done:
+            return False
+        match peer.training.effect:
+            case AwaitGossip():
+                return peer.progress != peer.training.since
+            case Barrier():
+                return all(p.barriers >= peer.barriers for p in self._peers)
+        return True
 
     def _train(self, rank: int) -> None:
         peer, side = self._peers[rank], self._peers[rank].training
@@ -141,6 +149,8 @@ class Gossip:
             return
         if side.effect is None:
             peer.published += 1
+        elif isinstance(side.effect, Barrier):
+            peer.barriers += 1
         else:
             assert isinstance(side.effect, AwaitGossip), side.effect
             side.since = peer.progress
@@ -155,11 +165,15 @@ class Gossip:
                 return peer.published > peer.seen or peer.training.done
             case AwaitInvitation():
                 return bool(peer.mails)
-            case Exchange(other):
-                answer = self._peers[other].gossip
-                waits = isinstance(answer.effect, Exchange) and answer.result is None
-                return waits and answer.effect.peer == rank
+            case Invite(other) | Exchange(other):
+                return self._offers(other, rank)
         return True
+
+    def _offers(self, rank: int, other: int) -> bool:
+        """Return whether `rank` waits for `other` to exchange with it."""
+        side = self._peers[rank].gossip
+        waits = isinstance(side.effect, Exchange) and side.result is None
+        return waits and side.effect.peer == other
 
     def _gossip(self, rank: int) -> None:
         peer, side = self._peers[rank], self._peers[rank].gossip
@@ -179,8 +193,6 @@ class Gossip:
                 result = into.copy_(received)
             case RunInBackground(work):
                 work()
-            case Invite(other):
-                self._peers[other].mails.append(rank)
             case Retire(actives, passives):
                 self._retired += 1
                 if self._retired == len(actives):
@@ -190,6 +202,9 @@ class Gossip:
             side.effect = side.program.send(result)
         except StopIteration:
             side.done = True
+        else:
+            if isinstance(side.effect, Invite):
+                self._peers[side.effect.peer].mails.append(rank)
         peer.progress += 1
 
     def _deliver(self, rank: int, other: int) -> None:

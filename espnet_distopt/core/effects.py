@@ -79,7 +79,12 @@ class Wait:
 
 @dataclass(frozen=True)
 class Invite:
-    """Ask `peer` for an exchange, without waiting. The peer will yield `Exchange`."""
+    """Ask `peer` for an exchange, and wait until it is ready: it yields `Exchange`.
+
+    The peer may be in an exchange with another learner, or wait for the end of its own
+    step, however long that takes. If it dies, the wait ends, and the exchange is
+    dropped.
+    """
 
     peer: int
 

@@ -7,7 +7,7 @@ One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
 
     1. Ben's thread waits on all of his connections.
     2. Anna's training side ends a step. Her thread picks Ben and sends an invitation.
-    3. Ben's thread reads it, and the tensors cross.
+    3. Ben's thread reads it and begins to send. Then hers does, and the tensors cross.
     4. Ben's training side ends its epoch, because he has less data. His thread goes on
        waiting, and answers Anna's further invitations.
     5. Anna's training side ends its epoch. Her last exchange is over, and she retires
@@ -20,6 +20,11 @@ What could go wrong, and why it does not:
     that, and she would wait for Ben without end. His thread ends only when all active
     learners that live have retired, and one retires only when its last exchange is
     over: so no invitation can follow.
+
+    If Anna's snapshot were lent from step 2 on, it would grow old while Ben is busy,
+    and her training would wait at `max_staleness`. Ben may make no step at all, as he
+    waits for her in a barrier of the user's loop: both would wait for ever. It is lent
+    when Ben's first bytes have come.
 
     If Anna and another active learner, Cleo, invite Ben at the same time, each does so
     on her own connection. Ben answers them one after the other.

@@ -82,7 +82,13 @@ class Pairs:
     # The active side
 
     def invite(self, peer: int, epoch: int) -> None:
-        """Ask `peer` for an exchange. If that fails, `swap` drops the exchange."""
+        """Ask `peer` for an exchange, and wait until it begins to send its tensor.
+
+        If that fails, `swap` drops the exchange.
+
+        Raises:
+            PeerLostError: the run has ended, or goes on without this learner.
+        """
         self._count += 1
         self._turn_to(peer)
         self._liveness.await_lease()
@@ -92,7 +98,9 @@ class Pairs:
                 self._break(peer, None)  # It leads to one that has been replaced.
                 channel = self._connect(peer)
             channel.send(Header(Kind.INVITE, epoch, self._count))
+            channel.await_reply()
         except DroppedError:
+            self._break(peer, None)
             return
         except OSError as error:
             self._break(peer, error)
@@ -186,7 +194,6 @@ class Pairs:
     ) -> bool:
         peer, asked = self._current_peer(), False
         try:
-            channel.await_reply()
             channel.swap(header, sent, received)
             asked = True
             channel.send(header._replace(kind=Kind.RECEIVED))

@@ -222,7 +222,8 @@ class Engine(Meetings):
             case Invite(peer):
                 self._mean(side.rank, peer)
                 self._mail(side.rank, peer, side.rank)
-                self._resume(side)
+                self._drop_if_gone(side)
+                self._answer(peer, side.rank)
             case Retire(actives, passives):
                 self._retirement.retire(side.rank, actives, passives)
                 self._check_retired(side.rank)

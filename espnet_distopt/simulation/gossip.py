@@ -1,8 +1,9 @@
 """Gossip in a simulation: mail between learners, and exchanges of tensors.
 
-The end of an exchange that offers last, which is the passive one, decides. It applies
-the exchange when it has the whole tensor, and says so to the other end, which applies
-it then. So an exchange is applied at both ends or at none, unless one of them dies.
+The passive end of an exchange decides: the one that offers first, because the active
+end waits for it. It applies the exchange when it has the whole tensor, and says so to
+the active end, which applies it then. So an exchange is applied at both ends or at
+none, unless one of them dies.
 """
 
 from collections.abc import Callable
@@ -39,15 +40,15 @@ class Crossing:
     """The exchange of two learners whose tensors are under way.
 
     Attributes:
-        first: the end that has offered first; it applies what it receives when it
-            hears that the last one has.
-        last: the end that decides.
-        missing: how much the first end waits for: the tensor, and the word of the last
-            end that it has the other one.
+        active: the end that applies what it receives when it hears that the passive one
+            has done so.
+        passive: the end that decides.
+        missing: how much the active end waits for: the tensor, and the word of the
+            passive end that it has the other one.
     """
 
-    first: int
-    last: int
+    active: int
+    passive: int
     missing: int = 2
 
 
@@ -82,14 +83,14 @@ class VirtualGossip:
         self._when_up = when_up
         self._offers: dict[int, Exchange] = {}
         self._crossings: dict[int, Crossing] = {}
-        self._last_mail: dict[tuple[int, int], int] = {}
 
     def mail(self, sender: int, receiver: int, arrive: Callable[[], None]) -> None:
-        """Call `arrive` when the mail does; a pair's mails do not overtake."""
-        pair = sender, receiver
-        when = max(self._wire.news(sender, receiver), self._last_mail.get(pair, 0))
-        self._last_mail[pair] = when
-        self._clock.at(when, arrive)
+        """Call `arrive` when the mail does."""
+        self._clock.at(self._wire.news(sender, receiver), arrive)
+
+    def offers(self, rank: int, peer: int) -> bool:
+        """Return whether `rank` waits for `peer` to exchange with it."""
+        return rank in self._offers and self._offers[rank].peer == peer
 
     def exchange(self, rank: int, offer: Exchange) -> int:
         """Wait for the other end; then send copies both ways, each in its own time.
@@ -97,37 +98,37 @@ class VirtualGossip:
         Returns the bytes that each end sends: none yet while one end is missing.
         """
         self._offers[rank] = offer
-        answer = self._offers.get(offer.peer)
-        if answer is None or answer.peer != rank:
+        if not self.offers(offer.peer, rank):
             return 0
-        first, nbytes = offer.peer, offer.tensor.nbytes
-        del self._offers[rank], self._offers[first]
-        ends = (rank, offer, answer), (first, answer, offer)
+        answer = self._offers[offer.peer]
+        passive, nbytes = offer.peer, offer.tensor.nbytes
+        del self._offers[rank], self._offers[passive]
+        ends = (rank, offer, answer), (passive, answer, offer)
         for end, own, other in ends:
             transfer = Transfer(other.tensor.clone(), sent=own.tensor, into=own.into)
             self.in_flight[end] = transfer
-        crossing = Crossing(first, rank)
-        self._crossings[first] = self._crossings[rank] = crossing
-        decide = partial(self._when_up, rank, partial(self._decide, crossing))
-        self._wire.send(rank, first, nbytes, partial(self._complete, crossing))
-        self._wire.send(first, rank, nbytes, decide)
+        crossing = Crossing(active=rank, passive=passive)
+        self._crossings[passive] = self._crossings[rank] = crossing
+        decide = partial(self._when_up, passive, partial(self._decide, crossing))
+        self._wire.send(passive, rank, nbytes, partial(self._complete, crossing))
+        self._wire.send(rank, passive, nbytes, decide)
         return nbytes
 
     def _decide(self, crossing: Crossing) -> None:
         """Apply the exchange at the end that decides, and tell the other end."""
-        first, last = crossing.first, crossing.last
-        if self._crossings.get(last) is not crossing:
+        active, passive = crossing.active, crossing.passive
+        if self._crossings.get(passive) is not crossing:
             return
-        told = self._wire.news(last, first)
+        told = self._wire.news(passive, active)
         self._clock.at(told, partial(self._complete, crossing))
-        self._deliver(last, crossing)
+        self._deliver(passive, crossing)
 
     def _complete(self, crossing: Crossing) -> None:
-        """Apply the exchange at the end that has offered first, if it has all."""
+        """Apply the exchange at the active end, if it has all."""
         crossing.missing -= 1
         if crossing.missing == 0:
-            first = crossing.first
-            self._when_up(first, partial(self._deliver, first, crossing))
+            active = crossing.active
+            self._when_up(active, partial(self._deliver, active, crossing))
 
     def _deliver(self, receiver: int, crossing: Crossing) -> None:
         if self._crossings.get(receiver) is crossing:
@@ -140,7 +141,7 @@ class VirtualGossip:
         self._offers.pop(rank, None)
         crossing = self._crossings.pop(rank, None)
         if crossing is not None:
-            peer = crossing.first + crossing.last - rank
+            peer = crossing.active + crossing.passive - rank
             self.dropped.append((rank, peer, self.in_flight.pop(rank)))
 
     def lose(self, rank: int) -> None:

@@ -9,6 +9,7 @@ from espnet_distopt.core.effects import (
     Begin,
     Exchange,
     GroupCollective,
+    Invite,
     NeighbourAllGather,
     Wait,
 )
@@ -57,7 +58,7 @@ class Losses:
 
     def _needs(self, effect: Any) -> Sequence[int]:
         match effect:
-            case Exchange(peer):
+            case Exchange(peer) | Invite(peer):
                 return (peer,)
             case AwaitInvitation(peers) | NeighbourAllGather(_, peers):
                 return peers

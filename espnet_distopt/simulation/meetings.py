@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.core.effects import AwaitInvitation, Exchange
+from espnet_distopt.core.effects import AwaitInvitation, Exchange, Invite
 from espnet_distopt.core.membership import Members
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.collective import Done, Outcome, SimulatedCollectives
@@ -156,6 +156,14 @@ class Meetings(ABC):
         nbytes = self.gossip.exchange(rank, effect)
         for end in (rank, effect.peer):
             self._count_bytes(end, nbytes)
+        self._answer(rank, effect.peer)
+
+    def _answer(self, passive: int, active: int) -> None:
+        """Let an active learner go on if the one that it has invited is ready."""
+        inviter = self.sides[active].gossip
+        invites = inviter.waiting and inviter.effect == Invite(passive)
+        if invites and self.gossip.offers(passive, active):
+            self._resume(inviter)
 
     def _receive(self, rank: int, tensor: Tensor) -> None:
         self._advance(self.sides[rank].gossip, tensor)
@@ -192,7 +200,7 @@ class Meetings(ABC):
         self._drop_if_gone(gossip)
 
     def _drop_if_gone(self, gossip: Side) -> None:
-        exchanges = gossip.waiting and isinstance(gossip.effect, Exchange)
+        exchanges = gossip.waiting and isinstance(gossip.effect, (Invite, Exchange))
         if exchanges and self._gone(gossip.rank, gossip.effect.peer):
             self.gossip.drop(gossip.rank)
             self._resume(gossip)

@@ -10,6 +10,7 @@ from espnet_distopt.core.effects import (
     AwaitInvitation,
     AwaitStep,
     Exchange,
+    Invite,
 )
 from espnet_distopt.simulation.virtual_learner import Stepped
 
@@ -55,6 +56,8 @@ class Side:
         match self.effect:
             case Exchange(peer):
                 what += f" with {peer}"
+            case Invite(peer):
+                what += f" of {peer}"
             case AwaitInvitation(peers):
                 what += f" from {', '.join(map(str, peers))}"
         return f"{self.name} of learner {self.rank} for {what}"

@@ -144,6 +144,23 @@ def test_gossip_begins_with_the_first_batch() -> None:
     assert launch(2, before_its_first_step, timeout=30) == [30, 0]
 
 
+def between_barriers() -> float:
+    """Train as one of two learners that meet again and again; the first one is slow."""
+    with session("adpsgd", max_staleness=2, size=500_000) as run:
+        for _ in range(20):
+            for _ in range(8):
+                if run.learner.rank == 0:
+                    time.sleep(0.01)
+                step(run)
+            dist.barrier()
+        return run.metrics()["exchanges"]
+
+
+def test_a_learner_may_wait_in_a_barrier_of_its_own() -> None:
+    """It answers no invitation before its next step; the other must not wait for it."""
+    assert min(launch(2, between_barriers, timeout=60)) > 5
+
+
 def lose(algorithm: str, victim: int, how: str) -> str:
     """The victim ends in its third step; the others say what they saw of it."""
     options = {"period": 1} if algorithm == "bmuf" else {}

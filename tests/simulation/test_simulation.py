@@ -27,7 +27,6 @@ from espnet_distopt.simulation import (
     Network,
     Simulation,
 )
-from espnet_distopt.simulation.network import Traffic
 from tests.virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
 
 
@@ -205,28 +204,6 @@ def test_gossip_of_all_has_ended_when_an_epoch_finishes() -> None:
     simulation = Simulation(learners, Compute(seconds=1, slowdown={1: 10}))
     simulation.epoch(2)
     assert finished == [20.0, 20.0]
-
-
-def test_mails_of_a_pair_do_not_overtake() -> None:
-    class Falling(Network):
-        def message(self, *_: int, number: int = 0, nbytes: int = 0) -> Traffic:
-            return Traffic({}, latency=times.pop())
-
-    times, invited = [0.1, 0.5, 1.0], list[tuple[int | None, float]]()
-
-    def gossip(learner: Learner) -> Program:
-        if learner.rank == 0:
-            yield Invite(1)
-            yield Invite(1)
-            yield Invite(1)
-        else:
-            for _ in range(3):
-                invited.append(((yield AwaitInvitation((0,))), simulation.seconds))
-
-    simulation = toys(2, gossip=gossip)
-    simulation = Simulation(simulation.learners, network=Falling())
-    simulation.epoch(1)
-    assert invited == [(0, 1.0), (0, 1.0), (0, 1.0)]
 
 
 def test_learners_must_be_all_and_in_order() -> None:

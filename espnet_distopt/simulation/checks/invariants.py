@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.effects import Broadcast, Exchange
+from espnet_distopt.core.effects import Broadcast, Exchange, Invite
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.simulation.sides import Side
 from espnet_distopt.simulation.simulation import Simulation
@@ -159,7 +159,7 @@ class Invariants:
         dropped.clear()
         for rank in members.now.ranks:
             gossip = self._simulation.sides[rank].gossip
-            if not (gossip.waiting and isinstance(gossip.effect, Exchange)):
+            if not (gossip.waiting and isinstance(gossip.effect, (Invite, Exchange))):
                 continue
             peer, known = gossip.effect.peer, engine.known[rank]
             # An older version may lack an earlier incarnation of the peer.

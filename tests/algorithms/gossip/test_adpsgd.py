@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
+from espnet_distopt.core.effects import Barrier
 from espnet_distopt.errors import InputError
 from tests.random_gossip import Gossip
 from tests.replicas import Point, Replica, correct, end, run
@@ -141,7 +142,7 @@ def test_ad3_every_exchange_is_an_average_of_two(size: int, topology: str) -> No
 @pytest.mark.parametrize(("size", "topology"), GRAPHS)
 def test_ad3_spread_tends_to_zero(size: int, topology: str) -> None:
     replicas = points([float(rank) for rank in range(size)], topology=topology)
-    gossip(replicas, [[0.0] * 600] * size, seed=size)
+    gossip(replicas, [[0.0] * 800] * size, seed=size)
     middle = (size - 1) / 2
     assert values(replicas).tolist() == pytest.approx([middle] * size, abs=1e-3)
 
@@ -225,6 +226,26 @@ def slow_network(bound: int) -> tuple[int, Gossip]:
     schedule = gossip(replicas, [[0.0] * 150] * 4, seed=1, patience=20)
     algorithms: list[Any] = [r.algorithm for r in replicas]
     return max(max(a.snapshot.staleness) for a in algorithms), schedule
+
+
+def between_barriers(replica: Replica, steps: int) -> Any:
+    """Make some steps, and wait for all others, several times."""
+    for _ in range(10):
+        yield from training(replica, [0.0] * steps)
+        yield Barrier()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_learner_may_wait_for_others_that_are_steps_behind(size: int) -> None:
+    """It makes no step then, so that it does not answer those who invite it."""
+    for seed in range(20):
+        replicas = points([float(r) for r in range(size)], max_staleness=3)
+        epochs = [between_barriers(r, steps=8) for r in replicas]
+        schedule = Gossip(replicas, epochs, seed)
+        schedule.run()
+        end(replicas)
+        assert schedule.events
+        assert values(replicas).sum() == pytest.approx(sum(range(size)))
 
 
 @pytest.mark.parametrize("bound", [1, 4])

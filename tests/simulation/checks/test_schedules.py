@@ -309,7 +309,7 @@ MISTAKES = {
     PullsOnly: "changed the learners' mean",
     CorrectsTwice: "changed the learners' mean|wrong copy",
     Unbounded: "steps old",
-    TwoActives: "wait for ever: .*Exchange with",
+    TwoActives: "wait for ever: .*Invite of",
     LosesTheLast: "mean",
     LosesAGradient: "mean",
     NeverEnds: "runs on for ever",
