@@ -24,7 +24,7 @@ What could go wrong, and why it does not:
     If Anna's snapshot were lent from step 2 on, it would grow old while Ben is busy,
     and her training would wait at `max_staleness`. Ben may make no step at all, as he
     waits for her in a barrier of the user's loop: both would wait for ever. It is lent
-    when Ben's first bytes have come.
+    when Ben's first bytes have come, and renewed before that if it is too old.
 
     If Anna and another active learner, Cleo, invite Ben at the same time, each does so
     on her own connection. Ben answers them one after the other.

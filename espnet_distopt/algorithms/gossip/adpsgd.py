@@ -168,6 +168,7 @@ class Adpsgd(Algorithm):
                 if self.snapshot.outdated or not colours.neighbours:
                     continue
                 peer = colours.choose(self._choice)
+                self.snapshot.keep(self.config.max_staleness // 2)
                 yield Invite(peer)
                 yield from self._average_with(peer)
             passives = colours.passives(self._gossip_ranks(learner))

@@ -59,9 +59,10 @@ class Snapshot:
     """The copy of `learner.params` that gossip sends, and the pending corrections.
 
     Invariant: the copy equals the live parameters as of the last `publish` or `take`
-    that found it not lent, plus all corrections that have come since. While the copy is
-    lent nobody writes to it, so a step makes no pass over it, however long the exchange
-    takes. A correction is kept as a difference; the correction is half of that.
+    that found it neither lent nor kept, plus all corrections that have come since.
+    While the copy is lent nobody writes to it, so a step makes no pass over it, however
+    long the exchange takes. A correction is stored as a difference; the correction is
+    half of that.
 
     Memory: 2 tensors (P,), which are the copy and a difference that is being received
     or is pending. A third one is needed while a difference is being received and an
@@ -84,6 +85,7 @@ class Snapshot:
         self._copy = self._live.detach().clone()
         self._step = learner.steps
         self._lent = False
+        self._kept_until = 0
         self._pending: Tensor | None = None
         self._pending_steps: list[int] = []
         self._incoming: Tensor | None = None
@@ -94,12 +96,12 @@ class Snapshot:
     # Training side
 
     def publish(self) -> None:
-        """Apply the corrections; renew the copy, unless it is lent.
+        """Apply the corrections; renew the copy, unless it is lent or kept.
 
         The training side calls this at the end of each step.
 
-        Cost if the copy is not lent: 2P elements are read and 2P written when
-        corrections are pending, otherwise P and P. Cost while it is lent: 2P are read
+        Cost if the copy is renewed: 2P elements are read and 2P written when
+        corrections are pending, otherwise P and P. Cost if it is not: 2P are read
         and P written when corrections are pending, otherwise none.
         """
         copy = self._copy_to_renew()
@@ -141,8 +143,8 @@ class Snapshot:
         self._spares.append(taken)
 
     def _copy_to_renew(self) -> Tensor | None:
-        """Return the copy, to be overwritten in this step; None while it is lent."""
-        if self._lent:
+        """Return the copy, to be overwritten in this step; None while it stays."""
+        if self._lent or self._learner.steps < self._kept_until:
             return None
         self._step = self._learner.steps
         return self._copy
@@ -195,10 +197,18 @@ class Snapshot:
         """Whether the training side has ended a step since the copy was renewed."""
         return self._step < self._learner.steps
 
+    def keep(self, steps: int) -> None:
+        """Spare the passes that renew the copy, for so many steps after its own.
+
+        A learner that waits for the one that it has invited needs a copy at once when
+        the exchange begins, but not a new one in every step.
+        """
+        self._kept_until = self._step + steps
+
     def begin_exchange(self) -> Tensor:
         """Lend the copy (P,) and return it; it stays unchanged until `end_exchange`."""
         assert not self._lent, "one exchange in flight per learner"
-        self._lent = True
+        self._lent, self._kept_until = True, 0
         return self._copy
 
     def spare(self) -> Tensor:

@@ -65,6 +65,42 @@ def test_a_cancelled_exchange_has_not_taken_place() -> None:
     assert copy.spare() is spare
 
 
+def test_what_is_kept_is_renewed_when_its_time_is_over() -> None:
+    learner, copy = published([1.0])
+    copy.keep(2)
+    seen = []
+    for _ in range(4):
+        learner.params.add_(1)
+        learner.steps += 1
+        copy.publish()
+        seen.append((copy.state(9).copy is None, copy._copy.item()))
+    assert seen == [(True, 1.0), (False, 3.0), (False, 4.0), (False, 5.0)]
+
+
+def test_a_correction_during_which_a_copy_is_kept_is_in_both() -> None:
+    """The copy lacks the step, and no correction."""
+    learner, copy = published([1.0])
+    copy.begin_exchange()
+    correct(copy, vector(5.0))
+    copy.keep(2)
+    learner.params.add_(1)
+    learner.steps += 1
+    copy.publish()
+    assert learner.params.item() == 4.0
+    assert copy.begin_exchange().item() == 3.0
+    assert copy.age() == 1
+
+
+def test_an_exchange_ends_the_time_for_which_a_copy_is_kept() -> None:
+    learner, copy = published([1.0])
+    copy.keep(9)
+    copy.begin_exchange()
+    learner.steps += 1
+    copy.cancel_exchange()
+    copy.publish()
+    assert not copy.outdated
+
+
 def test_one_exchange_in_flight() -> None:
     _, copy = published([1.0])
     copy.begin_exchange()
