@@ -20,6 +20,9 @@ from tests.processes import launch
 LEARNERS = 4
 SAMPLES = 2
 STEPS = 600
+TOGETHER = 10
+"""The learners meet after so many steps: how far they are apart, and how many exchanges
+they make, does not depend on the load of the machine."""
 NOISE = 0.7
 """The noise on the features, in their standard deviations."""
 
@@ -74,12 +77,14 @@ def train(name: str, options: dict[str, str], seed: int = 0) -> float:
     optimizer = Adam(model.parameters(), lr=0.001)
     batches = digits.stream(1000 * seed + dist.get_rank())
     with Session(model, optimizer, name, **options) as session:
-        for _ in range(STEPS):
+        for step in range(STEPS):
             x, y = next(batches)
             optimizer.zero_grad()
             cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             session.step()
+            if step % TOGETHER == TOGETHER - 1:
+                dist.barrier()
         with session.consensus():
             return digits.loss(model)
 
