@@ -17,6 +17,7 @@ nj=2                        # processes that format and decode
 system=ctc                  # ctc, or hybrid: HMM states, a lexicon and an n-gram
 feats_type=raw              # raw: speech; lines: images of text lines
 line_feats=ark              # of lines: ark, or raw, which decodes an image when needed
+fs=8000                     # sample rate of speech, Hz; train_config says it, too
 speed_perturb_factors=      # of training speech, e.g. "0.9 1.0 1.1"
 train_config=conf/train.yaml
 train_args=                 # more options of the training, e.g. "--max_epoch 20"

@@ -13,8 +13,12 @@ dump_list=wav.scp
 # use_feats: end the script if an option is wrong; set `dump_scp`, the file of dump/train
 # that says where the input is stored, and `data_type`, ESPnet's type of this input.
 use_feats() {
-    local factor
+    local factor configured
     dump_scp=wav.scp data_type=kaldi_ark
+    configured=$(configured_fs "$train_config")
+    [ "${configured:-$fs}" = "$fs" ] ||
+        die "$train_config: frontend_conf: fs is $configured, but --fs is $fs: change one" \
+            "of them, and the lengths of the windows with it"
     for factor in $speed_perturb_factors; do
         [[ $factor =~ ^[0-9]+(\.[0-9]+)?$ ]] ||
             die "--speed_perturb_factors: expected numbers such as 0.9, not '$factor'"
@@ -46,13 +50,16 @@ use_search() {
     esac
 }
 
+# configured_fs CONFIG: print the sample rate of its frontend in Hz, if it names one.
+configured_fs() { sed -n 's/^ *fs: *\([0-9]*\)\(k\?\).*/\1\2/p' "$1" | sed 's/k/000/'; }
+
 # search_of CONFIG: print `best_path` or `words` if ctc_inference decodes, or nothing if
 # ESPnet's own asr_inference does.
 search_of() { sed -n 's/^search: *\([^ #]*\).*/\1/p' "$1"; }
 
 # formatting SET: set `format`, the arguments of python that format a set.
 formatting() {
-    format=(-m espnet_distopt.bin.format_data "data/$1" "dump/$1" --nj "$nj")
+    format=(-m espnet_distopt.bin.format_data "data/$1" "dump/$1" --nj "$nj" --sample_rate "$fs")
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
     [ "$1" != "$train_set" ] || [ -z "$speed_perturb_factors" ] ||
         format+=(--speed_factors "$speed_perturb_factors")

@@ -20,13 +20,16 @@ Each claim rests on comparisons of a method with a reference. Both are trained w
 same seeds: a seed gives both the same initial model and the same samples. A figure is
 the relative difference of their held-out losses in per cent (above zero, the method is
 worse), as the mean over the seeds with its 95 % interval by Student's t. The question
-was written down before anything was measured. Its answer is "holds" or "does not hold"
-only if the whole interval is on one side of the limit; otherwise it is "undecided".
-Where a method has its best learning rate, a seed that takes no part in comparisons has
-chosen it, from a grid that grows until the best rate is not at its edge.
+was written down before its seeds were trained, unless the claim says otherwise. Its
+answer is "holds" or "does not hold" only if the whole interval is on one side of the
+limit; otherwise it is "undecided". Where a method has its best learning rate, that was
+chosen by a seed that takes no part in comparisons, from a grid that was widened until
+the best rate was not at its edge.
 
-A claim *holds* if the answers to all its questions are yes, and *holds in part* if some
-are. It is *undecided* if none is no and some are open.
+A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
+are open and none is no. If some are no, it *holds in part* where another one is yes, and
+otherwise it *does not hold here*. A claim is *not yet measured* while trainings are
+missing.
 
 The command below each claim computes what is missing, and writes this page. The results
 are in [benchmarks/results/claims](../benchmarks/results/claims), one line for each

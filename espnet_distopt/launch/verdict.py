@@ -67,9 +67,11 @@ def judge(
         failure: the learner whose death ended the run; None if none has.
         interrupted: whether Ctrl-C was pressed.
     """
-    if interrupted:
-        return Verdict(128 + signal.SIGINT, "stopped by Ctrl-C")
     staying = [life for life in lives if not life.lost]
+    if interrupted:
+        saved = bool(staying) and all(life.status == STOPPED for life in staying)
+        text = "stopped by Ctrl-C" + ", and its state is saved" * saved
+        return Verdict(128 + signal.SIGINT, text)
     if failure is None and not staying:
         failure = min(lives, key=lambda life: life.ended)
     if failure is not None:

@@ -56,3 +56,11 @@ def test_what_ended_the_run_comes_first() -> None:
     lives = [failure, STOPPED, Life(2, "b", 137)]
     assert judge(lives, failure).status == 9
     assert judge(lives, failure, interrupted=True).status == 130
+
+
+def test_ctrl_c_says_whether_all_have_saved() -> None:
+    saved = Verdict(130, "stopped by Ctrl-C, and its state is saved")
+    lost = Life(1, "a", 137, lost=True)
+    assert judge([STOPPED, STOPPED, lost], interrupted=True) == saved
+    killed = Life(1, "a", 137)
+    assert judge([STOPPED, killed], interrupted=True).text == "stopped by Ctrl-C"

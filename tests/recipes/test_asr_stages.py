@@ -117,21 +117,40 @@ def test_each_stage_alone(recipe: Recipe) -> None:
 def test_only_test_sets_keep_every_utterance(recipe: Recipe) -> None:
     recipe.asr("--stop_stage", "3")
     formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]
+    always = ["--nj", "2", "--sample_rate", "8000"]
     assert formatted == [
-        ["data/train", "dump/train", "--nj", "2"],
-        ["data/dev", "dump/dev", "--nj", "2"],
-        ["data/test", "dump/test", "--nj", "2", "--keep_all"],
+        ["data/train", "dump/train", *always],
+        ["data/dev", "dump/dev", *always],
+        ["data/test", "dump/test", *always, "--keep_all"],
     ]
 
 
 def test_only_the_training_set_changes_its_speed(recipe: Recipe) -> None:
     recipe.asr("--stop_stage", "3", "--speed_perturb_factors", "0.9 1.0", "--nj", "3")
     formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]
+    always = ["--nj", "3", "--sample_rate", "8000"]
     assert formatted == [
-        *[["data/train", "dump/train", "--nj", "3", "--speed_factors", "0.9 1.0"]],
-        ["data/dev", "dump/dev", "--nj", "3"],
-        ["data/test", "dump/test", "--nj", "3", "--keep_all"],
+        ["data/train", "dump/train", *always, "--speed_factors", "0.9 1.0"],
+        ["data/dev", "dump/dev", *always],
+        ["data/test", "dump/test", *always, "--keep_all"],
     ]
+
+
+@pytest.mark.parametrize("fs", ["16000", "16k"])
+def test_another_sample_rate(recipe: Recipe, fs: str) -> None:
+    config = recipe.directory / "conf" / "train.yaml"
+    config.write_text(f"frontend_conf:\n    fs: {fs}  # Hz\n")
+    refused = recipe.asr("--stop_stage", "3")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "error: conf/train.yaml: frontend_conf: fs is 16000, but --fs is 8000: change "
+        "one of them, and the lengths of the windows with it\n"
+    )
+    done = recipe.asr("--stop_stage", "3", "--fs", "16000")
+    assert done.returncode == 0, done.stderr
+    formatted = [call for call in recipe.calls() if "format_data" in call[1]]
+    rates = [call[call.index("--sample_rate") + 1] for call in formatted]
+    assert rates == ["16000"] * 3
 
 
 def _checksums(directory: Path) -> dict[str, str]:
