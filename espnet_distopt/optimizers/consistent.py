@@ -28,10 +28,13 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.optimizers.second_moment import to_lend
+from espnet_distopt.optimizers.second_moment import NEVER, Shared, to_lend
 
 NOISE = "noise_sq"
 """The key of s in the optimizer's state of a parameter."""
+
+SHARED = "noise_shared"
+"""The key of what the last average of first moments has left, see `second_moment`."""
 
 SQUARES = "exp_avg_sq"
 """The key of v in the optimizer's state of a parameter."""
@@ -141,15 +144,16 @@ class ConsistentSecondMoment:
         for group, parameters in _chunks(optimizer):
             states = [optimizer.state[p] for p in parameters]
             gradients = _gradients(optimizer, group, parameters)
-            steps = _steps(states)
-            # Before the first update there is no mean to differ from.
-            for step in set(steps) - {0}:
-                alike = [n for n, each in enumerate(steps) if each == step]
+            ages = list(zip(_steps(states), _shared(states), strict=True))
+            for age in set(ages):
+                if age[0] == 0:  # Before the first update no mean is there to differ.
+                    continue
+                alike = [n for n, each in enumerate(ages) if each == age]
                 self._lend_to(
                     group,
                     [states[n] for n in alike],
                     [gradients[n] for n in alike],
-                    step,
+                    age,
                 )
 
     def _lend_to(
@@ -157,9 +161,10 @@ class ConsistentSecondMoment:
         group: dict[str, Any],
         states: list[dict[str, Any]],
         gradients: list[Tensor],
-        step: float,
+        age: tuple[float, Shared],
     ) -> None:
         b1, b2 = map(float, group["betas"])
+        step, shared = age
         for state in states:
             if NOISE not in state:
                 state[NOISE] = torch.zeros_like(state[SQUARES])
@@ -167,7 +172,7 @@ class ConsistentSecondMoment:
         lent = [torch.empty_like(own) for own in squares]
         means = _of(states, "exp_avg")
         for w, v, s, m, g in _pieces(lent, squares, noise, means, gradients):
-            to_lend(w, v, s, m, g, step, (b1, b2), self.batches)
+            to_lend(w, v, s, m, g, step, (b1, b2), self.batches, shared)
         for state, own, other in zip(states, squares, lent, strict=True):
             self._own.append((state, own))
             state[SQUARES] = other
@@ -245,6 +250,11 @@ def _steps(states: list[dict[str, Any]]) -> list[float]:
         fetched: list[float] = torch.stack(known).tolist()
         return fetched
     return [float(state.get("step", zero)) for state in states]
+
+
+def _shared(states: list[dict[str, Any]]) -> list[Shared]:
+    """Return the last average of first moments of some parameters."""
+    return [state.get(SHARED, NEVER) for state in states]
 
 
 def _is_skipped(optimizer: Optimizer) -> bool:

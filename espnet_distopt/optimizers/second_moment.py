@@ -20,6 +20,16 @@ the step before, mh, is independent of the noise of g_t, and where mu does not c
     mh, vh     Adam's bias-corrected moments        t   its number of updates
     N          number of batches
 
+Where learners average their first moments, too, mh has less noise than that. An average
+over W workers at update a leaves the share q_a of s in m, and from then on
+
+    q_t = b1^(2 (t-a)) q_a + (1 - b1) / (1 + b1) (1 - b1^(2 (t-a)))     Var(m_t) = q_t s
+    r_t = q_(t-1) / (1 - b1^(t-1))^2
+    q_a = b1^(2 (a-c)) q_c + (1 - b1) / (1 + b1) (1 - b1^(2 (a-c))) / W
+
+where c is the average before: what the workers have in common is not averaged out. With
+a = 0 and q_0 = 0 that is the r_t above.
+
 A mu that changes makes (g - mh)^2 too large, and vN too small. The lower bound vh / N
 limits that: mu^2 + s <= N (mu^2 + s / N), so vN is never smaller than what it estimates
 could be. The estimate is an idea of this project; no paper that we know has it.
@@ -35,6 +45,12 @@ from espnet_distopt.core.compiled import run_compiled
 
 Tensors = list[Tensor]
 
+Shared = tuple[float, float]
+"""The last average of first moments: the update a, and the share q_a of s in m."""
+
+NEVER: Shared = (0.0, 0.0)
+"""What it is where first moments are not averaged."""
+
 
 def to_lend(
     lent: Tensors,
@@ -45,6 +61,7 @@ def to_lend(
     step: float,
     betas: tuple[float, float],
     batches: int,
+    shared: Shared = NEVER,
 ) -> None:
     """Bring s and v up to date, and write to `lent` what the optimizer is to be lent.
 
@@ -57,25 +74,47 @@ def to_lend(
         step: the number of updates before this step, above 0.
         betas: Adam's decay rates (b1, b2), of which b2 is above 0.
         batches: N.
+        shared: the last average of first moments.
     """
-    b2, scales = betas[1], _scales(step, betas)
+    b2, scales = betas[1], _scales(step, betas, shared)
     less = _removed(step, b2, batches)
     tensors = [lent, squares, noise, means, gradients]
     if len(lent) == 1:
         first = [each[0] for each in tensors]
         if run_compiled(__package__, "follow", first, *scales, b2, less, batches):
             return
-    follow_noise(noise, means, gradients, step, betas)
+    follow_noise(noise, means, gradients, step, betas, shared)
     follow_squares(squares, gradients, b2)
     of_the_whole_batch(lent, squares, noise, step, b2, batches)
     before_the_step(lent, gradients, b2)
 
 
-def _scales(step: float, betas: tuple[float, float]) -> tuple[float, float]:
+def after_average(step: float, b1: float, shared: Shared, workers: int) -> float:
+    """Return the share of s in the first moment after an average, q_a.
+
+    Args:
+        step: the number of updates before the average, a.
+        b1: Adam's decay rate of the first moment.
+        shared: the average before.
+        workers: W.
+    """
+    common, own = _shares(step, b1, shared)
+    return common + own / workers
+
+
+def _shares(step: float, b1: float, shared: Shared) -> tuple[float, float]:
+    """Return the shares of s in m: those that workers have in common, and its own."""
+    last, kept = shared
+    left: float = b1 ** (2 * (step - last))
+    return left * kept, (1 - b1) / (1 + b1) * (1 - left)
+
+
+def _scales(
+    step: float, betas: tuple[float, float], shared: Shared
+) -> tuple[float, float]:
     """Return the factor that corrects the bias of the first moment, and 1 + r."""
-    b1 = betas[0]
-    spread = (1 - b1) / (1 + b1) * (1 + b1**step) / (1 - b1**step)
-    return 1 / (1 - b1**step), 1 + spread
+    unbias: float = 1 / (1 - betas[0] ** step)
+    return unbias, 1 + unbias**2 * sum(_shares(step, betas[0], shared))
 
 
 def _removed(step: float, b2: float, batches: int) -> float:
@@ -90,6 +129,7 @@ def follow_noise(
     gradients: Tensors,
     step: float,
     betas: tuple[float, float],
+    shared: Shared = NEVER,
 ) -> None:
     """Bring s up to date with the gradients of a step, in place.
 
@@ -99,8 +139,9 @@ def follow_noise(
         gradients: the gradients that the moments will follow in this step.
         step: the number of updates before this step, above 0.
         betas: Adam's decay rates (b1, b2).
+        shared: the last average of first moments.
     """
-    b2, (unbias, spread) = betas[1], _scales(step, betas)
+    b2, (unbias, spread) = betas[1], _scales(step, betas, shared)
     deviations = torch._foreach_add(gradients, means, alpha=-unbias)
     torch._foreach_mul_(noise, b2)
     torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / spread)

@@ -235,3 +235,43 @@ def test_moments_that_are_reset_take_the_noise_with_them(delay: int) -> None:
             noise = state.get(NOISE, torch.zeros(1)).max().item()
             largest = max(largest, noise / (1 - 0.999 ** max(1, float(state["step"]))))
     assert largest < 1.0, "more than the variance of 1 and 2"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"delay": 3},
+        {"first_moment_every": 2},
+        {"exchange": "bfloat16"},
+    ],
+)
+def test_the_noise_is_found_where_first_moments_are_averaged(
+    options: dict[str, Any],
+) -> None:
+    """The mean of 16 learners' moments has less noise than the moment of one."""
+    size, steps = 16, 400
+
+    def make(rank: int) -> VirtualLearner:
+        model = Point([0.0] * 200)
+
+        def gradient(step: int) -> float:
+            seed = torch.Generator().manual_seed(1000 * step + rank)
+            model.x.grad = torch.randn(200, generator=seed, dtype=torch.float64)
+            return 0.0
+
+        optimizer = Adam(model.parameters(), lr=0.01, betas=(0.9, 0.995))
+        every = {"period": 4, "moments": "average", **options}
+        return VirtualLearner(
+            model, optimizer, gradient, "local_sgd", rank, size, **every
+        )
+
+    learners = [make(rank) for rank in range(size)]
+    simulation = Simulation(learners)
+    simulation.start()
+    simulation.epoch(steps)
+    found = torch.stack(
+        [each.optimizer.state_dict()["state"][0][NOISE] for each in learners]
+    )
+    assert found.mean().item() / (1 - 0.995**399) == pytest.approx(1.0, abs=0.005)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Adam, AdamW, NAdam, Optimizer, RAdam
 
 from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
+from espnet_distopt.optimizers.second_moment import NEVER, _scales, after_average
 from tests.optimizers.moment_oracle import Oracle, gradients
 
 BETAS = {"betas": (0.8, 0.95)}
@@ -146,3 +147,29 @@ def test_many_batches_in_float32_leave_the_step_finite() -> None:
         moved = (parameter.detach() - before).abs().max().item()
         # |mh| / sqrt(vh) of Adam is at most about sqrt(sum of its weights squared).
         assert 0 < moved < 1024**0.5 * 8
+
+
+def test_the_noise_of_averaged_first_moments() -> None:
+    """Each worker's m, as a sum over all noises of all workers, has a known variance.
+
+    Averages come at updates of unequal distance; the one at 11 comes two updates late.
+    """
+    b1, workers, updates = 0.8, 3, 20
+    m = torch.zeros(workers, workers, updates)
+    shared = NEVER
+    for update in range(1, updates + 1):
+        m *= b1
+        for worker in range(workers):
+            m[worker, worker, update - 1] += 1 - b1
+        if update in (3, 4, 8, 19):
+            m[:] = m.mean(0)
+            shared = (update, after_average(update, b1, shared, workers))
+        if update == 11:
+            then = m.clone()
+        if update == 13:
+            m += b1**2 * (then.mean(0) - then)
+            shared = (11, after_average(11, b1, shared, workers))
+        variances = m.square().sum((1, 2))
+        unbias, factor = _scales(update, (b1, 0.99), shared)
+        expected = 1 + unbias**2 * variances
+        torch.testing.assert_close(torch.full((3,), factor), expected, rtol=1e-13, atol=0)

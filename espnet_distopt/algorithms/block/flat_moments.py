@@ -14,6 +14,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.consistent import NOISE, SHARED
+from espnet_distopt.optimizers.second_moment import NEVER, after_average
 
 T = TypeVar("T")
 
@@ -135,10 +137,30 @@ class Moments:
                 device = parameter.device if on_device else torch.device("cpu")
                 state["step"] = torch.zeros((), dtype=torch.float32, device=device)
 
-    def forget(self, name: str) -> None:
-        """Remove a tensor from the optimizer's state, where a parameter has it."""
+    def forget_noise(self) -> None:
+        """Remove what the correction of the second moment knows of the noise."""
         for parameter in self._part.parameters:
-            self._part.optimizer.state.get(parameter, {}).pop(name, None)
+            state = self._part.optimizer.state.get(parameter, {})
+            state.pop(NOISE, None)
+            state.pop(SHARED, None)
+
+    def share_noise(
+        self, before: Sequence[float], after: Sequence[float], workers: int
+    ) -> None:
+        """Note that first moments are means, for the correction of the second moment.
+
+        Args:
+            before: the step count of each parameter at the average.
+            after: the step count that it got by the average.
+            workers: the number of workers that have averaged.
+        """
+        part, decays = self._part, self.decays["exp_avg"]
+        counts = zip(part.parameters, part.slots, before, after, strict=True)
+        for parameter, slot, then, now in counts:
+            state = part.optimizer.state[parameter]
+            last = state.get(SHARED, NEVER)
+            kept = after_average(then, decays[slot.group], last, workers)
+            state[SHARED] = (now, kept)
 
     def steps(self) -> list[float]:
         """Return each parameter's step count; empty for an optimizer without one."""

@@ -106,7 +106,7 @@ class Fragment:
         """
         k = self.filter.end_block(self.params, rule, agreed)
         if self._moments:
-            yield from self._moments.end_block(agreed, k)
+            yield from self._moments.end_block(agreed, k, rule.averaged_batches)
 
     def average(self) -> Program:
         """Overwrite the parameters by their mean, or by what was sent of it."""
@@ -158,7 +158,9 @@ class Fragment:
                     start = end.to_start(mean, part)
                     late.replace(self.params[part], snapshot, start, updates)
             if self._moments:
-                self._moments.end_late(late, agreed, end.k, updates - late.updates)
+                since = updates - late.updates
+                batches = rule.averaged_batches
+                self._moments.end_late(late, agreed, end.k, since, batches)
         elif self._moments:
             self._moments.cancel_late(agreed)
 

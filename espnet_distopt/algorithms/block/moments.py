@@ -29,7 +29,7 @@ from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.core.cache_blocks import cache_slices
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.consistent import NOISE, SQUARES
+from espnet_distopt.optimizers.consistent import SQUARES
 
 MOMENTS_CHANGED = (
     "the state was saved with other `moments` or another optimizer; resume with the "
@@ -120,12 +120,14 @@ class BlockMoments:
         self._moments.adopt()
         return self._moments.flat
 
-    def end_block(self, agreed: Agreed, k: float) -> Program:
+    def end_block(self, agreed: Agreed, k: float, batches: int = 1) -> Program:
         """End a block: the moments of all learners become the same.
 
         Args:
             agreed: what the learners know of the block.
             k: equivalent minibatches between the mean and the next start point.
+            batches: the number of workers' batches for which Adam's second moment is
+                corrected; 1 if it is not.
         """
         self._blocks += 1
         flats = self._due()
@@ -147,9 +149,12 @@ class BlockMoments:
                     if new is not mean:
                         mean.copy_(new)
         if self._fate == "reset":
-            self._moments.forget(NOISE)
+            self._moments.forget_noise()
+        before = self._moments.steps()
         self._moments.set_steps(self._steps_after(agreed, taus, ahead))
         self._steps = self._moments.steps()
+        if batches > 1 and self.averaged and "exp_avg" in flats:
+            self._moments.share_noise(before, self._steps, batches)
         self.loaded = False
 
     def _due(self) -> dict[str, Tensor]:
@@ -183,7 +188,12 @@ class BlockMoments:
         return {name: self._starts.decayed(name, self._period) for name in self._due()}
 
     def end_late(
-        self, late: LateAverage, agreed: Agreed, k: float, updates: int
+        self,
+        late: LateAverage,
+        agreed: Agreed,
+        k: float,
+        updates: int,
+        batches: int = 1,
     ) -> None:
         """End a block whose average was delayed, see `delayed`.
 
@@ -197,6 +207,7 @@ class BlockMoments:
             agreed: what the learners know of the block.
             k: equivalent minibatches between the mean and the next start point.
             updates: number of updates of this learner since the snapshot.
+            batches: as for `end_block`.
         """
         flats = {name: flat for name, flat in self._due().items() if late.has(name)}
         if not flats:
@@ -227,12 +238,14 @@ class BlockMoments:
                         continue
                     replace_late(flat[place], new, old, share, name == SQUARES)
         if self._fate == "reset":
-            self._moments.forget(NOISE)
+            self._moments.forget_noise()
         # All learners must have the same counts, and the live ones are rounded anew.
         self._steps = started
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
+            if batches > 1 and self.averaged and "exp_avg" in flats:
+                self._moments.share_noise(then, started, batches)
 
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
