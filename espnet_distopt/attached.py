@@ -110,7 +110,6 @@ class Attached:
         place = Joining(
             self._model,
             self.learner,
-            self.algorithm,
             self._lifecycle,
             found,
             self._carries,

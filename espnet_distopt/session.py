@@ -296,9 +296,21 @@ def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
             `repeat_begun`.
         size: number of learners, N.
     """
+    check(algorithm, algorithm_options(conf), size)
+
+
+def algorithm_options(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the algorithm; check those of the session, and drop them.
+
+    Args:
+        conf: as for `check_options`.
+
+    Raises:
+        InputError: an option of the session is impossible.
+    """
     own = dict(conf)
     _check_own(own.pop("heartbeat_seconds", 30), own.pop("repeat_begun", False))
-    check(algorithm, own, size)
+    return own
 
 
 def _check_own(heartbeat_seconds: object, repeat_begun: object) -> None:

@@ -186,7 +186,8 @@ experiment() {
     local conf=conf/distopt/$1.yaml
     learners=$nlearners options=(--distopt "$1")
     [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
-    [ "$1" != none ] || learners=1 options=()
+    # The training configuration may name another algorithm.
+    [ "$1" != none ] || learners=1 options=(--distopt none)
     label=$1_$learners${tag:+_$tag} model=$inference_asr_model
     [ "$1" != gmm ] || label=gmm model=gmm.npz
     exp=$expdir/${task}_$label

@@ -77,12 +77,17 @@ if [ "$dry_run" = false ]; then
     [ "$nj" -le "$total" ] || nj=$total
 fi
 
+# results NAME: print what all parts have written into NAME. An earlier decoding may have
+# left more parts.
+results() {
+    local i
+    for ((i = 1; i <= nj; i++)); do cat "$(result "$i" "$1")"; done
+}
+
 # joined NAME: write OUT/NAME.tmp, the sorted results of all parts, with one utterance per
 # line; end the script if an utterance has no result.
 joined() {
-    local i results=()
-    for ((i = 1; i <= nj; i++)); do results+=("$(result "$i" "$1")"); done
-    cat "${results[@]}" | sort -k 1,1 >"$out/$1.tmp"
+    results "$1" | sort -k 1,1 >"$out/$1.tmp"
     count=$(wc -l <"$out/$1.tmp")
     [ "$((count))" = "$total" ] ||
         die "decoding $data: $((count)) of $total utterances have a result, see $out/log"

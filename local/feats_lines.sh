@@ -18,6 +18,7 @@ use_feats() {
         raw) dump_scp=images.scp data_type=line_image_$height${least_rows:+_$least_rows} ;;
         *) die "--line_feats $line_feats: expected ark or raw" ;;
     esac
+    sentences=dump/$train_set/text
     if [ "$line_feats" = ark ] && [ "$stage" -gt 3 ] && [ "$stage" -le 11 ]; then
         same_scaling "$train_set"
         same_scaling "$valid_set"
@@ -102,6 +103,6 @@ result() { echo "$out/log/output.$1/$2"; }
 # This function also joins the lists of unfit lines, which have no text, with the reasons.
 merge() {
     joined text
-    cat "$out"/log/output.*/unfit | sort -k 1,1 >"$out/unfit"
+    results unfit | sort -k 1,1 >"$out/unfit"
     mv "$out/text"{.tmp,}
 }

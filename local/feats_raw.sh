@@ -11,10 +11,15 @@ data_scp=wav.scp
 dump_list=wav.scp
 
 # use_feats: end the script if an option is wrong; set `dump_scp`, the file of dump/train
-# that says where the input is stored, and `data_type`, ESPnet's type of this input.
+# that says where the input is stored, `data_type`, ESPnet's type of this input, and
+# `sentences`, the file from which n-grams are estimated.
 use_feats() {
     local factor configured
     dump_scp=wav.scp data_type=kaldi_ark
+    # The formatted set may have each sentence at several speeds, so that no n-gram would
+    # be seen only once.
+    sentences=${speed_perturb_factors:+data/$train_set/text}
+    sentences=${sentences:-dump/$train_set/text}
     configured=$(configured_fs "$train_config")
     [ "${configured:-$fs}" = "$fs" ] ||
         die "$train_config: frontend_conf: fs is $configured, but --fs is $fs: change one" \

@@ -23,7 +23,7 @@ use_system() {
 # make_ngram: write the n-gram of the search, if it needs one that is not the user's.
 make_ngram() {
     [ -z "$arpa" ] || [ -n "$ngram_file" ] ||
-        tool make_ngram --text "dump/$train_set/text" --order "$ngram_order" \
+        tool make_ngram --text "$sentences" --order "$ngram_order" \
             "${ngram_options[@]}" --out "$arpa"
 }
 

@@ -29,7 +29,7 @@ use_system() {
 
 make_tokens() {
     [ -z "$ali" ] || return 0
-    tool make_lang --lexicon "$lexicon" --text "dump/$train_set/text" \
+    tool make_lang --lexicon "$lexicon" --text "$sentences" \
         --order "$ngram_order" --out "$lang"
 }
 
@@ -98,6 +98,6 @@ result() { echo "$out/log/output.$1/$2"; }
 # Words have their times already, so the parts are only joined.
 merge() {
     joined text
-    cat "$out"/log/output.*/ctm | sort -k 1,1 -k 2,2 -k 3,3n >"$out/ctm"
+    results ctm | sort -k 1,1 -k 2,2 -k 3,3n >"$out/ctm"
     mv "$out/text"{.tmp,}
 }

@@ -27,9 +27,8 @@ chosen by a seed that takes no part in comparisons, from a grid that was widened
 the best rate was not at its edge.
 
 A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
-are open and none is no. If some are no, it *holds in part* where another one is yes, and
-otherwise it *does not hold here*. A claim is *not yet measured* while trainings are
-missing.
+are open and none is no. If some are no, it *holds in part* where another is yes, and
+*does not hold here* otherwise. It is *not yet measured* while trainings are missing.
 
 The command below each claim computes what is missing, and writes this page. The results
 are in [benchmarks/results/claims](../benchmarks/results/claims), one line for each

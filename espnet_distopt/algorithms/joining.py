@@ -43,8 +43,7 @@ class Joining:
     Args:
         model: the module that is trained.
         learner: one replica of it.
-        algorithm: what the learner runs.
-        lifecycle: the programs of its training.
+        lifecycle: the programs of its training, with its algorithm.
         found: all in which learners must be equal (`core.agreement.items`).
         carries: what the training loop keeps beside the session; None if nothing.
     """
@@ -53,12 +52,11 @@ class Joining:
         self,
         model: nn.Module,
         learner: Learner,
-        algorithm: Algorithm,
         lifecycle: Lifecycle,
         found: Items,
         carries: Stateful | None = None,
     ) -> None:
-        self._learner, self._algorithm = learner, algorithm
+        self._learner = learner
         self._lifecycle, self._found = lifecycle, found
         self._carries = carries
         self._untrained = named_untrained(model, learner)
@@ -74,7 +72,7 @@ class Joining:
             "untrained": dict(self._untrained),
             "epochs": self._lifecycle.epochs,
             "epoch_start": self._lifecycle.epoch_start,
-            "algorithm": self._algorithm.state_dict(),
+            "algorithm": self._lifecycle.algorithm.state_dict(),
             "carried": self._carries.state_dict() if self._carries else {},
         }
 
@@ -105,5 +103,5 @@ class Joining:
     def begin(self, members: Members) -> None:
         """Begin beside the members, of whom this learner is one now."""
         self._learner.members = members
-        self._algorithm.join(self._learner, self._taken)
+        self._lifecycle.algorithm.join(self._learner, self._taken)
         self._taken = {}

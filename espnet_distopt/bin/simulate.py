@@ -82,7 +82,7 @@ def _add_training(group: Any) -> None:
     )
     add("--samples", type=int, help="of an epoch (default: the problem's)")
     add("--epochs", type=int, default=10, help="evaluations (default 10)")
-    add("--optim", choices=("sgd", "adam"), default="sgd", help="default: sgd")
+    add("--optim", choices=("sgd", "adam"), help="default: sgd; adam with --advise")
     add("--lr", type=float, default=0.1, help="learning rate (default 0.1)")
     add("--momentum", type=float, default=0.0, help="of sgd (default 0)")
     add("--seed", type=int, default=0, help="of everything (default 0)")

@@ -15,6 +15,7 @@ from torch.optim import SGD, Adam, Optimizer
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.session import algorithm_options
 from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
@@ -124,6 +125,7 @@ def _method_of(path: Path) -> SimulatedMethod:
         raise InputError(f"{path}: distopt_conf must be `option: value` lines")
     algorithm = str(config["distopt"])
     lookup(algorithm)
+    options = algorithm_options(options)
     return SimulatedMethod(name=path.stem, algorithm=algorithm, options=options)
 
 
@@ -143,6 +145,11 @@ def trial_of(
         raise InputError(f"--seed must be >= 0, not {args.seed}")
     optimizer = _optimizer(args)
     cluster = _cluster(args)
+    if args.advise and cluster.step is None and args.step_seconds is None:
+        raise InputError(
+            "--advise needs the time of a step: give --step_seconds, or a cluster file "
+            "with `step`, which `distopt calibrate --exp` measures"
+        )
     samples = args.batch_size / max(*args.learners, 1)
     problem = _problem(args, methods)
     return Trial(
@@ -166,10 +173,11 @@ def _optimizer(args: argparse.Namespace) -> Callable[[nn.Module], Optimizer]:
         raise InputError(f"--lr must be > 0, not {args.lr}")
     if not 0 <= args.momentum < 1:
         raise InputError(f"--momentum must be in [0, 1), not {args.momentum}")
-    if args.optim == "adam" and args.momentum:
+    adam = (args.optim or ("adam" if args.advise else "sgd")) == "adam"
+    if adam and args.momentum:
         raise InputError("--momentum belongs to --optim sgd")
-    kind: type[Adam | SGD] = Adam if args.optim == "adam" else SGD
-    options = {} if args.optim == "adam" else {"momentum": args.momentum}
+    kind: type[Adam | SGD] = Adam if adam else SGD
+    options = {} if adam else {"momentum": args.momentum}
     if args.time_only:
         kind = without_steps(kind)
     return lambda model: kind(model.parameters(), lr=args.lr, **options)

@@ -141,6 +141,15 @@ class Channel:
         if _header(theirs) != header:
             raise ConnectionError(f"expected {header}, and received {_header(theirs)}")
 
+    def is_broken(self) -> bool:
+        """Return whether the peer has closed the connection, or it has failed."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Close the connection: the peer's waits end."""
         self.connection.close()

@@ -177,12 +177,19 @@ class GossipThread(threading.Thread):
                 raise TypeError(f"{effect} does not belong in a gossip program")
 
     def _await_step(self) -> bool:
+        while not self._has_stepped(1.0):
+            self._watch.check("a step")
+            self._pairs.settle()
+        return not self.ending
+
+    def _has_stepped(self, seconds: float) -> bool:
+        """Wait for a step, or the end of them; return whether one has come."""
         with self._monitor:
-            while self.steps == self._steps_seen and not self.ending:
-                self._monitor.wait(1.0)
-                self._watch.check("a step")
+            if self.steps == self._steps_seen and not self.ending:
+                self._monitor.wait(seconds)
+            stepped = self.steps != self._steps_seen or self.ending
             self._steps_seen = self.steps
-            return not self.ending
+            return stepped
 
     def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
         while not self._retirement.is_over(actives):

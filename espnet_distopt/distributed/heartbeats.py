@@ -3,7 +3,6 @@
 Nothing here asks the network; `lookout` does, and decides who is lost.
 """
 
-import time
 from collections.abc import Iterable
 
 from espnet_distopt.distributed.farewell import LEFT, describe
@@ -41,8 +40,8 @@ class Heartbeats:
     def begin_anew(self, now: float) -> None:
         """Forget who was silent while this process was stopped itself."""
         self._since = dict.fromkeys(self._since, now)
-        for suspect in self.suspects.values():
-            suspect.since = now
+        for peer in tuple(self.suspects):  # Other threads may add some.
+            self.suspects[peer] = Suspect(self.suspects[peer].why)
 
     def silence(self, peer: int, now: float) -> float:
         """Return for how many seconds the count of a learner stands still."""
@@ -63,17 +62,20 @@ class Heartbeats:
             peers: their ranks.
             why: what has happened, in words.
         """
-        now = time.monotonic()
         for peer in peers:
-            self.suspects.setdefault(peer, Suspect(why, now))
+            self.suspects.setdefault(peer, Suspect(why))
 
-    def is_cleared(self, peer: int) -> bool:
+    def is_cleared(self, peer: int, now: float) -> bool:
         """Return whether a suspect has left or counts on, and then drop the suspicion.
 
         Each call is one look at the suspect.
+
+        Args:
+            peer: its rank.
+            now: when its count was read.
         """
         suspect = self.suspects[peer]
-        cleared = self.has_left(peer) or suspect.cleared(self._counts[peer])
+        cleared = self.has_left(peer) or suspect.cleared(self._counts[peer], now)
         if cleared:
             del self.suspects[peer]
         return cleared

@@ -26,8 +26,9 @@ BEAT = 0.5
 """Seconds between two heartbeats."""
 
 LATE = 5.0
-"""Seconds by which a thread may wake up too late. If it is later, this process was
-stopped itself, and cannot know which learners were silent meanwhile."""
+"""Seconds by which a thread may wake up too late; half of `silence`, if that is less.
+If it is later, this process was stopped itself, and cannot know which learners were
+silent meanwhile."""
 
 LINGER = 5.0
 """Seconds for which a failing learner keeps the store, so that others read why."""
@@ -105,12 +106,13 @@ class Liveness(Lookout):
             self._nudged.clear()
             if self._stop.is_set():  # What comes after one has left is not one's loss.
                 return
+            self._bell.answer()
             begin = time.monotonic()
             count += 1
             try:
                 self._store.set(self.beat_key(self.rank), str(count))
                 self._look(begin)
-                if time.monotonic() - last > LATE + BEAT:
+                if time.monotonic() - last > min(LATE, self.silence / 2) + BEAT:
                     self._beats.begin_anew(time.monotonic())
                 last = time.monotonic()
                 self._judge(last)
@@ -181,6 +183,7 @@ class Liveness(Lookout):
         if farewell.is_alive():  # The store is lost.
             self._connection.sever()
             farewell.join(LATE)
+        self._bell.close()
         if keeps_store(self.port):
             others = {
                 p: self.beat_key(p) for p in self._others if p in self.members.ranks

@@ -28,6 +28,7 @@ from typing import Any
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.addresses import refuses
+from espnet_distopt.distributed.bell import Bell
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.heartbeats import Heartbeats
@@ -69,6 +70,8 @@ class Lookout(Ending):
             self._store = store.clone()
         self._store.compare_set("failed", "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
+        self._bell = Bell(self._store)
+        self._store.set(self.membership.bell_key(rank), self._bell.address)
         self._store.set(self.beat_key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
         self._lost_with: Callable[[int], Iterable[int]] | None = None
@@ -134,19 +137,21 @@ class Lookout(Ending):
         """Find out who is lost."""
         beats = self._beats
         for peer in beats.heard:
+            if self.lost is not None:
+                return
             if peer not in self.members.ranks:
                 beats.suspects.pop(peer, None)
             elif beats.silence(peer, now) > self.silence and self._matters(peer):
                 if not self._lose_if_gone(peer):
                     self._lose(peer, beats.in_words(peer, now))
             elif peer in beats.suspects:
-                self._examine(peer)
+                self._examine(peer, now)
         self._examine_one_quiet(now)
 
-    def _examine(self, peer: int) -> None:
+    def _examine(self, peer: int, now: float) -> None:
         """Decide whether a learner has died whose connection has failed."""
         suspect = self._beats.suspects[peer]
-        if self._beats.is_cleared(peer) or self._lose_if_gone(peer):
+        if self._beats.is_cleared(peer, now) or self._lose_if_gone(peer):
             return
         if suspect.overdue() and not self._beats.has_left(peer):
             self._lose(
@@ -185,7 +190,7 @@ class Lookout(Ending):
 
     def _is_gone(self, peer: int) -> bool:
         """Return whether the machine of a member says that its process is gone."""
-        key = self.membership.address_key(peer)
+        key = self.membership.bell_key(peer)
         number = self.membership.incarnation(peer)
         known = self._store.check([key])
         if not known or not refuses(self._store.get(key).decode(), PROBE):

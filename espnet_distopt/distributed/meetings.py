@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.liveness import Liveness, Store
-from espnet_distopt.distributed.membership import read_members
+from espnet_distopt.distributed.membership import end_epoch, read_members
 from espnet_distopt.distributed.watch import Watch
 
 OnChange = Callable[[Store], None]
@@ -64,7 +64,13 @@ class Meetings:
         self._own = live.rank, live.membership.incarnation(live.rank)
         self._before: list[str] = []
 
-    def meet(self, name: str, what: str, ranks: Sequence[int] | None = None) -> Members:
+    def meet(
+        self,
+        name: str,
+        what: str,
+        ranks: Sequence[int] | None = None,
+        closes: int = 0,
+    ) -> Members:
         """Wait until the living learners have come; return those who have met.
 
         Cost: six operations of the store, one of which looks for N keys.
@@ -73,6 +79,8 @@ class Meetings:
             name: the name of this meeting, which no other one has.
             what: what is under way, in words, for messages.
             ranks: the learners that meet, this one among them; None means all.
+            closes: the number of an epoch whose gossip has ended for all who come, so
+                that nobody joins it once they have met.
 
         Raises:
             PeerLostError: the run has ended, or goes on without this learner.
@@ -81,16 +89,20 @@ class Meetings:
         key = f"met/{name}"
 
         def follow(asked: Store) -> None:
-            # One that has joined is in the store before this process knows of it.
-            entry = read_members(asked)
-            awaited = {
-                rank: number
-                for rank, number in entry.living.items()
-                if ranks is None or rank in ranks
-            }
-            if asked.check([_arrival(name, *each) for each in awaited.items()]):
-                met = Members(entry.version, tuple(awaited))
-                asked.compare_set(key, "", _format(met))
+            ended = False
+            while not ended:
+                # One that has joined is in the store before this process knows of it.
+                entry = read_members(asked)
+                awaited = {
+                    rank: number
+                    for rank, number in entry.living.items()
+                    if ranks is None or rank in ranks
+                }
+                if not asked.check([_arrival(name, *each) for each in awaited.items()]):
+                    return
+                ended = end_epoch(asked, entry, closes)
+            met = Members(entry.version, tuple(awaited))
+            asked.compare_set(key, "", _format(met))
 
         with self._watch.asking(what):
             live.await_lease()

@@ -138,6 +138,10 @@ class Membership:
         """Return the key that says why a learner is no member any more."""
         return f"fate/{rank}.{self._incarnations[rank]}"
 
+    def bell_key(self, rank: int) -> str:
+        """Return the key of the address at which a learner's process is asked for."""
+        return f"bell/{rank}.{self.incarnation(rank)}"
+
     def address_key(self, rank: int) -> str:
         """Return the key of the address at which a learner listens."""
         return f"address/{rank}.{self._incarnations[rank]}"

@@ -21,8 +21,8 @@ moment:
     both drop the exchange.
 
     If it breaks between steps 3 and 5, Anna cannot know what Ben has decided. He
-    notices the break at the latest when he next waits for an invitation, and writes his
-    last verdict to the store, where Anna waits for it.
+    notices the break when he next waits for an invitation, or for a step of his own,
+    and writes his last verdict to the store, where Anna waits for it.
 
     If Ben dies then, Anna waits until he is no member any more, and drops the exchange:
     what he may have applied is lost with him.
@@ -153,6 +153,16 @@ class Pairs:
         channel.used = self._count
         self._exchange = channel, header.number, False
         return True
+
+    def settle(self) -> None:
+        """Write the verdicts of connections that have broken since: their peers wait.
+
+        They may wait for it before this learner can make a step, as it does in a
+        barrier of the training loop, where it answers nobody.
+        """
+        for peer, channel in tuple(self._inviting.items()):
+            if channel.verdict is not None and channel.is_broken():
+                self._end(peer)
 
     def _end(self, peer: int) -> None:
         """Close the connection of a peer that may not have heard of a verdict."""

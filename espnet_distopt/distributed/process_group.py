@@ -201,7 +201,9 @@ class ProcessGroupDriver(Participant):
         with self._watch.asking(what):
             if pausing:
                 self._watch.store.set(pause, b"1")
-        met = self._meetings.meet(f"epoch/{self._barriers}", what)
+        gossip = self._gossip
+        closes = gossip.rounds if gossip and gossip.thread is None else 0
+        met = self._meetings.meet(f"epoch/{self._barriers}", what, closes=closes)
         self.spent["wait_time"] += time.perf_counter() - start
         if self._surviving is not None:
             self._surviving.agreed = met

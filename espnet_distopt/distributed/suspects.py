@@ -3,13 +3,18 @@
 The machine of a process that is gone refuses a connection to its port at once. If it
 does not answer, or the process still listens, the heartbeat decides: a learner that
 counts on lives.
+
+Only time counts in which this process has looked. If its own heartbeat is late, because
+the store has stalled or the machine swaps, that says nothing of the suspect.
 """
 
-import time
 from dataclasses import dataclass
 
 CONFIRM = 2.0
-"""Seconds within which a suspected learner must have counted on twice."""
+"""Seconds of looking within which a suspected learner must have counted on twice."""
+
+LONGEST_LOOK = 0.5
+"""Seconds between two looks, of which more count as so many."""
 
 PROBE = 0.1
 """Seconds between two looks at a suspected learner."""
@@ -24,23 +29,26 @@ class Suspect:
 
     Attributes:
         why: what has happened, in words.
-        since: when it was first suspected.
-        beats: number of its beats since then.
+        beats: number of its beats since it was first suspected.
         count: its last count of heartbeats; None before the first look.
+        looked: when that was read.
+        watched: seconds of looking since the first look.
     """
 
     why: str
-    since: float
     beats: int = 0
     count: bytes | None = None
+    looked: float = 0.0
+    watched: float = 0.0
 
-    def cleared(self, count: bytes) -> bool:
+    def cleared(self, count: bytes, now: float) -> bool:
         """Return whether the learner lives, given its present count."""
-        if self.count is not None and count != self.count:
-            self.beats += 1
-        self.count = count
+        if self.count is not None:
+            self.watched += min(now - self.looked, LONGEST_LOOK)
+            self.beats += count != self.count
+        self.count, self.looked = count, now
         return self.beats >= BEATS
 
     def overdue(self) -> bool:
         """Return whether the learner has not counted on for too long."""
-        return time.monotonic() - self.since > CONFIRM
+        return self.watched > CONFIRM

@@ -158,6 +158,14 @@ def _network(lines: Lines) -> Network:
 def _check_order(lines: Lines, network: Network) -> None:
     """Check that no learner's link is faster than what its messages pass."""
     links = {"between": network.between.bandwidth, "inside": network.inside.bandwidth}
+    for link, bandwidth in links.items():
+        if link in lines.values and 2 * bandwidth > network.memory:
+            line = lines.lines[link]
+            raise lines.error(
+                "memory: each message passes it twice, so it needs twice the bandwidth "
+                f"that one learner's link has on line {line} ({link})",
+                "memory",
+            )
     for link, shared in ("between", "card"), ("between", "switch"), ("inside", "bus"):
         if link in lines.values and links[link] > getattr(network, shared):
             line = lines.lines[link]

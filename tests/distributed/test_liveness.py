@@ -15,6 +15,7 @@ import pytest
 import torch.distributed as dist
 
 from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
@@ -112,6 +113,15 @@ def test_one_whom_the_others_have_given_up_is_told_so(
 ) -> None:
     pair[1].leave("learner 0 has been silent for 30 s")
     assert "have given this learner up" in str(pair[0].wait_for_note(5))
+
+
+def test_whoever_asks_for_the_process_is_let_go(
+    store: Any, pair: list[Liveness]
+) -> None:
+    """Or the kernel would keep them, until it keeps too many and drops all."""
+    address = store.get("bell/1.0").decode()
+    with socket.create_connection(reachable(address), 5) as asking:
+        assert asking.recv(1) == b""
 
 
 def test_heartbeats_of_the_living_go_on(store: Any, pair: list[Liveness]) -> None:

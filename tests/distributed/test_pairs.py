@@ -5,7 +5,8 @@ And exchanges of a learner that may have been given up: it applies none.
 
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -90,8 +91,16 @@ def learners(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pairs]]:
         pair.close()
 
 
-def exchange(learners: list[Pairs]) -> list[tuple[bool, bytes]]:
-    """Return what both learners did, and what they have received."""
+def exchange(
+    learners: list[Pairs], then: Callable[[], None] | None = None
+) -> list[tuple[bool, bytes]]:
+    """Return what both learners did, and what they have received.
+
+    Args:
+        learners: the active one, and the passive one.
+        then: what the passive one does again and again after the exchange, until the
+            active one has done with it; None means that it waits for an invitation.
+    """
     active, passive = learners
     found: list[tuple[bool, bytes]] = [(False, b"")] * 2
     over = threading.Event()
@@ -104,10 +113,14 @@ def exchange(learners: list[Pairs]) -> list[tuple[bool, bytes]]:
         over.set()
         passive.wakeup.wake()
 
-    thread = threading.Thread(target=invite)
+    thread = threading.Thread(target=invite, daemon=True)
     thread.start()
-    while not over.is_set():
-        if passive.await_invitation(1) == 0:
+    deadline = time.monotonic() + 60
+    while not over.wait(0.01):
+        assert time.monotonic() < deadline, "the active learner waits for ever"
+        if then is not None and found[1][0]:
+            then()
+        elif passive.await_invitation(1) == 0:
             received = bytearray(SIZE)
             applied = passive.swap(1, memoryview(b"p" * SIZE), memoryview(received))
             found[1] = applied, bytes(received)
@@ -160,6 +173,23 @@ def cut(
     assert second == APPLIED
     for proxy in proxies:
         proxy.close()
+
+
+@pytest.mark.parametrize("lost", [1, HEADER - 1])
+def test_a_verdict_is_found_while_the_passive_learner_waits_for_a_step(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """It waits for no invitation then, and may not step before the active one does."""
+    reachable = door.reachable
+    proxies = []
+
+    def through_proxy(address: str) -> tuple[str, int]:
+        proxies.append(Proxy(reachable(address), NEVER, sum(DOWN) - lost))
+        return "127.0.0.1", proxies[-1].port
+
+    monkeypatch.setattr(door, "reachable", through_proxy)
+    assert exchange(learners, then=learners[1].settle) == APPLIED
+    proxies[0].close()
 
 
 def test_a_passive_learner_without_a_lease_lets_nobody_apply(

@@ -172,4 +172,6 @@ def test_the_noise_of_averaged_first_moments() -> None:
         variances = m.square().sum((1, 2))
         unbias, factor = _scales(update, (b1, 0.99), shared)
         expected = 1 + unbias**2 * variances
-        torch.testing.assert_close(torch.full((3,), factor), expected, rtol=1e-13, atol=0)
+        torch.testing.assert_close(
+            torch.full((3,), factor), expected, rtol=1e-13, atol=0
+        )

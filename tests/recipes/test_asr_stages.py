@@ -42,15 +42,15 @@ def test_launch(recipe: Recipe) -> None:
     assert done.returncode == 0, done.stderr
     checks = [call[2:] for call in recipe.calls() if call[1].endswith("check")]
     config = ["--config", "conf/train.yaml"]
-    assert checks[0] == [*config, "--nlearners", "1"]
+    assert checks[0] == [*config, "--distopt", "none", "--nlearners", "1"]
     assert checks[1] == [
         *[*config, "--distopt", "adpsgd"],
         *["--distopt_config", "conf/distopt/adpsgd.yaml", "--nlearners", "3"],
     ]
     trainings = [call for call in recipe.calls() if "--resume" in call]
     alone, together = trainings
-    assert alone[:2] == ["-m", "espnet_distopt.bin.asr_train"]
-    assert "--distopt" not in alone
+    # An algorithm that the configuration names is not that of `none`.
+    assert alone[:4] == ["-m", "espnet_distopt.bin.asr_train", "--distopt", "none"]
     assert together[:6] == [
         *["-m", "espnet_distopt.bin.launch", "--nproc", "3", "--restarts", "3"]
     ]

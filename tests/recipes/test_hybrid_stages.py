@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.recipes.toy_recipe import Recipe
+from tests.recipes.toy_recipe import ROOT, Recipe
 
 HYBRID = ("--system", "hybrid")
 
@@ -89,3 +89,34 @@ def test_bad_option(hybrid: Recipe, options: tuple[str, ...], message: str) -> N
     assert done.returncode == 2
     assert f"error: {message}" in done.stderr
     assert hybrid.modules() == []
+
+
+def test_words_of_an_earlier_decoding_with_more_parts_are_left_out(
+    hybrid: Recipe,
+) -> None:
+    """Queued parts do not remove what was there."""
+    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
+    assert done.returncode == 0, done.stderr
+    out = hybrid.directory / "exp/hybrid_adpsgd_2/decode_hybrid/test"
+    before = (out / "ctm").read_text()
+    stale = out / "log/output.9/ctm"
+    stale.parent.mkdir()
+    stale.write_text("x A 9.00 0.50 stale\n")
+    script = str(ROOT / "local" / "decode.sh")
+    options = ["--system", "hybrid", "--gmm", "exp/hybrid_gmm", "--nj", "2"]
+    options += ["--exp", "exp/hybrid_adpsgd_2", "--out", str(out)]
+    options += ["--data", "dump/test", "--config", "conf/decode_hybrid.yaml"]
+    merged = hybrid.run(script, *options, "--part", "merge")
+    assert merged.returncode == 0, merged.stderr
+    assert (out / "ctm").read_text() == before
+
+
+def test_the_grammar_counts_no_copies_at_other_speeds(hybrid: Recipe) -> None:
+    options = ["--stop_stage", "5", "--speed_perturb_factors"]
+    texts = []
+    for factors in ("", "0.9 1.0 1.1"):
+        done = hybrid.asr(*HYBRID, *options, factors)
+        assert done.returncode == 0, done.stderr
+        made = [call for call in hybrid.calls() if "make_lang" in call[1]][-1]
+        texts.append(made[made.index("--text") + 1])
+    assert texts == ["dump/train/text", "data/train/text"]

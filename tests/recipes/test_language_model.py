@@ -162,6 +162,14 @@ def test_a_search_of_words_estimates_its_ngram(words: Recipe) -> None:
     assert arpa.exists()
 
 
+def test_an_ngram_counts_no_copies_at_other_speeds(words: Recipe) -> None:
+    options = ("--stop_stage", "5", "--speed_perturb_factors", "0.9 1.0 1.1")
+    done = words.asr(*options, STUB_REAL="make_ngram")
+    assert done.returncode == 0, done.stderr
+    made = words.call("make_ngram")
+    assert made[made.index("--text") + 1] == "data/train/text"
+
+
 def test_an_ngram_of_an_earlier_token_list_is_made_anew(words: Recipe) -> None:
     assert words.asr(STUB_REAL="make_ngram").returncode == 0
     (words.directory / "conf" / "greedy.yaml").write_text("search: best_path\n")

@@ -92,6 +92,7 @@ def test_presets_name_their_source(name: str) -> None:
         ("between: {bandwidth: 1}\nper_node: x\n", "2: per_node: expected a number"),
         ("between: {bandwidth: 1}\nbus: 1\n", "2: bus: no message is inside a node"),
         ("between: {bandwidth: 9}\n\ncard: 3\n", "3: card: .* on line 1 .between."),
+        ("between: {bandwidth: 9}\nmemory: 17\n", "2: memory: .* on line 1 .between."),
         ("between: {bandwidth: 1}\nstep: {}\n", "2: step: takes no time"),
         ("between: {bandwidth: 1}\nstep: {b: 1}\n", "2: b: unknown; allowed: fixed, "),
         ("between: {bandwidth: 1}\ncard: 3\ncard: 4\n", "3: card: is on line 2 alread"),

@@ -95,7 +95,8 @@ class Adpsgd(Algorithm):
         topology = config.topology or ("ring" if short else "random")
         self.colours = Colours(topology, learner.rank, ranks, everyone, config.seed)
         self._count_batches(ranks)
-        self._gossips = learner.rank in ranks and len(ranks) > 1
+        # One that is alone may get company again, by a replacement.
+        self._gossips = learner.rank in everyone and len(everyone) > 1
         self.snapshot = Snapshot(learner, shared=self._gossips)
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
@@ -301,4 +302,6 @@ class Adpsgd(Algorithm):
                 "the state was saved with exchange: float32; resume with the same, or "
                 "remove the experiment's distopt/ folder to begin from the consensus"
             )
-        self._rounded.refer_to(state["reference"])
+        # A learner that had nobody to exchange with has none; that of `start` holds.
+        if len(state["reference"]):
+            self._rounded.refer_to(state["reference"])

@@ -9,11 +9,13 @@ import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from espnet2.train.reporter import Reporter
 
 from espnet_distopt.files.writing import whole_file
 
@@ -74,21 +76,49 @@ def keep_checkpoint(output_dir: Path) -> None:
 
 
 def checkpoint_epoch(output_dir: Path) -> int:
-    """Return the epoch after which ESPnet's checkpoint was written; 0 if it is not.
+    """Return the epoch after which ESPnet's checkpoint was written; 0 if it is not."""
+    saved = _saved_reporter(output_dir)
+    return 0 if saved is None else int(saved["epoch"])
+
+
+def _saved_reporter(output_dir: Path) -> dict[str, Any] | None:
+    """Return the state of ESPnet's reporter in its checkpoint; None if there is none.
 
     ESPnet writes it in place, so it may be cut off at this moment. Its tensors are not
     read.
     """
     checkpoint = output_dir / "checkpoint.pth"
     if not is_whole(checkpoint):
-        return 0
+        return None
     try:
         saved = torch.load(
             checkpoint, map_location="cpu", mmap=True, weights_only=False
         )
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+    found: dict[str, Any] = saved["reporter"]
+    return found
+
+
+def ended_early(output_dir: Path, patience: int, criterion: Sequence[str]) -> int:
+    """Return the epoch after which ESPnet's `patience` has ended the training.
+
+    Args:
+        output_dir: The experiment's directory.
+        patience: The number of epochs without progress that are allowed.
+        criterion: Phase, key and mode of what has to make progress, as `valid`, `loss`
+            and `min`.
+
+    Returns:
+        The epoch's number; 0 if the training has not ended like that.
+    """
+    saved = _saved_reporter(output_dir)
+    if saved is None:
         return 0
-    return int(saved["reporter"]["epoch"])
+    reporter = Reporter()
+    reporter.load_state_dict(saved)
+    ended = reporter.check_early_stopping(patience, *criterion)
+    return reporter.get_epoch() if ended else 0
 
 
 def recover_checkpoint(output_dir: Path) -> None:

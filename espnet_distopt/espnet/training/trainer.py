@@ -85,6 +85,8 @@ class DistoptTrainer(Trainer):
             listening = on_stop_signal(run.ask_to_stop) if can_stop else nullcontext()
             with run, listening:
                 changed: dict[str, Any] = {"run": run}
+                if not joins and (last := _ended_early(options)):
+                    changed["max_epoch"] = last
                 if joins:
                     changed |= _join(run, train_iter_factory, **kwargs)
                 super().run(
@@ -207,6 +209,18 @@ def _reporting(
         if number == 0 and distance is not None:
             reporter.register({"consensus_distance": distance})
         yield batch
+
+
+def _ended_early(options: DistoptOptions) -> int:
+    """Return the epoch after which `patience` has ended the training to resume, or 0.
+
+    ESPnet 202511 looks at it only after one more epoch, at each restart.
+    """
+    if not options.resume or options.patience is None:
+        return 0
+    return side_files.ended_early(
+        Path(options.output_dir), options.patience, options.early_stopping_criterion
+    )
 
 
 def _join(

@@ -1,8 +1,7 @@
 """The module ranks methods by the time in which they train on as many samples.
 
-Only time is simulated, and it says nothing of how well a method trains: a method that
-communicates less is never slower. So the ranking also shows what each learner sends,
-and how stale the corrections are.
+Only time is simulated, and it says nothing of how well a method trains. So the ranking
+also shows what each learner sends, and how stale the corrections are.
 """
 
 import io
@@ -17,11 +16,12 @@ from espnet_distopt.simulation.study.trial import Trial, steps_each
 from espnet_distopt.simulation.virtual_learner import Step
 
 PERIOD = 8
-FEWER, MORE = 4, 28
+FEWER, MORE = 20, 68
 """The steps between which a method is looked at: what happens once, at the start and at
-the end of an epoch, is outside of them. Blocks of `PERIOD` and the rounds of hypercubes
-of 4, 8, 16, 64, 256 and 4,096 learners repeat in them; of other base-2 graphs a round
-may be seen once more than another."""
+the end of an epoch, is outside of them. Blocks of `PERIOD`, the waits of gossip for an
+exchange that lasts longer than its default `max_staleness`, 16 steps, and the rounds of
+hypercubes of 4, 8, 16, 64, 256 and 4,096 learners repeat in them; of other base-2
+graphs a round may be seen once more than another."""
 
 METHODS = [
     SimulatedMethod(name="allreduce", algorithm="allreduce"),

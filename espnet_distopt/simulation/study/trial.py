@@ -94,12 +94,26 @@ class Trial:
                 f"a batch of {self.batch_size} samples has no equal shares for "
                 f"{learners} learners"
             )
+        self._check_joins(method, learners)
         struck = [fault.rank for fault in self.faults]
         for rank in [*self.compute.slowdown, *struck]:
             if rank not in range(learners):
                 raise InputError(
                     f"there is no learner {rank} among {learners}, numbered from 0"
                 )
+
+    def _check_joins(self, method: SimulatedMethod, learners: int) -> None:
+        """Refuse replacements that real processes refuse, see `algorithms.joining`."""
+        kind = lookup(method.algorithm).algorithm
+        options = self._options(method, learners)
+        joinable = (
+            kind.survives and kind.wants_gossip and options.get("per_node", 1) == 1
+        )
+        if not joinable and any(fault.kind == "join" for fault in self.faults):
+            raise InputError(
+                f"no learner can join a training by {method.algorithm}: leave out the "
+                "faults of kind join (adpsgd can be joined)"
+            )
 
     def run(self, method: SimulatedMethod, learners: int, log: Log) -> Outcome:
         """Train with a method, and return the outcome.

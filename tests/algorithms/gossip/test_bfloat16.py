@@ -158,6 +158,14 @@ def test_who_exchanges_nothing_keeps_nothing() -> None:
     Gossip([alone], [still(alone, 3)]).run()
 
 
+def test_the_state_of_one_that_was_alone_leaves_the_reference_of_the_start() -> None:
+    alone, *_ = replicas([torch.zeros(ELEMENTS)])
+    member, _ = replicas(changes(2, 0.1))
+    before = member.algorithm.state_dict()["reference"].clone()
+    member.algorithm.load_state_dict(alone.algorithm.state_dict())
+    assert torch.equal(member.algorithm.state_dict()["reference"], before)
+
+
 def test_all_that_gossip_have_the_option() -> None:
     found = {n for n, e in ALGORITHMS.items() if hasattr(e.config, "exchange")}
     assert found >= {n for n, e in ALGORITHMS.items() if e.algorithm.wants_gossip}

@@ -68,7 +68,8 @@ def test_ctrl_c_ends_all_processes_and_leaves_a_state_that_resumes(
         assert endless.returncode != 0
         if launcher == "launch":
             assert endless.returncode == 130
-            assert "stopped by Ctrl-C, and its state is saved" in read(log)
+            said = "stopped by Ctrl-C, and its state is saved"
+            assert said in log.read_text()
         assert wait_for(lambda: group_is_empty(endless.pid), 20)
     finally:
         if not group_is_empty(endless.pid):

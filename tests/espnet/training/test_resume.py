@@ -149,3 +149,18 @@ def test_mixed_precision_may_be_switched_on_within_an_epoch() -> None:
         state["scaler"]["scale"] = 8.0
         restore_within(TrainingState(*parts, scaler), state)
         assert scaler.get_scale() == 8.0
+
+
+def test_a_training_that_patience_has_ended_is_not_trained_on(
+    data: Path, tmp_path: Path
+) -> None:
+    # The loss falls, which `max` takes for no progress from the first epoch on.
+    options = ["--early_stopping_criterion", "valid", "loss", "max"]
+    options += ["--max_epoch", "5", "--patience"]
+    for _ in range(2):
+        one_learner(data, tmp_path, *options, "0")
+        assert (tmp_path / "2epoch.pth").exists()
+        assert not (tmp_path / "3epoch.pth").exists()
+    one_learner(data, tmp_path, *options, "1")
+    assert (tmp_path / "3epoch.pth").exists()
+    assert not (tmp_path / "4epoch.pth").exists()

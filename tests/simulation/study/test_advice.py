@@ -41,7 +41,7 @@ def rows(lines: list[str]) -> dict[str, list[str]]:
 def test_four_learners_on_two_nodes(
     capsys: pytest.CaptureFixture[str], cluster: Path
 ) -> None:
-    lines = advised(capsys, cluster, "--learners", "4")
+    lines = advised(capsys, cluster, "--learners", "4", "--optim", "sgd")
     found = rows(lines)
     step = {name: float(cells[0].split()[0]) for name, cells in found.items()}
     # A ring passes a card with 1.5 models, of which each takes a second. It begins
@@ -57,6 +57,36 @@ def test_four_learners_on_two_nodes(
     assert found["allreduce"][1] == "25.0 s"
     assert float(found["bmuf, blocks of 8"][2].split()[0]) == pytest.approx(190, abs=5)
     assert any(line.startswith("distopt: ") for line in lines)
+
+
+def test_blocks_send_the_moments_of_adam_unless_told_otherwise(
+    capsys: pytest.CaptureFixture[str], cluster: Path
+) -> None:
+    found = rows(advised(capsys, cluster, "--learners", "4"))["bmuf, blocks of 8"]
+    assert float(found[0].split()[0]) == pytest.approx(2000 + 3 * 1500 / 8, rel=0.01)
+    assert float(found[2].split()[0]) == pytest.approx(3 * 190, abs=15)
+
+
+def test_all_waits_of_a_slow_exchange_count(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """An exchange takes 32 steps, and the training may be 16 ahead of it."""
+    cluster = tmp_path / "slow.yaml"
+    cluster.write_text("between: {bandwidth: 1 GB/s}\nstep: {fixed: 31.25 ms}\n")
+    found = rows(advised(capsys, cluster, "--learners", "2"))["adpsgd"]
+    assert float(found[0].split()[0]) == pytest.approx(1000 / 16, rel=0.02)
+
+
+def test_the_time_of_a_step_must_be_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = tmp_path / "links.yaml"
+    cluster.write_text("between: {bandwidth: 1 GB/s}\n")
+    with pytest.raises(SystemExit):
+        advised(capsys, cluster, "--learners", "2")
+    error = capsys.readouterr().err
+    assert error.startswith("error: --advise needs the time of a step: give --step_sec")
+    assert advised(capsys, cluster, "--learners", "2", "--step_seconds", "0.1")
 
 
 def test_what_cannot_run_is_left_out(

@@ -113,7 +113,8 @@ def test_every_algorithm_runs(name: str, tmp_path: Path) -> None:
 
 def test_methods_of_files_and_options(tmp_path: Path) -> None:
     file = tmp_path / "slow_blocks.yaml"
-    file.write_text("distopt: bmuf\ndistopt_conf: {period: 5}\n")
+    session = "heartbeat_seconds: 60, repeat_begun: true"
+    file.write_text(f"distopt: bmuf\ndistopt_conf: {{period: 5, {session}}}\n")
     arguments = ["--distopt_config", str(file), "--option", "period=2"]
     trials = simulate(
         tmp_path / "out", *arguments, "--algorithm", "allreduce", "local_sgd"

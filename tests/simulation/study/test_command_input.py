@@ -48,6 +48,7 @@ from tests.simulation.study.test_command import TINY
         ("--straggler 16:2", "there is no learner 16 among 16"),
         ("--straggler 3:0", "slowdown of learner 3 must be > 0"),
         ("--fault 2:crash", "--fault '2:crash' is not a fault: RANK:crash:SECOND"),
+        ("--fault 2:join:5", "no learner can join a training by allreduce"),
         ("--fault 2:crash:-1", "'2:crash:-1': a fault happens at seconds >= 0"),
         ("--fault 2:stop:1", "a fault is one of crash, silence, join, not 'stop'"),
         ("--fault 2:silence:1", "a silence lasts seconds > 0, not 0.0"),
