@@ -320,7 +320,7 @@ def test_every_item_is_dealt_once(pool: ThreadPoolExecutor, part: int) -> None:
 def test_all_take_from_a_slow_one_at_the_same_moment(
     pool: ThreadPoolExecutor, per_node: int, ahead: int
 ) -> None:
-    """Equal latencies: all thieves have read the counters before one has added."""
+    """Equal latencies: all thieves have read the records before one changes any."""
     epochs = Epochs(pool, 16, per_node, random.Random(0))
     epochs.latency = lambda: 0.01
     epochs.store._request = lambda: epochs.threads.sleep(0.01)

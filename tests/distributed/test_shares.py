@@ -130,7 +130,7 @@ def test_nobody_waits_for_a_slow_learner(ahead: int) -> None:
 
 
 class Early:
-    """A store of one group, which may have read the counters some time ago."""
+    """A store of one group, which may have read the records some time ago."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -150,7 +150,7 @@ class Early:
 
 @pytest.mark.parametrize(("groups", "items"), [(12, 48), (16, 48), (16, 160), (40, 81)])
 @pytest.mark.parametrize("ahead", [1, 4])
-def test_all_read_the_counters_before_any_takes(
+def test_all_read_the_records_before_any_takes(
     groups: int, items: int, ahead: int
 ) -> None:
     store = HashStore()
