@@ -22,11 +22,15 @@ An epoch of six items and two learners, Anna, who is fast, and Ben, who is slow:
 What could go wrong, and why it does not:
 
     If Anna and Ben took item 5 at the same time, it might be trained on twice. To take
-    an item is one atomic addition to a counter of Ben's share, whose result says who
-    has got it: see `distributed.shares`.
+    an item is one atomic change of the record of Ben's share, which fails if another
+    one was faster: see `distributed.shares`.
 
-    If the run is saved in step 3, item 5 has been taken but not begun. Anna's
-    `state_dict` names it, and she trains on it first when the run is resumed.
+    If Anna died in step 3, nobody might train on item 5. But the change that takes it
+    also says that she holds it. When Ben finds nothing left, he claims it.
+
+    If the run is saved in step 3, item 5 has been taken but not begun. `state_dict`
+    names it, and Anna trains on it first when the run is resumed. If she had died, the
+    learner that has her place then does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +40,7 @@ from weakref import WeakKeyDictionary
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.distributed.queue_group import WHAT, QueueGroup
 from espnet_distopt.distributed.queue_keys import QueueKeys, position
+from espnet_distopt.distributed.queue_left import Left
 from espnet_distopt.distributed.queue_terms import QueueTerms
 from espnet_distopt.distributed.shares import MOST_ITEMS
 from espnet_distopt.errors import InputError
@@ -68,10 +73,10 @@ class WorkQueue:
     others are reading, and its constructor does not wait for anybody. A death that
     becomes known when all others have found nothing left comes too late for all this.
 
-    Cost: a step takes two operations of the rendezvous store; with `repeat_begun`
-    three, as on an item taken from others and on the first one. In a group of several
-    learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
-    barrier and about nine operations. `benchmarks/work_queue.py` measures both.
+    Cost: a step takes two operations of the rendezvous store, and one more each time
+    that others have taken of the same share meanwhile. In a group of several learners
+    the first one makes them, and broadcasts 16 bytes. The constructor takes a barrier
+    and about eight operations. `benchmarks/work_queue.py` measures both.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -98,7 +103,8 @@ class WorkQueue:
             can read ahead; 1 for a loader that does not. It is the same on learners
             that step together.
         state: what `state_dict` has returned in a run that was stopped within this
-            epoch; None means that the epoch begins.
+            epoch, on this learner; if it had died, on any other one. None means that
+            the epoch begins.
 
     Attributes:
         groups: number of groups of learners that step together.
@@ -128,12 +134,7 @@ class WorkQueue:
         self.groups = size // len(ranks)
         self.items, self._ahead = items, min(ahead, max(1, items))
         self.steps = -(-items // self.groups)
-        taken = state["taken"] if state else [0] * self.groups
-        if state and (len(taken), state["items"]) != (self.groups, items):
-            raise InputError(
-                f"the saved work queue is of {state['items']} items for {len(taken)} "
-                f"groups of learners, not of {items} for {self.groups}"
-            )
+        _check_saved(state, items, self.groups)
         store = self._driver.store
         self._position = position(self._driver)
         new = QueueKeys(store, rank, size, self._position)
@@ -155,22 +156,23 @@ class WorkQueue:
             with self._driver.asking(WHAT):
                 self._join()
             return
+        left = Left.everything(self.groups)
+        if state:
+            left = Left.saved(state, self._group.number)
         with self._driver.asking(WHAT):
-            self._open(taken, state)
+            self._open(left)
         met = session.barrier()
         with self._driver.asking(WHAT):
-            self._group.adopt(met.ranks, taken)
+            self._group.adopt(met.ranks, left)
             self._keys.sweep(met.ranks, met.version)
             self._refuse_differences()
 
-    def _open(self, taken: list[int], state: dict[str, Any] | None) -> None:
-        """Set this group's counters; compare what must be equal on all learners."""
-        started: int = state["started"] if state else 0
+    def _open(self, left: Left) -> None:
+        """Write this group's record; compare what must be equal on all learners."""
         self._keys.leave()
-        self._group.open(taken, started, state["held"] if state else ())
-        self._terms.note(
-            self.items, f"{started} {taken}", self._ahead, self._group.number
-        )
+        self._group.open(left)
+        state = f"{left.started} {left.taken}"
+        self._terms.note(self.items, state, self._ahead, self._group.number)
         self._register(self._driver.members.version)
 
     def _join(self) -> None:
@@ -241,7 +243,10 @@ class WorkQueue:
             yield loaded
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is left of the epoch, once no learner takes items any more."""
+        """Return what is left of the epoch, once no learner takes items any more.
+
+        That is also what learners had taken that have died.
+        """
         self._keys.stop(self._prefix)
         return {"items": self.items, **self._group.state_dict()}
 
@@ -252,3 +257,12 @@ def _check(items: int, ahead: int) -> None:
         raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
     if ahead < 1:
         raise InputError(f"a work queue's ahead must be >= 1, not {ahead}")
+
+
+def _check_saved(state: dict[str, Any] | None, items: int, groups: int) -> None:
+    """Raise InputError for a save of another queue."""
+    if state and (state["items"], len(state["taken"])) != (items, groups):
+        raise InputError(
+            f"the saved work queue is of {state['items']} items for "
+            f"{len(state['taken'])} groups of learners, not of {items} for {groups}"
+        )

@@ -133,6 +133,9 @@ class Driver:
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def await_lease(self) -> None:
+        """Its heartbeat is never late."""
+
     def run(self, program: Program) -> None:
         for effect in program:
             assert isinstance(effect, Broadcast)
@@ -157,6 +160,7 @@ class Deaths:
         begun: the item that it was training on; None if it was loading.
         known: whether the others know of the death.
         in_time: whether one of the others was training then.
+        incarnation: that of the group that has died.
         replaced: whether another one has joined in its place.
     """
 
@@ -169,9 +173,13 @@ class Deaths:
     ) -> None:
         self.ranks, self.repeat, self.delay = ranks, repeat, delay
         self.replaced = False
+        self.incarnation = 0
         self.begun: int | None = None
         self.known = self.in_time = False
         self._left = dict.fromkeys(ranks, moments)
+
+    def known_to(self, driver: Driver) -> bool:
+        return any(driver.dead.get(r) == self.incarnation for r in self.ranks)
 
     def at(self, drivers: Sequence[Driver], rank: int, item: int | None) -> None:
         """Die after so many moments: each time one loads items or begins with one."""
@@ -263,7 +271,7 @@ class Epochs:
             trained.append(item)
             deaths.at(self.drivers, rank, item)
             self.threads.sleep(self.seconds[node])
-            deaths.in_time |= bool(driver.dead) and ranks != deaths.ranks
+            deaths.in_time |= deaths.known_to(driver) and ranks != deaths.ranks
 
 
 def latencies(order: random.Random) -> Callable[[], float]:
@@ -312,7 +320,7 @@ def test_every_item_is_dealt_once(pool: ThreadPoolExecutor, part: int) -> None:
 def test_all_take_from_a_slow_one_at_the_same_moment(
     pool: ThreadPoolExecutor, per_node: int, ahead: int
 ) -> None:
-    """Equal latencies: all thieves have read the counters before one has added."""
+    """Equal latencies: all thieves have read the records before one changes any."""
     epochs = Epochs(pool, 16, per_node, random.Random(0))
     epochs.latency = lambda: 0.01
     epochs.store._request = lambda: epochs.threads.sleep(0.01)

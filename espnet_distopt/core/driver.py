@@ -92,6 +92,16 @@ class Driver(Protocol):
             PeerLostError: a learner is lost, or the store, while `what` was under way.
         """
 
+    def await_lease(self) -> None:
+        """Return when the others cannot have given this learner up for silence.
+
+        It comes before an operation of the store by which a learner takes what others
+        take over from the dead, inside `asking`.
+
+        Raises:
+            RuntimeError: the run ends for this learner.
+        """
+
     @property
     def members(self) -> Members:
         """The learners that live, as this one knows by now."""

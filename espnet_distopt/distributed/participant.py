@@ -118,6 +118,15 @@ class Participant:
         finally:
             self.spent["comm_time"] += time.perf_counter() - start
 
+    def await_lease(self) -> None:
+        """Return when the others cannot have given this learner up for silence.
+
+        Raises:
+            RuntimeError: the run ends for this learner.
+        """
+        if self._liveness is not None:
+            self._liveness.await_lease()
+
     # Members
 
     @property

@@ -2,20 +2,24 @@
 
 The first learner of the group asks the rendezvous store, and broadcasts the answer to
 the others, so that all of them train on the same items. The items come from the group's
-own share first, then from the shares of others (`shares`), and at last from what dead
-groups had taken and not finished (`unfinished`).
+own share first, then from the shares of others, and at last from what dead groups had
+taken and not finished (`shares`).
+
+A learner asks only while it has a lease: one that was stopped for long hears first
+whether the others have given it up.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from espnet_distopt.core.driver import Driver
 from espnet_distopt.core.effects import Broadcast, Program
+from espnet_distopt.distributed.queue_left import Left, save
+from espnet_distopt.distributed.share_record import First
 from espnet_distopt.distributed.shares import Shares
-from espnet_distopt.distributed.unfinished import Unfinished
 
 WHAT = "asking the work queue's store"
 """The words in which errors of the store say what was under way."""
@@ -62,44 +66,52 @@ class QueueGroup:
         self._rank, self._ranks = rank, ranks
         self._leads = rank == ranks[0]
         self.number, self._groups = ranks[0] // len(ranks), groups
-        self._items, self._ahead, self._repeats = items, ahead, repeats
+        self._items, self._ahead = items, ahead
         self._started = prefix + "started"
-        self._shares = Shares(self._store, self.number, groups, items, prefix)
-        self._unfinished = Unfinished(self._store, self.number, groups, prefix)
-        self.keys = [*self._shares.keys, *self._unfinished.keys]
+        self._shares = Shares(
+            self._store,
+            self.number,
+            groups,
+            items,
+            prefix,
+            incarnation=driver.incarnation(rank),
+            repeats=repeats,
+        )
+        self.keys = self._shares.records.keys
         self.held: list[int] = []
         self.own = range(0)
         self.started = 0
 
     # The beginning, inside `Driver.asking`
 
-    def open(self, taken: list[int], started: int, held: Sequence[int]) -> None:
-        """Set this group's counters at the beginning of the queue.
+    def open(self, left: Left) -> None:
+        """Write this group's record at the beginning of the queue.
 
         Args:
-            taken: the counters of all shares in an earlier run, or zeros.
-            started: number of items that had been begun.
-            held: the items that this group had taken and not begun.
+            left: what is left of the queue.
         """
-        self.started = started
-        self.own = self._shares.begin(taken)
-        self.held = [*held, *self._shares.first(self.number, taken)]
+        self.started = left.started
+        self.held, self.own = self._shares.first(left)
         if self._leads:
-            self._note_unfinished(self.held)
+            self._shares.begin(left)
         if self._leads and self.number == 0:
-            self._store.set(self._started, str(started))
+            self._begin_counter(left)
 
-    def adopt(self, living: Collection[int], taken: list[int]) -> None:
+    def adopt(self, living: Collection[int], left: Left) -> None:
         """Let others do the shares of groups that have died before the epoch.
 
         Args:
             living: the ranks of the learners that have met at the beginning.
-            taken: as for `open`.
+            left: as for `open`.
         """
         absent = self._without(living)
-        self._shares.adopt(absent, taken)
-        for group in absent:
-            self._unfinished.adopt(group, self._shares.first(group, taken))
+        self._shares.adopt(absent, left)
+        if 0 in absent:
+            self._begin_counter(left)
+
+    def _begin_counter(self, left: Left) -> None:
+        """Set the number of items that have been begun, unless others have done so."""
+        self._store.compare_set(self._started, "", str(left.started))
 
     def join(self) -> None:
         """Go on where the learner has died in whose place this one has joined.
@@ -109,14 +121,16 @@ class QueueGroup:
         """
         self.own = self._shares.join()
         before = {self.number: self._driver.incarnation(self._rank) - 1}
-        self.held = self._take_over(before, self._items)
-        self._note_unfinished(self.held)
+        self.held = list(self._take_over(before, self._items))
         self.count_started()
 
     def _without(self, living: Collection[int]) -> list[int]:
         """Return the groups that have died: one dies as a whole."""
-        firsts = range(0, self._groups * len(self._ranks), len(self._ranks))
-        return [group for group, first in enumerate(firsts) if first not in living]
+        return [group for group, first in self._firsts() if first not in living]
+
+    def _firsts(self) -> Iterator[tuple[int, int]]:
+        """Return each group with its first learner."""
+        return ((group, group * len(self._ranks)) for group in range(self._groups))
 
     # What is taken
 
@@ -139,6 +153,8 @@ class QueueGroup:
     def _take(self, item: int, own: bool = True) -> bool:
         """Count an item as begun; return False if others have it of the own share.
 
+        One that was counted when a dead group began with it is not counted again.
+
         Args:
             item: its number.
             own: whether the item is of the own share; if not, it was taken before.
@@ -146,13 +162,12 @@ class QueueGroup:
         got = True
         if self._leads:
             with self._driver.asking(WHAT):
+                self._driver.await_lease()
                 if own:
-                    got = self._shares.take()
-                self.started = self._store.add(self._started, int(got))
-                if got and self._repeats:
-                    self._note_unfinished([item, *self.held], begun=True)
-                elif not own:
-                    self._note_unfinished(self.held)
+                    got = new = self._shares.take()
+                else:
+                    new = self._shares.begin_held(item)
+                self.started = self._store.add(self._started, int(new))
         told, self.started = self._from_leader([int(got), self.started])
         return told > 0
 
@@ -161,11 +176,10 @@ class QueueGroup:
         items: Sequence[int] = ()
         if self._leads:
             with self._driver.asking(WHAT):
+                self._driver.await_lease()
                 dead = self._dead()
                 items = self._shares.steal(self._ahead)
                 items = items or self._take_over(dead, self._ahead)
-                if items or self._repeats:
-                    self._note_unfinished(items)
         # The others of the group wait for a message of `ahead` numbers.
         assert len(items) <= self._ahead, (items, self._ahead)
         missing = [-1] * (self._ahead - len(items))
@@ -173,37 +187,33 @@ class QueueGroup:
         self.held = [item for item in items if item >= 0]
         return bool(self.held)
 
-    def _note_unfinished(self, items: Sequence[int], begun: bool = False) -> None:
-        """Note what others are to train on if this group dies."""
-        number = self._driver.incarnation(self._rank)
-        self._unfinished.note(number, items, begun)
-
     def _dead(self) -> dict[int, int]:
-        """Return dead group -> the incarnation of its first learner, of one moment."""
-        dead, per_group = self._driver.dead, len(self._ranks)
-        firsts = ((group, group * per_group) for group in range(self._groups))
-        return {group: dead[first] for group, first in firsts if first in dead}
+        """Return group -> the greatest incarnation of its first learner that has died.
 
-    def _take_over(self, dead: Mapping[int, int], most: int) -> list[int]:
+        Of a group that lives, those before the present one have died.
+        """
+        dead = self._driver.dead
+        return {
+            group: dead.get(first, self._driver.incarnation(first) - 1)
+            for group, first in self._firsts()
+        }
+
+    def _take_over(self, dead: Mapping[int, int], most: int) -> Sequence[int]:
         """Take items that a dead group had not finished, and say so in the log.
-
-        One that it had begun was counted as started, and is counted anew.
 
         Args:
             dead: group -> the greatest incarnation of its first learner that has died.
             most: the most items to take.
         """
-        note = self._unfinished.claim(dead, most)
-        if note is None:
+        hold = self._shares.claim(dead, most)
+        if hold is None:
             return []
-        if note.begun:
-            self._store.add(self._started, -1)
-        begun = " (it had begun the first one)" if note.begun else ""
+        begun = " (it had begun the first one)" if hold.first is First.AGAIN else ""
         logging.warning(
             f"learner {self._rank} trains on what a dead learner had taken of the work "
-            f"queue: {', '.join(map(str, note.items))}{begun}"
+            f"queue: {', '.join(map(str, hold.items))}{begun}"
         )
-        return list(note.items)
+        return list(hold.items)
 
     def _from_leader(self, numbers: list[int]) -> list[int]:
         """Return the `numbers` of the group's first learner, which asks the store."""
@@ -216,17 +226,20 @@ class QueueGroup:
     # What is left
 
     def count_started(self) -> int:
-        """Ask the store how many items all groups together have begun."""
-        self.started = self._store.add(self._started, 0)
+        """Ask the store how many items all groups together have begun.
+
+        Unlike the counter, this is exact if a group has died between the two operations
+        by which it takes an item.
+        """
+        self._shares.records.read()
+        self.started = sum(record.begun for record in self._shares.records.seen)
         return self.started
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the queue, once no learner takes items any more."""
-        return {
-            "taken": self._shares.taken(),
-            "started": self._store.add(self._started, 0),
-            "held": list(self.held),
-        }
+        self._shares.records.read()
+        saved = save(self._shares.records.seen, self._dead())
+        return {**saved, "held": list(self.held), "group": self.number}
 
 
 def _broadcast(tensor: torch.Tensor, ranks: tuple[int, ...]) -> Program:

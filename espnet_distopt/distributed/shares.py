@@ -1,62 +1,66 @@
-"""The items of an epoch in equal shares, each with one counter in the store.
+"""The items of an epoch in equal shares, each with one record in the store.
 
 A group of learners that step together has one share. The group takes items from the
-front of its own share, and other groups steal items from the back. How many items have
-been taken at either end is kept in one number in the rendezvous store, the share's
-counter: an item taken at the front counts 1, and one taken at the back counts 2**32.
-The counter is changed by atomic additions alone, and the store returns the new value.
+front of its own share, and other groups steal items from the back. One text in the
+rendezvous store, the share's record (`share_record`), says how many items have been
+taken at either end, and who holds items that were taken there and are not finished. It
+changes by compare-and-set alone (`share_store`).
 
 A race for the last item of Ben's share, which is [1, 3, 5], between Ben and Anna. The
-counter is written as (taken at the front, taken at the back):
+record is written as (taken at the front, taken at the back):
 
-    1. The first item of a share is its group's from the beginning, so Ben's counter is
+    1. The first item of a share is its group's from the beginning, so Ben's record is
        (1, 0).
-    2. Anna's share is empty. She reads all counters, and sees that 2 items are left in
+    2. Anna's share is empty. She reads all records, and sees that 2 items are left in
        Ben's share. She decides to steal one from there.
-    3. Before she does, Ben adds 1 and gets (2, 0): item 3 is his.
-    4. Anna adds 2**32 and gets (2, 1). Two items from the front and one from the back
-       are three, so they do not overlap: item 5 is hers.
-    5. Ben adds 1 and gets (3, 1). Together that is more than his share of 3, so the
-       item has been stolen: Ben takes nothing.
+    3. Before she does, Ben changes (1, 0) to (2, 0): item 3 is his.
+    4. Anna asks to change (1, 0) to (1, 1). The store returns (2, 0). One item is still
+       left, so she changes (2, 0) to (2, 1), which also says that she holds item 5.
+    5. Ben asks to change (2, 0) to (3, 0). The store returns (2, 1). Nothing is left of
+       his share of 3, so he takes nothing.
 
 What could go wrong, and why it does not:
 
-    If Ben's step 5 came before Anna's step 4, he would get (3, 0) and item 5. She would
-    get (3, 1), find that her item has gone, and look at all counters again. In either
-    order the later addition sees the earlier one, so exactly one of them gets the item.
+    If a group died after it had taken items, nobody might train on them. But the change
+    by which it takes them also says that it holds them, until it begins with them. When
+    a group has died and all shares are empty, the others claim what it held: one change
+    of the same record gives the items to another holder. So there is no moment at which
+    a death loses an item.
+
+    If a group was only stopped, and goes on after the others have given it up, it might
+    train on what they have claimed. But to begin with an item that it holds is a change
+    of the record, too. The group then finds that it does not hold the item any more,
+    and ends with an error. Nor does it take an item from the front of its share if
+    another learner was started in its place, because the record names the incarnation
+    that owns the share.
 
     If Ben were so slow that Anna stole his whole share, he would make no step in the
-    epoch. But the first item of a share is counted as taken before anybody can steal.
-
-    An addition that gets nothing still counts, so a counter may grow beyond its share
-    at both ends. `MOST_ITEMS` is small enough for the two halves of the counter never
-    to run into each other.
+    epoch. But the first item of a share is taken before anybody can steal.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from espnet_distopt.distributed.liveness import Store
-
-_BACK = 1 << 32
-"""An item taken at the back of a share adds this to its counter; at the front, 1."""
+from espnet_distopt.distributed.queue_left import Left
+from espnet_distopt.distributed.share_record import First, Hold, Record
+from espnet_distopt.distributed.share_store import Change, GivenUp, ShareStore
 
 MOST_ITEMS = 1 << 30
-"""The most items that an epoch may have: a counter then stays below 2**63.
-
-Stores keep integers below 2**63. At the front a group counts its share, and one more in
-each run that finds the share empty. At the back the share is counted. Beyond it, each
-of the G groups may count once more, if it has read the counter before the share was
-empty: 1 or items / 2G. So the front stays below 2**32, and the back below 2**31.
-"""
+"""The most items that an epoch may have. A save keeps the numbers of items taken at the
+front and at the back of a share in the two halves of one number of 64 bits."""
 
 
 class Shares:
     """The shares of an epoch's items, one for each group of learners, in a store.
 
     Share g of G holds the items g, g + G, g + 2G, ... Its group takes them from the
-    front, other groups from the back. One counter for each share says how many items
-    have been taken at either end. The first item of a share is its group's from the
+    front, other groups from the back. The first item of a share is its group's from the
     beginning, so that each group trains on one item at least.
+
+    A change of a record costs one operation of the store, and one more each time that
+    others have changed the record since this group has last seen it. Whatever changes
+    one raises `GivenUp` if the others go on without this learner.
 
     Args:
         store: the store, which all groups reach.
@@ -64,118 +68,245 @@ class Shares:
         groups: number of groups, G.
         items: number of items of the epoch; at most `MOST_ITEMS`.
         prefix: the beginning of all keys in the store.
+        incarnation: how often this learner was started before.
+        repeats: whether others train again on the item that the group was training on,
+            if it dies.
 
     Attributes:
-        keys: the keys of the counters in the store, one for each share.
+        records: the records of the shares.
     """
 
     def __init__(
-        self, store: Store, group: int, groups: int, items: int, prefix: str = ""
+        self,
+        store: Store,
+        group: int,
+        groups: int,
+        items: int,
+        prefix: str = "",
+        *,
+        incarnation: int = 0,
+        repeats: bool = False,
     ) -> None:
-        self._store = store
-        self._group = group
+        self._group, self._incarnation, self._repeats = group, incarnation, repeats
         self._shares = [range(g, items, groups) for g in range(groups)]
-        self.keys = [f"{prefix}share/{g}" for g in range(groups)]
+        # Of equally long shares each group prefers another one, so that few collide.
+        self._others = [(group + 1 + g) % groups for g in range(groups)]
+        self.records = ShareStore(store, groups, prefix, f"{group}.{incarnation}")
+        # The records in which the group holds items, and has begun with one.
+        self._place, self._begun = group, -1
 
-    def first(self, group: int, taken: Sequence[int]) -> range:
-        """Return the item that a group has without taking it.
+    # The beginning
+
+    def first(self, left: Left) -> tuple[list[int], range]:
+        """Return what the group holds at the beginning, and what is left of its share.
 
         Args:
-            group: its number.
-            taken: the counters that `taken` has returned in an earlier run, or zeros.
-
-        Returns:
-            The first item of its share; nothing if the earlier run had begun, or if the
-            share is empty.
+            left: what is left of the queue.
         """
-        return self._shares[group][: int(taken[group] == 0)]
+        record = left.record(self._group, self._shares[self._group])
+        held = record.holds[0].items if record.holds else ()
+        return list(held), self._rest(record)
 
-    def begin(self, taken: Sequence[int]) -> range:
-        """Set this group's counter; return the items that the group may take.
+    def begin(self, left: Left) -> None:
+        """Write this group's record: one operation of the store.
 
         All groups must have done so before the first one takes an item.
 
         Args:
-            taken: as for `first`.
+            left: what is left of the queue.
         """
-        own = max(1, taken[self._group])
-        self._store.set(self.keys[self._group], str(own))
-        front, _ = _taken_at_ends(own)
-        return self._shares[self._group][front:]
-
-    def join(self) -> range:
-        """Return the items that are left to this group, whose learner was replaced."""
-        front, back = _taken_at_ends(self.taken()[self._group])
         share = self._shares[self._group]
-        return share[front : max(front, len(share) - back)]
+        record = left.record(self._group, share, self._incarnation)
+        if not self.records.begin(self._group, record):
+            raise GivenUp  # The others have adopted the share.
 
-    def adopt(self, absent: Iterable[int], taken: Sequence[int]) -> None:
-        """Set the counters of groups that have died before the epoch.
+    def adopt(self, absent: Iterable[int], left: Left) -> None:
+        """Write the records of groups that have died before the epoch.
 
         All other groups do so, each before it takes an item.
 
         Args:
             absent: the groups, which may not have begun.
-            taken: as for `first`.
+            left: what is left of the queue.
         """
         for group in absent:
-            self._store.compare_set(self.keys[group], "", str(max(1, taken[group])))
+            self.records.begin(group, left.record(group, self._shares[group]))
 
-    def taken(self) -> list[int]:
-        """Return all counters. Cost: one operation of the store, of G numbers."""
-        return [int(count) for count in self._store.multi_get(self.keys)]
+    def join(self) -> range:
+        """Own the share of a learner that has died; return what is left of it.
+
+        The one before cannot take from it any more. Cost: one operation of the store,
+        and a change.
+        """
+        self.records.read()
+        record = self.records.change(self._group, self._joined)
+        assert record is not None
+        return self._rest(record)
+
+    def _joined(self, record: Record) -> Record:
+        if record.owner > self._incarnation:
+            raise GivenUp
+        return replace(record, owner=self._incarnation)
+
+    def _rest(self, record: Record) -> range:
+        share = self._shares[self._group]
+        return share[record.front : len(share) - record.back]
+
+    # The items of this group
 
     def take(self) -> bool:
-        """Take the next item of this group's share; return False if others have it.
+        """Begin with the next item of the own share; return False if others have it.
 
-        Cost: one operation of the store.
+        Cost: a change.
         """
-        front, back = _taken_at_ends(self._store.add(self.keys[self._group], 1))
-        return front + back <= len(self._shares[self._group])
+        self._finish_unless_in(self._group)
+        if self.records.change(self._group, self._taken) is None:
+            return False
+        self._begun = self._group
+        return True
+
+    def _taken(self, record: Record) -> Record | None:
+        if record.owner != self._incarnation:
+            raise GivenUp
+        if not self._left(self._group, record):
+            return None
+        item = self._shares[self._group][record.front]
+        taken = replace(record, front=record.front + 1)
+        return self._holding(taken, [item] if self._repeats else [], First.BEGUN)
+
+    def begin_held(self, item: int) -> bool:
+        """Begin with an item that this group holds; return whether it is a new one.
+
+        It is not if one that has died had begun with it. Cost: a change.
+
+        Args:
+            item: its number.
+        """
+        self._finish_unless_in(self._place)
+        holds: list[Hold] = []
+
+        def begun(record: Record) -> Record:
+            hold = self._hold(record)
+            if hold is None or item not in hold.waiting:
+                raise GivenUp
+            holds.append(hold)
+            after = hold.items.index(item) + int(not self._repeats)
+            return self._holding(record, hold.items[after:], First.BEGUN)
+
+        self.records.change(self._place, begun)
+        self._begun = self._place
+        return holds[-1].first is not First.AGAIN or holds[-1].items[0] != item
+
+    def finish(self) -> None:
+        """Note that the item with which this group has begun is not to be repeated.
+
+        Cost: a change if items are repeated, else nothing. To begin with another item
+        in the same record notes it, too.
+        """
+        place, self._begun = self._begun, -1
+        if self._repeats and place >= 0:
+            self.records.change(place, self._finished)
+
+    def _finished(self, record: Record) -> Record:
+        hold = self._hold(record)
+        if hold is None:
+            raise GivenUp
+        return self._holding(record, hold.waiting)
+
+    def _finish_unless_in(self, place: int) -> None:
+        if self._begun != place:
+            self.finish()
+
+    # The items of others
 
     def steal(self, most: int) -> Sequence[int]:
         """Take items from the back of the share that has most left, and return them.
 
-        Returns nothing if no share has any left. Cost: two operations of the store, or
-        more if other groups were faster.
+        Returns nothing if no share has any left. Cost: one operation of the store, and
+        a change; one more change if items are repeated.
 
         Args:
             most: the most items to take at a time. Fewer are taken once `most` is more
                 than half of what a group has left on average; otherwise the others
                 would wait for this group at the end of the epoch.
         """
+        self.finish()
+        self.records.read()
         while True:
-            left = [
-                max(0, len(share) - sum(_taken_at_ends(count)))
-                for count, share in zip(self.taken(), self._shares, strict=True)
-            ]
-            victim = max(range(len(left)), key=left.__getitem__)
+            left = [self._left(g, record) for g, record in enumerate(self.records.seen)]
+            victim = max(self._others, key=left.__getitem__)
             if left[victim] == 0:
                 return ()
             number = min(most, max(1, sum(left) // (2 * len(left))))
-            count = self._store.add(self.keys[victim], number * _BACK)
-            got = _got_at_back(self._shares[victim], count, number)
-            if got:
-                return got
+            held = self._change_and_hold(victim, self._stolen(victim, number))
+            if held is not None:
+                return held.items
 
+    def _stolen(self, victim: int, most: int) -> Change:
+        share = self._shares[victim]
 
-def _taken_at_ends(count: int) -> tuple[int, int]:
-    """Return the numbers of items taken at the front and at the back, of a counter."""
-    return count % _BACK, count // _BACK
+        def stolen(record: Record) -> Record | None:
+            number = min(most, self._left(victim, record))
+            end = len(share) - record.back
+            taken = replace(record, back=record.back + number)
+            return self._holding(taken, share[end - number : end]) if number else None
 
+        return stolen
 
-def _got_at_back(share: range, count: int, number: int) -> range:
-    """Return the items of `share` that an addition at the back has taken.
+    def claim(self, dead: Mapping[int, int], most: int) -> Hold | None:
+        """Take items that a dead group had not finished; None if there are none.
 
-    The counter may be beyond the share at both ends, if others have been faster. The
-    bounds of the slice are kept at 0 or more: Python would count a negative one from
-    the end of the share, and items would be dealt twice.
+        `steal` or `join` comes before, and has read the records. Cost: a change.
 
-    Args:
-        share: the items of the share.
-        count: the counter after the addition.
-        number: number of items that were added at the back.
-    """
-    front, back = _taken_at_ends(count)
-    end = len(share) - back + number
-    return share[max(front, len(share) - back) : max(0, end)]
+        Args:
+            dead: group -> the greatest incarnation of its first learner that has died.
+            most: the most items to take; the rest stays for later claims.
+
+        Returns:
+            What this group then holds.
+        """
+        for place in range(len(self._shares)):
+            held = self._change_and_hold(place, self._claimed(dead, most))
+            if held is not None:
+                return held
+        return None
+
+    def _claimed(self, dead: Mapping[int, int], most: int) -> Change:
+        def claimed(record: Record) -> Record | None:
+            hold = record.of_dead(dead)
+            if hold is None:
+                return None
+            left = hold.left_by_dead()
+            rest = record.with_hold(
+                replace(hold, items=hold.items[most:], first=First.NEW)
+            )
+            return self._holding(rest, left.items[:most], left.first)
+
+        return claimed
+
+    # One record
+
+    def _left(self, group: int, record: Record) -> int:
+        return len(self._shares[group]) - record.front - record.back
+
+    def _hold(self, record: Record) -> Hold | None:
+        """Return what this group holds in a record."""
+        return record.of(self._group, self._incarnation)
+
+    def _holding(
+        self, record: Record, items: Sequence[int], first: First = First.NEW
+    ) -> Record:
+        """Return a record in which this group holds other items than before."""
+        if first is First.BEGUN and not self._repeats:
+            first = First.NEW  # It does not hold what it has begun with.
+        return record.with_hold(
+            Hold(self._group, self._incarnation, tuple(items), first)
+        )
+
+    def _change_and_hold(self, place: int, change: Change) -> Hold | None:
+        """Change a record so that this group holds items in it, and return these."""
+        record = self.records.change(place, change)
+        if record is None:
+            return None
+        self._place = place
+        return self._hold(record)

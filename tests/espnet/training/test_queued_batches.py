@@ -118,6 +118,9 @@ class Driver:
     def asking(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def await_lease(self) -> None:
+        """Its heartbeat is never late."""
+
 
 class Group:
     """A session of learner `rank` of four, whose nodes have two."""
