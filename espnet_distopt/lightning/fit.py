@@ -135,6 +135,18 @@ class Fit:
 
     # Where the learner is, for its loader
 
+    @property
+    def epoch_is_over(self) -> bool:
+        """Whether the fit has been resumed after the last batch of its epoch.
+
+        Its checkpoint was saved at the end of a validation: Lightning only ends the
+        epoch, and neither trains nor validates.
+        """
+        loop = self._trainer.fit_loop.epoch_loop
+        progress = loop.batch_progress
+        trained = progress.current.completed == progress.current.ready
+        return bool(loop.restarting and progress.is_last_batch and trained)
+
     def take_position(self) -> State | None:
         """Return where to begin the epoch, once; None for its first batch."""
         self.begun = 0

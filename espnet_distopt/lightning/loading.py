@@ -24,6 +24,11 @@ class Place(Protocol):
     session: Session
     begun: int
 
+    @property
+    def epoch_is_over(self) -> bool:
+        """Whether the fit has been resumed after the last batch of its epoch."""
+        ...
+
     def take_position(self) -> dict[str, Any] | None:
         """Return where to begin the epoch, once; None for its first batch."""
         ...

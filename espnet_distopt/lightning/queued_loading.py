@@ -164,6 +164,8 @@ class QueuedLoader(LearnerLoader):
     def __iter__(self) -> Iterator[Any]:
         place = self._place()
         assert place is not None
+        if place.epoch_is_over:
+            return  # Lightning reads ahead before it knows that it will not train.
         position = place.take_position()
         if position is not None:
             set_random_state(position["began"])
