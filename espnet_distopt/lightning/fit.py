@@ -12,6 +12,7 @@ from lightning.pytorch.trainer.states import TrainerStatus
 from espnet_distopt.errors import STOPPED
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
+from espnet_distopt.lightning.epoch_schedule import EpochSchedule, remember, take_back
 from espnet_distopt.lightning.living import Living, cannot_train_on
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
@@ -63,6 +64,7 @@ class Fit:
         self._began: State = {}
         self._queued: QueuedBatches | None = None
         self._schedules: list[SharedSchedule] = []
+        self._by_epoch: dict[int, EpochSchedule] = {}
 
     @property
     def error(self) -> BaseException | None:
@@ -79,6 +81,8 @@ class Fit:
         """Give the learner its own parameters back."""
         self.session.leave_consensus()
         self._met, self.alone = False, True
+        strategy = self._trainer.strategy
+        self._by_epoch = remember(strategy.lr_scheduler_configs, strategy.optimizers[0])
 
     def begin_batch(self) -> None:
         """Do what comes before a batch; all batches weigh the same, as with DDP."""
@@ -198,6 +202,7 @@ class Fit:
             loop = self._trainer.fit_loop.epoch_loop
             counts = hasattr(loop, "restarted_on_train_batch_end")
             own_state.as_after_a_batch(checkpoint["loops"], counts)
+            take_back(self._by_epoch, checkpoint)
         position = self._position() if self.stopping else None
         module = self._trainer.lightning_module
         return own_state.capture(self.session, module, checkpoint, position)
