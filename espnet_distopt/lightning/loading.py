@@ -73,7 +73,9 @@ class LearnerLoader:
         # A loader draws random numbers when it begins, and must draw the same ones.
         set_random_state(position["began"])
         place.begin_loading(position["began"])
-        batches = without_first(self._loader, position["batches"])
+        batches: Iterator[Any] = iter(())
+        if not position["ended"]:
+            batches = without_first(self._loader, position["batches"])
         set_random_state(position["random"])
         yield from batches
 

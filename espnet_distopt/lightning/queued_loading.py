@@ -175,4 +175,5 @@ class QueuedLoader(LearnerLoader):
         place.begin_queue(batches, position["scheduled"] if position else 0)
         if position is not None:
             set_random_state(position["random"])
-        yield from batches
+        if position is None or not position["ended"]:
+            yield from batches
