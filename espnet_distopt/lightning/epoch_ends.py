@@ -38,7 +38,7 @@ class EpochEnds(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Form the consensus model, where there was no validation."""
-        if self._fit.queues and not self._fit.has_trained:
+        if self._fit.found_no_batch:
             self._fit.begin_epoch()
             end_without_batches(trainer)
         self._meet(trainer)
@@ -60,8 +60,8 @@ def divide_anew(trainer: pl.Trainer) -> None:
 def end_without_batches(trainer: pl.Trainer) -> None:
     """Do at the end of an epoch what Lightning does after its last batch.
 
-    A learner that has found the work queue empty has had no last batch. The others wait
-    for it in validation.
+    A learner that has found no batch has had no last one. The others wait for it in
+    validation.
     """
     loop = trainer.fit_loop.epoch_loop
     loop.batch_progress.is_last_batch = True

@@ -12,6 +12,7 @@ from lightning.pytorch.trainer.states import TrainerStatus
 from espnet_distopt.errors import STOPPED
 from espnet_distopt.files.random_state import set_random_state
 from espnet_distopt.lightning import own_state
+from espnet_distopt.lightning.epoch_schedule import EpochSchedule, remember, take_back
 from espnet_distopt.lightning.living import Living, cannot_train_on
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
@@ -63,6 +64,8 @@ class Fit:
         self._began: State = {}
         self._queued: QueuedBatches | None = None
         self._schedules: list[SharedSchedule] = []
+        self._by_epoch: dict[int, EpochSchedule] = {}
+        self._resumed: State | None = None
 
     @property
     def error(self) -> BaseException | None:
@@ -79,6 +82,8 @@ class Fit:
         """Give the learner its own parameters back."""
         self.session.leave_consensus()
         self._met, self.alone = False, True
+        strategy = self._trainer.strategy
+        self._by_epoch = remember(strategy.lr_scheduler_configs, strategy.optimizers[0])
 
     def begin_batch(self) -> None:
         """Do what comes before a batch; all batches weigh the same, as with DDP."""
@@ -108,6 +113,7 @@ class Fit:
         for schedule in self._schedules:
             schedule.finish_epoch()
         queued, self._queued = self._queued is not None, None
+        self._resumed = None
         distance = self.session.enter_consensus()
         # Some learners may have been told to stop by a clock of their own.
         stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
@@ -135,6 +141,17 @@ class Fit:
 
     # Where the learner is, for its loader
 
+    @property
+    def epoch_is_over(self) -> bool:
+        """Whether the fit has been resumed after the last batch of its epoch.
+
+        Its checkpoint was saved at the end of a validation: Lightning only ends the
+        epoch, and neither trains nor validates.
+        """
+        progress = self._loop.batch_progress
+        trained = progress.current.completed == progress.current.ready
+        return bool(self._loop.restarting and progress.is_last_batch and trained)
+
     def take_position(self) -> State | None:
         """Return where to begin the epoch, once; None for its first batch."""
         self.begun = 0
@@ -144,6 +161,7 @@ class Fit:
         if own["position"] is None:
             set_random_state(own["random"])
             return None
+        self._resumed = own["position"]
         return {**own["position"], "random": own["random"]}
 
     def begin_loading(self, random: State) -> None:
@@ -159,20 +177,35 @@ class Fit:
             schedule.begin_epoch(batches.queue, accumulated, done)
 
     @property
-    def has_trained(self) -> bool:
-        """Whether the learner has had a batch in this epoch, in this process."""
-        return self.begun > 0
+    def found_no_batch(self) -> bool:
+        """Whether the learner has looked for a batch in this epoch, and found none.
+
+        Others have emptied the work queue, or the learner was stopped after its last
+        batch, in the process before.
+        """
+        looked = self._queued is not None or self._resumed is not None
+        return self.begun == 0 and looked
 
     @property
-    def queues(self) -> bool:
-        """Whether the learners take the batches of this epoch from a work queue."""
-        return self._queued is not None
+    def _loop(self) -> Any:
+        return self._trainer.fit_loop.epoch_loop
+
+    @property
+    def _counts(self) -> bool:
+        """Whether Lightning resumes after the batch in whose hook it was saved.
+
+        Old versions do not count that batch as completed.
+        """
+        return hasattr(self._loop, "restarted_on_train_batch_end")
 
     def _position(self) -> State:
-        progress = self._trainer.fit_loop.epoch_loop.batch_progress.current
-        queued = self._queued
+        ready, queued = self._loop.batch_progress.current.ready, self._queued
+        had = {"batches": ready, "ended": ready >= self._trainer.num_training_batches}
+        if self._resumed is not None and not self.begun:
+            # Lightning counts anew where it resumes after the last batch.
+            had = {name: self._resumed[name] for name in had}
         return {
-            "batches": progress.ready,
+            **had,
             "began": self._began,
             "queue": queued.state_dict(self.begun) if queued else None,
             "scheduled": max((s.done for s in self._schedules), default=0),
@@ -183,9 +216,8 @@ class Fit:
     def capture(self, checkpoint: State) -> State:
         """Return this learner's own state beside a checkpoint of Lightning's."""
         if self.stopping:
-            loop = self._trainer.fit_loop.epoch_loop
-            counts = hasattr(loop, "restarted_on_train_batch_end")
-            own_state.as_after_a_batch(checkpoint["loops"], counts)
+            own_state.as_after_a_batch(checkpoint["loops"], self._counts)
+            take_back(self._by_epoch, checkpoint)
         position = self._position() if self.stopping else None
         module = self._trainer.lightning_module
         return own_state.capture(self.session, module, checkpoint, position)
@@ -207,12 +239,12 @@ class Fit:
         """Stop after a batch, once the learners have agreed to."""
         if self._signal is not None:
             self.session.request_stop()
-        steps, loop = self.session.learner.steps, self._trainer.fit_loop.epoch_loop
+        steps = self.session.learner.steps
         if steps == self._steps or not self.alone:
             return
         self._steps = steps
-        if loop.batch_progress.is_last_batch or loop._num_ready_batches_reached():
-            return  # The epoch ends, and the next one begins with the stop.
+        if self._loop._num_ready_batches_reached() and not self._counts:
+            return  # An old version would validate without the end of the epoch.
         if self.session.agree_to_stop():
             self.alone = False
             self.session.pause()

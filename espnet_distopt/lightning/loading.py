@@ -24,6 +24,11 @@ class Place(Protocol):
     session: Session
     begun: int
 
+    @property
+    def epoch_is_over(self) -> bool:
+        """Whether the fit has been resumed after the last batch of its epoch."""
+        ...
+
     def take_position(self) -> dict[str, Any] | None:
         """Return where to begin the epoch, once; None for its first batch."""
         ...
@@ -68,7 +73,9 @@ class LearnerLoader:
         # A loader draws random numbers when it begins, and must draw the same ones.
         set_random_state(position["began"])
         place.begin_loading(position["began"])
-        batches = without_first(self._loader, position["batches"])
+        batches: Iterator[Any] = iter(())
+        if not position["ended"]:
+            batches = without_first(self._loader, position["batches"])
         set_random_state(position["random"])
         yield from batches
 

@@ -88,8 +88,9 @@ def restore(own: Mapping[str, Any], session: Session, model: nn.Module) -> None:
 def as_after_a_batch(loops: State, counts: bool) -> None:
     """Make the progress of a stop that of a stop in the hook after a batch.
 
-    A learner that has run out of batches may learn only at the epoch's end that others
-    have stopped. It must go on within the epoch, as they do, and may find batches.
+    A learner may be stopped after its last batch, or learn only at the epoch's end that
+    others have stopped. It must go on within the epoch, as they do: it may find
+    batches, and it has not validated.
 
     Args:
         loops: the state of Lightning's loops, which is changed.

@@ -164,6 +164,8 @@ class QueuedLoader(LearnerLoader):
     def __iter__(self) -> Iterator[Any]:
         place = self._place()
         assert place is not None
+        if place.epoch_is_over:
+            return  # Lightning reads ahead before it knows that it will not train.
         position = place.take_position()
         if position is not None:
             set_random_state(position["began"])
@@ -173,4 +175,5 @@ class QueuedLoader(LearnerLoader):
         place.begin_queue(batches, position["scheduled"] if position else 0)
         if position is not None:
             set_random_state(position["random"])
-        yield from batches
+        if position is None or not position["ended"]:
+            yield from batches

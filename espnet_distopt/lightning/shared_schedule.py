@@ -7,13 +7,28 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from espnet_distopt.work_queue import WorkQueue
 
 
-class SharedSchedule:
+class StandIn:
+    """Stands in the place of a scheduler; all but the steps is the scheduler's own.
+
+    Args:
+        scheduler: the scheduler.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_scheduler":
+            raise AttributeError(name)  # A copy that is being made has none yet.
+        return getattr(self._scheduler, name)
+
+
+class SharedSchedule(StandIn):
     """Steps a scheduler by the mean progress of all learners, not by this one's.
 
     A slow learner makes fewer steps in an epoch than a fast one, so its own steps would
     leave its learning rate behind the schedule. Here the scheduler makes as many steps
-    in an epoch as with equal shares, on every learner. Everything else that is asked
-    of it is asked of the scheduler.
+    in an epoch as with equal shares, on every learner.
 
     Args:
         scheduler: the scheduler, one that steps with every step of the optimizer.
@@ -23,7 +38,7 @@ class SharedSchedule:
     """
 
     def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+        super().__init__(scheduler)
         self._queue: WorkQueue | None = None
         self._accumulated = 1
         self.done = 0
@@ -56,9 +71,6 @@ class SharedSchedule:
         for _ in range(due - self.done):
             self._scheduler.step()
         self.done = max(self.done, due)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_scheduler"], name)
 
 
 def share(configs: list[LRSchedulerConfig]) -> list[SharedSchedule]:

@@ -176,10 +176,13 @@ class DistoptStrategy(CheckpointStrategy):
             )
         sampler = shares_sampler(dataloader, self.world_size) if self._queues else None
         if sampler is not None:
+            # A resumed fit reads its first batch before Lightning counts the epoch that
+            # has ended, so that `trainer.current_epoch` is still that one.
+            epochs: Any = trainer.fit_loop.epoch_progress
             return QueuedLoader(
                 dataloader,
                 lambda: self._fit,
-                lambda: batches_of_all(dataloader, sampler, trainer.current_epoch),
+                lambda: batches_of_all(dataloader, sampler, epochs.current.processed),
             )
         if self._queues:
             rank_zero_warn(

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
-from lightning.pytorch.callbacks import ModelCheckpoint
 
-from espnet_distopt.errors import STOPPED
-from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
+from tests.lightning import stopping
+from tests.lightning.stopping import fit
+from tests.lightning.toy import Toy
 from tests.processes import launch
 
 EXACT = ["allreduce", "bmuf_adam"]
@@ -19,33 +18,12 @@ QUEUED = {"between batches": (3, 0.0), "when the other has no batch left": (1, 0
 """When learner 1 is stopped: in which batch, and how long each of its batches takes."""
 
 
-def fit(
-    folder: Path, algorithm: str, module: Toy, again: str | None = None, **options: Any
-) -> list[float]:
-    torch.manual_seed(5 + dist.get_rank())
-    save = ModelCheckpoint(folder / algorithm, save_last=True)
-    fitted = trainer(
-        folder / algorithm,
-        strategy(algorithm),
-        dist.get_world_size(),
-        enable_checkpointing=True,
-        callbacks=[save],
-        **{"max_epochs": 3, **options},
-    )
-    fitted.fit(module, **loaders(64), ckpt_path=again)
-    return flat(module).tolist()
-
-
 def stopped(folder: Path, algorithm: str, at: int, pause: float = 0.0) -> Any:
     """Stop learner 1 in a batch of the second epoch; then go on."""
     rank = dist.get_rank()
     first = Toy("step", pause * rank, at if rank == 1 else None)
-    with pytest.raises(SystemExit) as ended:
-        fit(folder, algorithm, first)
-    assert ended.value.code == STOPPED
     second = Toy("step")
-    torch.manual_seed(100)  # These numbers must not matter.
-    end = fit(folder, algorithm, second, "hpc")
+    end = stopping.stopped(folder, algorithm, first, second)
     return end, first.seen, second.seen
 
 
