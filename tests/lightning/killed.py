@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,25 @@ KILLED = {"adpsgd": 0, "bmuf_adam": 1}
 class Dying(Toy):
     """A learner is killed in the third batch of the second epoch.
 
+    The other one waits there for that, because it could take all batches of a work
+    queue before the first one has had three.
+
     Args:
         dies: its rank.
+        mark: a file that is there once it dies.
     """
 
-    def __init__(self, dies: int) -> None:
+    def __init__(self, dies: int, mark: Path) -> None:
         super().__init__("epoch")
-        self.dies = dies
+        self.dies, self.mark = dies, mark
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        if (self.global_rank, self.current_epoch, batch_idx) == (self.dies, 1, 2):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (self.current_epoch, batch_idx) == (1, 2):
+            if self.global_rank == self.dies:
+                self.mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            while not self.mark.exists():
+                time.sleep(0.01)
         return super().training_step(batch, batch_idx)
 
 
@@ -65,7 +74,7 @@ def main(folder: Path, way: str) -> None:
     if way == "again":
         again(folder)
     else:
-        fit(folder / way, way, Dying(KILLED[way]))
+        fit(folder / way, way, Dying(KILLED[way], folder / f"{way} dies"))
 
 
 if __name__ == "__main__":
