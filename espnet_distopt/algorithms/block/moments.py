@@ -13,6 +13,7 @@ advances by k. The momentum of SGD is the same kind of recursion and is extrapol
 the same way. If a schedule changes the decay, the one at the end of the block counts.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -153,9 +154,16 @@ class BlockMoments:
         before = self._moments.steps()
         self._moments.set_steps(self._steps_after(agreed, taus, ahead))
         self._steps = self._moments.steps()
-        if batches > 1 and self.averaged and "exp_avg" in flats:
-            self._moments.share_noise(before, self._steps, batches)
+        if "exp_avg" in flats:
+            self._share_noise(before, self._steps, batches)
         self.loaded = False
+
+    def _share_noise(
+        self, before: Sequence[float], after: Sequence[float], batches: int
+    ) -> None:
+        """Note an average of first moments, if second moments are corrected."""
+        if batches > 1 and self.averaged:
+            self._moments.share_noise(before, after, batches)
 
     def _due(self) -> dict[str, Tensor]:
         """Return the live moments of `flats` that the end of this block is about."""
@@ -244,8 +252,8 @@ class BlockMoments:
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
-            if batches > 1 and self.averaged and "exp_avg" in flats:
-                self._moments.share_noise(then, started, batches)
+            if "exp_avg" in flats:
+                self._share_noise(then, started, batches)
 
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
