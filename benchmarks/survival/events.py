@@ -37,9 +37,12 @@ class Events:
 
 
 def read_events(directory: Path) -> Events:
-    """Return what the processes have written into a folder so far."""
+    """Return what the processes have written into a folder so far.
+
+    The last line of a file may be only half there; it counts once it is whole.
+    """
     found = {}
     for path in directory.glob("*.jsonl"):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        *lines, _ = path.read_text(encoding="utf-8").split("\n")
         found[path.stem] = [json.loads(line) for line in lines]
     return Events(found)

@@ -1,9 +1,10 @@
 """What the figures of `benchmarks/healing.py` count, from events made by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from survival.events import Events
+from survival.events import Events, read_events
 from survival.figures import of_ending, of_joining, of_survival, of_waking
 from survival.run import Outcome
 from survival.settings import Settings
@@ -80,3 +81,10 @@ def test_a_replacement_counts_from_when_it_is_reachable() -> None:
     assert found["member"] == pytest.approx(2)
     assert found["exchange"] == pytest.approx(4)
     assert found["longest"] == pytest.approx([10.5, 3.0])
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "1.0.jsonl"
+    for text, count in (("", 0), ('{"at": 1}\n{"a', 1), ('{"at": 1}\n{"at": 2}\n', 2)):
+        file.write_text(text)
+        assert len(read_events(tmp_path).found["1.0"]) == count
