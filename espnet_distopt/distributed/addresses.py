@@ -7,6 +7,8 @@ import socket
 import struct
 from typing import Any
 
+from espnet_distopt.distributed.forks import private
+
 BACKLOG = 128
 """The most connections that wait to be accepted."""
 
@@ -26,6 +28,20 @@ def listen() -> socket.socket:
         except OSError:  # IPv6 is compiled in and switched off.
             pass
     return socket.create_server(("", 0), backlog=BACKLOG)
+
+
+def listen_for(store: Any) -> tuple[socket.socket, str]:
+    """Return a socket that listens for the learners of a run, and its address.
+
+    It does not block at first, and processes that are forked from now on give it up.
+
+    Args:
+        store: the store of all learners.
+    """
+    listener = private(listen())
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+    return listener, own_address(port, store_address(store))
 
 
 def own_address(port: int, store: tuple[str, int] | None) -> str:

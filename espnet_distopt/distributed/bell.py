@@ -9,8 +9,7 @@ slow. So the heartbeat's thread accepts them, and closes them at once.
 import contextlib
 from typing import Any
 
-from espnet_distopt.distributed.addresses import listen, own_address, store_address
-from espnet_distopt.distributed.forks import private
+from espnet_distopt.distributed.addresses import listen_for
 
 
 class Bell:
@@ -24,10 +23,7 @@ class Bell:
     """
 
     def __init__(self, store: Any) -> None:
-        self._listener = private(listen())
-        self._listener.setblocking(False)
-        port = self._listener.getsockname()[1]
-        self.address = own_address(port, store_address(store))
+        self._listener, self.address = listen_for(store)
 
     def answer(self) -> None:
         """Close the connections of all who have rung."""

@@ -8,12 +8,7 @@ import struct
 import time
 from collections.abc import Collection
 
-from espnet_distopt.distributed.addresses import (
-    listen,
-    own_address,
-    reachable,
-    store_address,
-)
+from espnet_distopt.distributed.addresses import listen_for, reachable
 from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.wakeup import Check, WakeUp
@@ -53,14 +48,12 @@ class Door:
         self._liveness = liveness
         self._watch = watch
         self._wakeup = wakeup
-        self._listener = private(listen())
-        self._listener.setblocking(False)
+        self._listener, address = listen_for(watch.store)
         self._strangers: list[socket.socket] = []
-        port = self._listener.getsockname()[1]
         key = liveness.membership.address_key(liveness.rank)
         with watch.asking("publishing this learner's address"):
             self._token = token_of(watch)
-            watch.store.set(key, own_address(port, store_address(watch.store)))
+            watch.store.set(key, address)
 
     @property
     def sockets(self) -> list[socket.socket]:

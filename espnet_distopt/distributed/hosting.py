@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from espnet_distopt.distributed.addresses import listen, own_address, store_address
+from espnet_distopt.distributed.addresses import listen_for
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
@@ -43,12 +43,10 @@ class Host:
         self._asked = threading.Event()
         self._served: queue.Queue[State] = queue.Queue()
         self._stop = threading.Event()
-        self._listener = private(listen())
+        self._listener, address = listen_for(watch.store)
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
             self._token = token_of(watch)
-            port = self._listener.getsockname()[1]
-            address = own_address(port, store_address(watch.store))
             watch.store.set(host_key(liveness, liveness.rank), address)
         self._thread = threading.Thread(
             target=self._serve, name="distopt-host", daemon=True

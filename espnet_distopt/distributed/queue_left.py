@@ -69,7 +69,7 @@ class Left:
         Args:
             group: the number of its group, which has the first item without taking it.
             share: the items of the share.
-            incarnation: of the group's first learner.
+            incarnation: how often the group's first learner was started before.
         """
         taken, held = self.taken[group], self.held[group]
         front = min(taken % _BACK, len(share))

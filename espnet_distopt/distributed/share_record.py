@@ -2,8 +2,8 @@
 
 A record says how many items have been taken at either end of the share, and who holds
 items that were taken there and are not finished. It is the value of one key, so that
-whatever happens to an item is one change of one value. Whoever dies between two
-operations of the store, an item is always in exactly one place.
+whatever happens to an item is one change of one value. So an item is always in exactly
+one place, even if a learner dies between two operations of the store.
 
 Here is the record of group 1's share of six items, of which group 0 has stolen two:
 

@@ -123,18 +123,22 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return launch(2, runs, tmp_path_factory.mktemp("two"), timeout=400)
 
 
+def goes_on_exactly(found: dict[str, Any], validations: int) -> None:
+    """Compare a fit that was stopped after so many validations with a whole one."""
+    assert found["model"] == found["whole"]
+    assert found["rates"][0] == found["rates"][1]
+    first, second, whole = found["losses"]
+    assert len(first) == validations
+    assert first + second == whole
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_learners_that_step_together_stop_before_validation(
     two: list[dict[str, Any]], schedule: str, name: str
 ) -> None:
     for learner in two:
-        found = learner[f"{schedule} {name}"]
-        assert found["model"] == found["whole"]
-        assert found["rates"][0] == found["rates"][1]
-        first, second, whole = found["losses"]
-        assert len(first) == 1
-        assert first + second == whole
+        goes_on_exactly(learner[f"{schedule} {name}"], validations=1)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -143,13 +147,8 @@ def test_they_stop_where_each_step_is_the_last(
     two: list[dict[str, Any]], schedule: str, name: str
 ) -> None:
     for learner in two:
-        found = learner[f"{schedule} {name} one"]
-        assert found["model"] == found["whole"]
-        assert found["rates"][0] == found["rates"][1]
         # They agree on the next step, which is the last one of the next epoch.
-        first, second, whole = found["losses"]
-        assert len(first) == 2
-        assert first + second == whole
+        goes_on_exactly(learner[f"{schedule} {name} one"], validations=2)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -13,7 +13,7 @@ advances by k. The momentum of SGD is the same kind of recursion and is extrapol
 the same way. If a schedule changes the decay, the one at the end of the block counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal
 
 import torch
@@ -154,15 +154,18 @@ class BlockMoments:
         before = self._moments.steps()
         self._moments.set_steps(self._steps_after(agreed, taus, ahead))
         self._steps = self._moments.steps()
-        if "exp_avg" in flats:
-            self._share_noise(before, self._steps, batches)
+        self._share_noise(flats, before, self._steps, batches)
         self.loaded = False
 
     def _share_noise(
-        self, before: Sequence[float], after: Sequence[float], batches: int
+        self,
+        flats: Container[str],
+        before: Sequence[float],
+        after: Sequence[float],
+        batches: int,
     ) -> None:
         """Note an average of first moments, if second moments are corrected."""
-        if batches > 1 and self.averaged:
+        if batches > 1 and self.averaged and "exp_avg" in flats:
             self._moments.share_noise(before, after, batches)
 
     def _due(self) -> dict[str, Tensor]:
@@ -252,8 +255,7 @@ class BlockMoments:
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
-            if "exp_avg" in flats:
-                self._share_noise(then, started, batches)
+            self._share_noise(flats, then, started, batches)
 
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
