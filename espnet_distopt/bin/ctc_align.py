@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_distopt.bin.options import model_files
 from espnet_distopt.bin.progress import ProgressLine
-from espnet_distopt.corpora.hub5.stm import read_stm
+from espnet_distopt.corpora.hub5.placing import reference_spans
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.corpora.kaldi.tokens import SPACE
@@ -59,9 +59,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     _check_known(source, decoded, args.data / "text", places)
     _check_known(source, decoded, args.dump / "utt2num_samples", samples)
     _check_known(source, decoded, args.dump / "wav.scp", wavs)
-    stm = args.data / "stm"
-    references = read_stm(stm) if stm.is_file() else []
-    spans = {r.span.utterance: (r.span.start, r.span.end) for r in references}
+    spans = reference_spans(args.data)
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because ESPnet is slow to import.

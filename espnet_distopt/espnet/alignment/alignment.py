@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from espnet_distopt.corpora.hub5.ctm import Word
+from espnet_distopt.corpora.hub5.placing import Span, placed
 from espnet_distopt.corpora.kaldi.arks import read_wav
 from espnet_distopt.corpora.kaldi.places import ArkPlace
-from espnet_distopt.corpora.word_times import TimedWord, time_words
+from espnet_distopt.corpora.word_times import time_words
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 
 
@@ -35,13 +36,13 @@ def align(
     decoded: Mapping[str, Sequence[str]],
     places: Mapping[str, ArkPlace],
     samples: Mapping[str, int],
-    spans: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    spans: Mapping[str, Span] = MappingProxyType({}),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Alignment:
     """Align decoded utterances with their audio.
 
     A word starts with the first frame of its first token and ends behind the last
-    frame of its last token.
+    frame of its last token, but not outside of its segment (`placing`).
 
     Args:
         model: the model whose posteriors are aligned.
@@ -73,37 +74,9 @@ def align(
         timed, found = time_words(log_probs, tokens, columns, model.token_type)
         if not found:
             spread.append(utterance)
-        place, limit = places[utterance], samples[utterance] / rate
-        span = spans.get(utterance, (place.start, place.start + limit))
-        words += [_place(word, place, seconds, limit, span) for word in timed]
+        place = places[utterance]
+        audio = (place.start, place.start + samples[utterance] / rate)
+        span = spans.get(utterance, audio)
+        words += [placed(word, place, seconds, span) for word in timed]
         progress(done, len(spoken))
     return Alignment(words, sorted(spread))
-
-
-def _place(
-    timed: TimedWord,
-    place: ArkPlace,
-    seconds: float,
-    limit: float,
-    span: tuple[float, float],
-) -> Word:
-    """Return a word with its times in the recording.
-
-    The last frame may reach beyond the audio, so both times are cut at `limit`. A
-    BLSTM may emit the last word of an utterance with the last frame, behind the span
-    where a scorer looks for it. A word with its middle outside of the span is therefore
-    moved to the span's edge; the segments of an evaluation are given to all systems.
-
-    Args:
-        timed: the word with its first frame and the frame behind its last one.
-        place: the utterance's place in the recording.
-        seconds: the length of a frame, in seconds.
-        limit: the length of the utterance, in seconds.
-        span: the times of the utterance in the reference.
-    """
-    start = place.start + min(timed.first * seconds, limit)
-    duration = place.start + min(timed.end * seconds, limit) - start
-    if not span[0] <= start + duration / 2 <= span[1]:
-        duration = min(duration, span[1] - span[0])
-        start = min(max(start, span[0]), span[1] - duration)
-    return Word(place.file, place.channel, start, duration, timed.word)
