@@ -80,12 +80,21 @@ def _add_training(group: Any) -> None:
         default=256,
         help="samples of a step of all learners together (default 256)",
     )
-    add("--samples", type=int, help="of an epoch (default: the problem's)")
-    add("--epochs", type=int, default=10, help="evaluations (default 10)")
-    add("--optim", choices=("sgd", "adam"), help="default: sgd; adam with --advise")
+    add("--samples", type=int, help="samples in an epoch (default: the problem's)")
+    add(
+        "--epochs",
+        type=int,
+        default=10,
+        help="epochs; each ends with an evaluation (default 10)",
+    )
+    add(
+        "--optim",
+        choices=("sgd", "adam"),
+        help="optimizer (default: sgd; adam with --advise)",
+    )
     add("--lr", type=float, default=0.1, help="learning rate (default 0.1)")
-    add("--momentum", type=float, default=0.0, help="of sgd (default 0)")
-    add("--seed", type=int, default=0, help="of everything (default 0)")
+    add("--momentum", type=float, default=0.0, help="momentum of sgd (default 0)")
+    add("--seed", type=int, default=0, help="seed of all random numbers (default 0)")
 
 
 def _add_problem(group: Any) -> None:
@@ -96,10 +105,25 @@ def _add_problem(group: Any) -> None:
         action="store_true",
         help="learn nothing; messages have --model_bytes, steps take their time",
     )
-    add("--dimension", type=int, default=256, help="parameters (default 256)")
-    add("--condition", type=float, default=100.0, help="number (default 100)")
-    add("--noise", type=float, default=1.0, help="of one sample (default 1)")
-    add("--config", type=Path, metavar="YAML", help="of an ESPnet training")
+    add("--dimension", type=int, default=256, help="number of parameters (default 256)")
+    add(
+        "--condition",
+        type=float,
+        default=100.0,
+        help="condition number: largest curvature over smallest (default 100)",
+    )
+    add(
+        "--noise",
+        type=float,
+        default=1.0,
+        help="standard deviation of one sample's gradient (default 1)",
+    )
+    add(
+        "--config",
+        type=Path,
+        metavar="YAML",
+        help="train what this configuration of an ESPnet training describes instead",
+    )
     add(
         "--train_args",
         metavar="'ARGS'",
@@ -113,14 +137,20 @@ def _add_compute(group: Any) -> None:
     add(
         "--step_seconds",
         type=float,
-        help="a learner's step, with the most learners of --learners; with fewer each "
-        "has more samples and takes proportionally longer (default 0.3)",
+        help="seconds of a learner's step with the most learners of --learners; with "
+        "fewer, each has more samples and takes proportionally longer (default 0.3)",
     )
-    add("--spread", type=float, default=0.0, help="log-normal sigma (default 0)")
+    add(
+        "--spread",
+        type=float,
+        default=0.0,
+        help="sigma of the log-normal factor on a step's seconds (default 0)",
+    )
     add(
         "--trace",
         type=Path,
-        help="draw steps from these measured ones: seconds, one a line",
+        help="draw the seconds of steps from this file of measured ones, one a line; "
+        "--step_seconds and --spread then do not count",
     )
     add(
         "--straggler",
@@ -148,11 +178,11 @@ def _add_network(group: Any) -> None:
         help="take links, what learners share and the time of a step from this file, "
         "or from a known cluster of this name, in place of the options that say so",
     )
-    add("--latency", type=float, help="default 1e-4")
-    add("--bandwidth", type=float, help="default 1.25e9")
+    add("--latency", type=float, help="latency between nodes (default 1e-4)")
+    add("--bandwidth", type=float, help="bandwidth between nodes (default 1.25e9)")
     add("--per_node", type=int, help="learners of a node (default 1)")
-    add("--inside_latency", type=float, help="in a node (default 1e-5)")
-    add("--inside_bandwidth", type=float, help="in a node (default 2e10)")
+    add("--inside_latency", type=float, help="latency in a node (default 1e-5)")
+    add("--inside_bandwidth", type=float, help="bandwidth in a node (default 2e10)")
     add(
         "--loss",
         type=float,
@@ -197,11 +227,11 @@ def _advise(args: argparse.Namespace) -> None:
     from espnet_distopt.bin.simulate_arguments import trial_of
     from espnet_distopt.simulation.study.advice import advice_table, advise
 
-    given = args.algorithm, args.distopt_config, args.option, args.topology, args.out
-    if any(given):
+    given = args.algorithm, args.distopt_config, args.option, args.topology
+    if any([*given, args.out, args.fault]):
         raise InputError(
-            "--advise tries all algorithms, and prints a table: leave out --algorithm, "
-            "--option, --topology, --distopt_config and --out"
+            "--advise tries all algorithms, without faults, and prints a table: leave "
+            "out --algorithm, --option, --topology, --distopt_config, --fault and --out"
         )
     if len(args.learners) > 1:
         raise InputError("--advise needs one number of --learners")

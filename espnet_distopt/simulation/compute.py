@@ -6,6 +6,7 @@ which durations are asked for. So a learner that is delayed does not change the
 durations of the others.
 """
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ class Compute:
         seed: the seed of all random durations.
 
     Raises:
-        InputError: a step takes no time, or the spread is below 0.
+        InputError: a step takes no time or for ever, or the spread is below 0.
     """
 
     seconds: float = 0.3
@@ -45,17 +46,17 @@ class Compute:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.seconds > 0:
+        if not 0 < self.seconds < math.inf:
             raise InputError(f"a step must take seconds > 0, not {self.seconds}")
-        if not self.spread >= 0:
+        if not 0 <= self.spread < math.inf:
             raise InputError(f"the spread of steps must be >= 0, not {self.spread}")
         for number, seconds in enumerate(self.trace):
-            if not seconds > 0:
+            if not 0 < seconds < math.inf:
                 raise InputError(
                     f"step {number} of the trace must take seconds > 0, not {seconds}"
                 )
         for rank, factor in self.slowdown.items():
-            if not factor > 0:
+            if not 0 < factor < math.inf:
                 raise InputError(f"slowdown of learner {rank} must be > 0: {factor}")
 
     def of(self, rank: int, step: int) -> float:

@@ -55,7 +55,7 @@ class Link:
     bandwidth: float = 1.25e9
 
     def __post_init__(self) -> None:
-        if not self.latency >= 0:
+        if not 0 <= self.latency < math.inf:
             raise InputError(f"latency must be >= 0, not {self.latency}")
         if not self.bandwidth > 0:
             raise InputError(f"bandwidth must be > 0, not {self.bandwidth}")

@@ -36,6 +36,9 @@ from tests.simulation.study.test_command import TINY
         ("--step_seconds 0", "a step must take seconds > 0"),
         ("--time_only", "--time_only and --advise need --model_bytes"),
         ("--advise --algorithm bmuf", "--advise tries all algorithms"),
+        ("--step_seconds inf", "a step must take seconds > 0"),
+        ("--latency inf", "latency must be >= 0"),
+        ("--straggler 3:inf", "slowdown of learner 3 must be > 0"),
         ("--time_only --config x.yaml", "--time_only learns nothing"),
         ("--cluster nowhere", "nowhere: no such file, and none of the clusters"),
         ("--cluster ibm_v100 --latency 1", "--latency: ibm_v100 says that already"),
@@ -123,6 +126,12 @@ def test_a_name_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             [*TINY, "--algorithm", "bmuf", "--distopt_config", f"{tmp_path}/bmuf.yaml"]
         )
     assert "two methods are called 'bmuf'" in capsys.readouterr().err
+
+
+def test_advice_is_of_learners_that_live(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*TINY, "--advise", "--fault", "3:crash:1"])
+    assert "tries all algorithms, without faults" in capsys.readouterr().err
 
 
 def test_nothing_of_others_is_replaced(
