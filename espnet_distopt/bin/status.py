@@ -30,12 +30,14 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("exp", type=Path, nargs="+", help="experiment directories")
     parser.add_argument(
-        "--watch",
+        "--watch", action="store_true", help="show it again and again, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--every",
         type=float,
-        nargs="?",
-        const=15.0,
+        default=15.0,
         metavar="SECONDS",
-        help="again and again, until Ctrl-C (every 15 seconds)",
+        help="seconds from one time to the next with --watch (default 15)",
     )
     parser.add_argument("--json", action="store_true", help="JSON, a list")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="write a plot")
@@ -53,14 +55,14 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Show the trainings once, or again and again."""
     args = get_parser().parse_args(cmd)
-    if args.watch is not None and not 0 < args.watch <= threading.TIMEOUT_MAX:
-        raise InputError(f"--watch: expected seconds > 0, not {args.watch:g}")
+    if not 0 < args.every <= threading.TIMEOUT_MAX:
+        raise InputError(f"--every: expected seconds > 0, not {args.every:g}")
     pictures: dict[Path, Draw] = {}
     if args.plot is not None:
         pictures[args.plot] = _plot
     if args.compare is not None:
         pictures[args.compare] = partial(_compare, title=args.title)
-    if args.watch is None:
+    if not args.watch:
         if not show(args.exp, args.json, pictures):
             raise SystemExit(2)
         return
@@ -69,7 +71,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
             if sys.stdout.isatty():
                 print("\x1b[H\x1b[J", end="")
             show(args.exp, args.json, pictures)
-            time.sleep(args.watch)
+            time.sleep(args.every)
     except KeyboardInterrupt:
         return
 

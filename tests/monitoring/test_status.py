@@ -99,7 +99,7 @@ def test_watching_goes_on_until_it_is_stopped(
         write(exp, [step(60 + 10 * len(slept), 30)])
 
     monkeypatch.setattr(time, "sleep", sleep)
-    status.main([str(exp), "--watch", "7"])
+    status.main(["--watch", str(exp), "--every", "7"])
     assert slept == [7, 7, 7]
     out = capsys.readouterr().out
     assert [f"{n}/100" in out for n in (60, 70, 80, 90)] == [True, True, True, False]
@@ -130,12 +130,12 @@ BAD = {
         "exp/bad: no distopt/learner*.jsonl in it, skipped",
     ),
     "no time to watch": (
-        lambda: ["exp/asr", "--watch", "0"],
-        "error: --watch: expected seconds > 0, not 0",
+        lambda: ["exp/asr", "--every", "0"],
+        "error: --every: expected seconds > 0, not 0",
     ),
     "no end of watching": (
-        lambda: ["exp/asr", "--watch", "inf"],
-        "error: --watch: expected seconds > 0, not inf",
+        lambda: ["exp/asr", "--every", "inf"],
+        "error: --every: expected seconds > 0, not inf",
     ),
     "a plot into nowhere": (
         lambda: ["exp/asr", "--plot", "missing/a.png"],
