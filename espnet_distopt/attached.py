@@ -143,17 +143,7 @@ class Attached:
             InputError: within an epoch, or inside the consensus.
         """
         learner, lifecycle = self.learner, self._lifecycle
-        self._check_open()
-        if lifecycle.gossiping or learner.steps != lifecycle.epoch_start:
-            raise InputError(
-                f"{learner.where}: restart_from_model is for between epochs: call it "
-                "after finish() or consensus(), or before the first step"
-            )
-        if self._own is not None:
-            raise InputError(
-                f"{learner.where}: the model holds the consensus: leave it before a "
-                "state is loaded and restart_from_model is called"
-            )
+        self._check_between_epochs("restart_from_model")
         self._changes.check_same_parameters()
         learner.check_storage()
         learner.optimizer_loaded.clear()
@@ -181,6 +171,25 @@ class Attached:
         if self._closed:
             raise InputError(
                 f"{self.learner.where}: the session was left: begin a new one"
+            )
+
+    def _check_between_epochs(self, call: str) -> None:
+        """Raise InputError within an epoch, where what is under way would be mixed in.
+
+        Args:
+            call: the name of the method that is for between epochs.
+        """
+        learner, lifecycle = self.learner, self._lifecycle
+        self._check_open()
+        if lifecycle.gossiping or learner.steps != lifecycle.epoch_start:
+            raise InputError(
+                f"{learner.where}: {call} is for between epochs: call it after "
+                "finish() or consensus(), or before the first step"
+            )
+        if self._own is not None:
+            raise InputError(
+                f"{learner.where}: the model holds the consensus: leave it before a "
+                f"state is loaded and {call} is called"
             )
 
     def _check(self) -> None:

@@ -133,6 +133,7 @@ class Session(Attached):
         self.learner.check_storage()
         self._check_averaged()
         self._changes.check_trained(self.algorithm.may_freeze)
+        self._changes.check_others()
         self._changes.count_update()
         self._train(self._lifecycle.step())
         self._changes.remember()
@@ -239,8 +240,17 @@ class Session(Attached):
         """End the epoch; inside, the model's parameters are the consensus model.
 
         All learners enter it. The value of the `with` is the consensus distance.
+
+        Raises:
+            InputError: another learner has stopped within the epoch, so that there is
+                no consensus; this learner has paused with it.
         """
-        self.finish()
+        if not self.finish():
+            raise InputError(
+                f"{self.learner.where}: another learner has stopped within the epoch, "
+                "and this one has paused: save and end; a loop that stops on request "
+                "calls finish() itself, and enters the consensus if that is true"
+            )
         distance = self.enter_consensus()
         try:
             yield distance
@@ -273,10 +283,14 @@ class Session(Attached):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Write back what `state_dict` returned, after the optimizer's state.
 
+        It is for between epochs, or for a session that has made no step.
+
         Raises:
             InputError: the state was saved by another algorithm, by another number of
-                learners within a block (BMUF and its kin), or for another model.
+                learners within a block (BMUF and its kin), or for another model; or
+                this learner is within an epoch or inside the consensus.
         """
+        self._check_between_epochs("load_state_dict")
         if state["algorithm"] != self.name:
             raise InputError(
                 f"the saved state is of {state['algorithm']}, not of {self.name}"

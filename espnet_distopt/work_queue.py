@@ -237,10 +237,16 @@ class WorkQueue:
         One loader reads both, because it may be slow to start.
         """
         items = (*self._group.held, *self._group.own)
-        for item, loaded in zip(items, load(items) if items else (), strict=True):
+        loaded = iter(load(items) if items else ())
+        for count, item in enumerate(items):
+            each = next(loaded, _NOTHING)
+            if each is _NOTHING:
+                raise _wrong_number(f"{count} of {len(items)}")
             if not self._group.begin(item):
                 return
-            yield loaded
+            yield each
+        if next(loaded, _NOTHING) is not _NOTHING:
+            raise _wrong_number(f"more than {len(items)}")
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the epoch, once no learner takes items any more.
@@ -249,6 +255,16 @@ class WorkQueue:
         """
         self._keys.stop(self._prefix)
         return {"items": self.items, **self._group.state_dict()}
+
+
+_NOTHING: Any = object()
+
+
+def _wrong_number(found: str) -> InputError:
+    return InputError(
+        f"WorkQueue.read: load(items) has yielded {found} loaded items: it must yield "
+        "one for each number, in their order"
+    )
 
 
 def _check(items: int, ahead: int) -> None:

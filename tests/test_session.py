@@ -213,6 +213,35 @@ def test_learners_stop_together_in_the_epoch_after_the_proposal(name: str) -> No
     assert launch(2, asked_after_the_last_step, name) == [(1, 1), (1, 1)]
 
 
+def stopped_before_the_consensus() -> str:
+    """Learner 1 stops within the epoch, and learner 0 has looked for the last time."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    model = net()
+    optimizer = Adam(model.parameters())
+    with Session(model, optimizer, "adpsgd") as session:
+        train(model, optimizer, session, 4)
+        if rank == 1:
+            store.wait(["looked"])
+            session.request_stop()
+            assert session.agree_to_stop()
+            session.pause()
+            return "stopped"
+        assert not session.agree_to_stop()
+        store.set("looked", "")
+        try:
+            with session.consensus():
+                return "entered"
+        except InputError as error:
+            session.state_dict()
+            return str(error)
+
+
+def test_there_is_no_consensus_when_another_learner_has_stopped() -> None:
+    here, there = launch(2, stopped_before_the_consensus)
+    assert there == "stopped"
+    assert "another learner has stopped within the epoch" in here
+
+
 def asked_when_the_other_has_no_data_left() -> tuple[int, int]:
     rank = dist.get_rank()
     model, optimizer, session = block()

@@ -204,3 +204,14 @@ def test_who_reads_on_after_a_break_gets_what_is_left() -> None:
     queue = WorkQueue(session("adpsgd"), 5)
     first = list(islice(queue.read(identity), 2))
     assert [*first, *queue.read(identity)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [(2, r"has yielded 2 of 3 loaded items"), (4, r"more than 3 loaded items")],
+)
+def test_a_loader_yields_one_for_each_number(given: int, message: str) -> None:
+    """As one that skips bad files, or makes batches of its own, does not."""
+    queue = WorkQueue(session("adpsgd"), 3)
+    with pytest.raises(InputError, match=message):
+        list(queue.read(lambda items: [0] * given))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from espnet_distopt.core.effects import AllGather, Program
 from espnet_distopt.core.learner import Learner
@@ -32,7 +33,7 @@ def items(
         algorithm: name of the algorithm.
         options: the algorithm's options, name -> value.
     """
-    found = [("the algorithm", algorithm)]
+    found = [("the algorithm", algorithm), ("the optimizer", _kept(learner.optimizer))]
     found += [(f"option '{name}'", repr(options[name])) for name in sorted(options)]
     for name, slot in zip(learner.names, learner.slots, strict=True):
         kind = _kind(slot.shape, learner.params.dtype)
@@ -45,6 +46,19 @@ def items(
         what = f"'{name}', which is not trained,"
         found.append((what, _kind(tensor.shape, tensor.dtype)))
     return found
+
+
+def _kept(optimizer: Optimizer) -> str:
+    """Return an optimizer's class and what it keeps, not its rates, in words.
+
+    Schedules change rates, and learners may be at different places in theirs.
+    """
+    kept = [
+        name
+        for name in ("amsgrad", "momentum")
+        if any(group.get(name) for group in optimizer.param_groups)
+    ]
+    return " with ".join([type(optimizer).__qualname__, *kept])
 
 
 def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -63,7 +77,8 @@ def agree(found: Items, learner: Learner) -> Program:
     """
     parts = [_digest(*item) for item in found]
     whole = _digest(*map(str, parts))
-    tensors = sum(not what.startswith(("the algorithm", "option")) for what, _ in found)
+    ways = ("the algorithm", "the optimizer", "option")
+    tensors = sum(not what.startswith(ways) for what, _ in found)
     gathered: Tensor = yield AllGather(torch.tensor([whole, parts[0], tensors]))
     if (gathered == gathered[0]).all():
         return
@@ -87,7 +102,8 @@ def _differs(item: tuple[str, str], rank: int, digests: Tensor) -> InputError:
     other = _differing_rank(rank, digests)
     return InputError(
         f"learner {rank}: {what} is {here}, and not so on learner {other}: all "
-        "learners must have the same model, parameter groups, algorithm and options"
+        "learners must have the same model, parameter groups, optimizer, algorithm and "
+        "options"
     )
 
 

@@ -5,6 +5,8 @@ that were frozen, unfrozen or added, a state that was loaded into the model, and
 that no optimizer has made.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,9 @@ from espnet_distopt.errors import InputError
 
 SAMPLE = 1024
 """The most elements that are compared, to notice updates that leave no other trace."""
+
+_IN_SESSIONS: Counter[int] = Counter()
+"""How many open sessions train a parameter, by its `id`."""
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -61,6 +66,13 @@ class Changes:
         self._model = model
         self._trained = {id(p) for p in learner.parameters}
         self._ids = [id(p) for p in learner.parameters]
+        _IN_SESSIONS.update(self._ids)
+        self._others = {
+            name: p
+            for name, p in model.named_parameters()
+            if p.requires_grad and id(p) not in self._trained
+        }
+        self._warned = False
         self._stride = max(1, -(-learner.params.numel() // SAMPLE))
         self._handles = [
             module.register_load_state_dict_post_hook(LoadHook(self._note_load))  # type: ignore[no-untyped-call]
@@ -71,6 +83,7 @@ class Changes:
 
     def close(self) -> None:
         """Remove all hooks."""
+        _IN_SESSIONS.subtract(self._ids)
         for handle in self._handles:
             handle.remove()
 
@@ -128,6 +141,22 @@ class Changes:
                 "begin a new one"
             )
 
+    def check_others(self) -> None:
+        """Raise InputError if an optimizer trains what no session does.
+
+        A second optimizer over other parameters of the model, as Muon's beside AdamW's,
+        needs a session of its own. What has no gradient is no optimizer's: an average
+        of the parameters, say, may change.
+        """
+        for name, p in self._others.items():
+            changed = p._version != self._other_versions[name] and p.grad is not None
+            if changed and p.requires_grad and _IN_SESSIONS[id(p)] == 0:
+                raise InputError(
+                    f"{self._learner.where}: parameter '{name}' is updated, but not by "
+                    "the optimizer of this session, and no learner would learn of its "
+                    "updates: give its optimizer a session of its own"
+                )
+
     def _refuse(self, place: int, found: list[int]) -> None:
         names = {id(p): name for name, p in self._model.named_parameters()}
         name = names.get(found[place], f"number {place} of the optimizer")
@@ -150,13 +179,27 @@ class Changes:
         A step that the optimizer has skipped itself is not an update.
         """
         learner = self._learner
-        if not learner.stepped and self._updated():
+        if not learner.take_stepped() and self._updated():
             learner.updates += 1
-        learner.stepped = False
+            self._warn_of_moments()
+
+    def _warn_of_moments(self) -> None:
+        """Warn once that the optimizer's moments know nothing of an update."""
+        groups = self._learner.optimizer.param_groups
+        if self._warned or not any(g.get("betas") or g.get("momentum") for g in groups):
+            return
+        self._warned = True
+        logging.getLogger(__name__).warning(
+            f"{self._learner.where}: the parameters were updated, but not by a step of "
+            f"the session's {type(self._learner.optimizer).__name__}: its moments, and "
+            "what the algorithm does with them, do not follow such updates. If the "
+            "optimizer was made anew, leave the session and begin a new one with it"
+        )
 
     def remember(self) -> None:
         """Remember the present parameters: a later difference is an update."""
         self._versions = [p._version for p in self._learner.parameters]
+        self._other_versions = {n: p._version for n, p in self._others.items()}
         self._sample = self._sampled_bits()
 
     def _updated(self) -> bool:

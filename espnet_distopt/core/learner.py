@@ -63,8 +63,7 @@ class Learner:
             disagree on when a block ends.
         updates: number of updates: steps that the optimizer really took, and updates
             that the session has found made without the optimizer's `step`.
-        stepped: whether the optimizer has taken or skipped a step since the session
-            last cleared this.
+        stepped: whether the optimizer has taken or skipped a step, see `take_stepped`.
         optimizer_loaded: functions to call when a state was loaded into the optimizer.
 
     Args:
@@ -111,7 +110,9 @@ class Learner:
         self.stepped = False
         self.optimizer_loaded: list[Callable[[], None]] = []
         self._watch: BackwardWatch | None = None
+        self._stepping = 0
         self._handles = [
+            optimizer.register_step_pre_hook(self._begin_step),
             optimizer.register_step_post_hook(self._count_update),
             optimizer.register_load_state_dict_post_hook(self._after_load),
         ]
@@ -131,12 +132,30 @@ class Learner:
             parameter.data = view
         return flat
 
+    def _begin_step(self, *_: Any) -> None:
+        self._stepping += 1
+
     def _count_update(self, optimizer: Optimizer, *_: Any) -> None:
-        """Count an update, unless a fused optimizer has found infinite gradients."""
+        """Count an update, unless a fused optimizer has found infinite gradients.
+
+        A class whose step calls that of its base class has one update in both.
+        """
+        self._stepping -= 1
+        if self._stepping > 0:
+            return
+        self._stepping = 0  # It is below if the session began within the step.
         self.stepped = True
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is None or not float(found_inf):
             self.updates += 1
+
+    def take_stepped(self) -> bool:
+        """Return whether the optimizer has taken or skipped a step since the last call.
+
+        A step that has failed midway is forgotten.
+        """
+        stepped, self.stepped, self._stepping = self.stepped, False, 0
+        return stepped
 
     def _after_load(self, _: Optimizer) -> None:
         for call in self.optimizer_loaded:
@@ -166,7 +185,17 @@ class Learner:
 
         Args:
             samples: the number of samples of the batch.
+
+        Raises:
+            InputError: the parameters are in float16, by which gradients times samples
+                soon become infinite.
         """
+        if self.weighted and samples != 1 and self.params.dtype == torch.float16:
+            raise InputError(
+                f"{self.where}: gradients in float16 cannot be weighed by {samples:g} "
+                "samples: keep float32 parameters and use autocast, or leave out "
+                "begin_batch"
+            )
         if self.accumulated is not None and self._cleared():
             self.accumulated = None
         self.samples = (self.accumulated or 0.0) + samples

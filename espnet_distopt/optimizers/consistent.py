@@ -19,6 +19,7 @@ fused step takes 37 ms, and 128 ms with the correction, or 206 ms where numba is
 installed (`benchmarks/passes.py`).
 """
 
+import inspect
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -46,8 +47,16 @@ CHUNK = 1 << 20
 
 
 def can_correct(optimizer: Optimizer) -> bool:
-    """Return whether the second moment of `optimizer` can be corrected."""
-    return isinstance(optimizer, FAMILY) and all(map(_is_known, optimizer.param_groups))
+    """Return whether the second moment of `optimizer` can be corrected.
+
+    That of a class with a step of its own is not known, whatever the class inherits.
+    """
+    known = {inspect.unwrap(kind.step) for kind in FAMILY}
+    return (
+        isinstance(optimizer, FAMILY)
+        and inspect.unwrap(type(optimizer).step) in known
+        and all(map(_is_known, optimizer.param_groups))
+    )
 
 
 def _is_known(group: dict[str, Any]) -> bool:

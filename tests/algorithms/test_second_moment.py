@@ -237,6 +237,40 @@ def test_moments_that_are_reset_take_the_noise_with_them(delay: int) -> None:
     assert largest < 1.0, "more than the variance of 1 and 2"
 
 
+def test_a_late_reset_leaves_an_estimate_of_the_noise() -> None:
+    """Of noise with variance 1 the estimate is 1, whatever weight the reset leaves."""
+    found: list[tuple[float, float]] = []
+
+    def make(rank: int) -> VirtualLearner:
+        model = Point([0.0] * 2000)
+
+        def gradient(step: int) -> float:
+            state = optimizer.state.get(model.x, {})
+            if NOISE in state:
+                updates = float(state["step"])
+                weight = 1 - 0.999 ** (updates - 1)
+                found.append((updates, state[NOISE].mean().item() / weight))
+            seed = torch.Generator().manual_seed(1000 * step + rank)
+            model.x.grad = torch.randn(2000, generator=seed, dtype=torch.float64)
+            return 0.0
+
+        optimizer = Adam(model.parameters(), lr=0.1)
+        options = {"period": 8, "delay": 4, "moments": "reset"}
+        return VirtualLearner(
+            model, optimizer, gradient, "local_sgd", rank, 2, **options
+        )
+
+    learners = [make(rank) for rank in range(2)]
+    simulation = Simulation(learners)
+    simulation.start()
+    simulation.epoch(40)
+    # A reset comes four steps late, and so leaves at most 4 of up to 12 updates.
+    counts = {updates for updates, _ in found}
+    assert counts == set(range(2, 12))
+    for _, estimate in found:
+        assert estimate == pytest.approx(1.0, rel=0.15)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
@@ -74,6 +74,23 @@ def options(odd: bool) -> None:
     begin(Net(), "local_sgd", period=4 if odd else 3)
 
 
+def optimizers(odd: bool) -> None:
+    model = Net()
+    kind: Any = Adam if odd else SGD
+    begin(model, optimizer=kind(model.parameters(), lr=0.1))
+
+
+def momenta(odd: bool) -> None:
+    model = Net()
+    momentum = 0.9 if odd else 0.0
+    begin(model, optimizer=SGD(model.parameters(), lr=0.1, momentum=momentum))
+
+
+def rates(odd: bool) -> None:
+    model = Net()
+    begin(model, optimizer=SGD(model.parameters(), lr=0.1 if odd else 0.2))
+
+
 def buffers(odd: bool) -> None:
     begin(Net(buffer=torch.zeros(2, dtype=torch.int32) if odd else torch.zeros(2)))
 
@@ -95,6 +112,9 @@ CASES = {
     ],
     algorithms: ["the algorithm is allreduce", "the algorithm is adpsgd"],
     options: ["option 'period' is 3, and not", "option 'period' is 4, and not"],
+    optimizers: ["the optimizer is SGD, and not", "the optimizer is Adam, and not"],
+    momenta: ["the optimizer is SGD, and not", "the optimizer is SGD with momentum"],
+    rates: ["", ""],
     buffers: ["'seen', which is not trained, is float32 (2,)", "int32 (2,)"],
     equal: ["", ""],
 }

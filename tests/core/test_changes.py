@@ -250,3 +250,109 @@ def updated_by_hand() -> list[float]:
 def test_learners_that_update_by_hand_meet() -> None:
     first, second = launch(2, updated_by_hand)
     assert first == second != flat(Net()).tolist()
+
+
+class OwnStep(SGD):
+    """Has a step of its own, so that torch wraps both this one and SGD's in hooks."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def test_a_step_that_calls_the_step_of_its_base_is_one_update() -> None:
+    SGD([nn.Parameter(torch.ones(1))])  # torch wraps a class when one is first made
+    one = Open("bmuf_adam", period=100)
+    one.session.close()
+    one.optimizer = OwnStep(one.model.parameters(), lr=0.1)
+    one.session = Session(one.model, one.optimizer, "bmuf_adam", period=100)
+    for _ in range(3):
+        one.step()
+    assert one.session.learner.updates == 3
+
+
+class TwoOptimizers(Open):
+    """The body is trained by the session's optimizer, and the head by another one."""
+
+    def __init__(self) -> None:
+        self.model = Net()
+        self.optimizer = SGD(self.model.body.parameters(), lr=0.1)
+        self.other = SGD(self.model.head.parameters(), lr=0.1)
+        self.session = Session(self.model, self.optimizer, "allreduce")
+
+    def step_both(self) -> None:
+        self.model.zero_grad()
+        self.backward()
+        self.optimizer.step()
+        self.other.step()
+        self.session.step()
+
+
+def test_what_another_optimizer_trains_is_named() -> None:
+    both = TwoOptimizers()
+    both.step()  # What nobody updates may have a gradient.
+    with pytest.raises(InputError, match=r"'head\.weight' is updated, but not by"):
+        both.step_both()
+
+
+def test_another_optimizer_may_have_a_session_of_its_own() -> None:
+    both = TwoOptimizers()
+    with Session(both.model.head, both.other, "allreduce") as second:
+        for _ in range(2):
+            both.step_both()
+            second.step()
+    with pytest.raises(InputError, match=r"'head\.weight' is updated"):
+        both.step_both()
+
+
+def test_an_average_of_the_parameters_may_change() -> None:
+    one = TwoOptimizers()
+    for _ in range(2):
+        with torch.no_grad():
+            one.model.head.weight.lerp_(torch.ones(1, 4), 0.1)  # without a gradient
+        one.optimizer.step()
+        one.session.step()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_updates_that_moments_do_not_follow_are_told_once(
+    momentum: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=momentum)
+    with Session(model, optimizer, "local_sgd") as session:
+        optimizer = SGD(model.parameters(), lr=0.1, momentum=momentum)  # made anew
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            session.step()
+    said = [line for line in caplog.messages if "not by a step of" in line]
+    assert len(said) == (momentum > 0)
+    assert all("leave the session and begin a new one" in line for line in said)
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "dpsgd", "bmuf"])
+def test_a_state_is_loaded_between_epochs(name: str) -> None:
+    """Within one, what is under way between learners would be added to it."""
+    one = Open(name)
+    state = one.session.state_dict()
+    one.step()
+    with pytest.raises(InputError, match=r"step 1: load_state_dict is for between"):
+        one.session.load_state_dict(state)
+    with (
+        one.session.consensus(),
+        pytest.raises(InputError, match="the model holds the consensus"),
+    ):
+        one.session.load_state_dict(state)
+    one.session.load_state_dict(state)
+    one.session.close()
+    with pytest.raises(InputError, match="the session was left"):
+        one.session.load_state_dict(state)
+
+
+def test_half_precision_is_not_weighed_by_samples() -> None:
+    model = nn.Linear(2, 1).half()
+    session = Session(model, SGD(model.parameters(), lr=0.1), "allreduce")
+    session.begin_batch(1)
+    with pytest.raises(InputError, match=r"float16 cannot be weighed by 80000 samples"):
+        session.begin_batch(80_000)

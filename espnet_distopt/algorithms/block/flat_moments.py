@@ -14,7 +14,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.consistent import NOISE, SHARED
+from espnet_distopt.optimizers.consistent import NOISE, SHARED, SQUARES
 from espnet_distopt.optimizers.second_moment import NEVER, after_average
 
 T = TypeVar("T")
@@ -143,6 +143,28 @@ class Moments:
             state = self._part.optimizer.state.get(parameter, {})
             state.pop(NOISE, None)
             state.pop(SHARED, None)
+
+    def keep_noise_since(self, updates: Sequence[int]) -> None:
+        """Give the noise's estimate the weight of the updates since a late reset.
+
+        The estimate s of t updates has the weight 1 - b2^(t-1), by which the correction
+        divides it. A reset that comes late leaves a parameter with j updates, and with
+        the noise that all t have seen.
+
+        Args:
+            updates: j of each parameter; none of an optimizer that counts no steps.
+        """
+        part, squares = self._part, self.decays.get(SQUARES, [])
+        for parameter, slot, j in zip(
+            part.parameters, part.slots, updates, strict=False
+        ):
+            state, b2 = part.optimizer.state[parameter], squares[slot.group]
+            state.pop(SHARED, None)
+            if j <= 1:
+                state.pop(NOISE, None)
+            elif NOISE in state:
+                weight = 1 - b2 ** (float(state["step"]) - 1)
+                state[NOISE].mul_((1 - b2 ** (j - 1)) / weight)
 
     def share_noise(
         self, before: Sequence[float], after: Sequence[float], workers: int

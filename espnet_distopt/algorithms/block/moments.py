@@ -113,8 +113,15 @@ class BlockMoments:
             self._begin(kept=True)
 
     def steps(self) -> list[float]:
-        """Return each parameter's step count, for the learners to average."""
-        return self._moments.steps()
+        """Return each parameter's step count, for the learners to average.
+
+        If one has fallen since the block's start, the user has cleared the optimizer's
+        state, which counts as loading another one.
+        """
+        steps = self._moments.steps()
+        if any(now < then for now, then in zip(steps, self._steps, strict=False)):
+            self._begin_with_loaded()
+        return steps
 
     def flats(self) -> dict[str, Tensor]:
         """Return the live moments, name -> (P,), which the optimizer updates."""
@@ -220,6 +227,7 @@ class BlockMoments:
             updates: number of updates of this learner since the snapshot.
             batches: as for `end_block`.
         """
+        self.steps()
         flats = {name: flat for name, flat in self._due().items() if late.has(name)}
         if not flats:
             return
@@ -235,7 +243,7 @@ class BlockMoments:
         started = self._steps_after(agreed, taus, ahead)
         then = late.message[len(late.message) - len(agreed.steps) :].tolist()
         live = zip(self._moments.steps(), then, strict=True)
-        since = [round(now - before) for now, before in live]
+        since = [max(0, round(now - before)) for now, before in live]
         both = list(zip(taus, since or [updates] * self._tensors, strict=True))
         for name, flat in flats.items():
             for part, group, (tau, j) in self._moments.runs(both):
@@ -249,7 +257,7 @@ class BlockMoments:
                         continue
                     replace_late(flat[place], new, old, share, name == SQUARES)
         if self._fate == "reset":
-            self._moments.forget_noise()
+            self._moments.keep_noise_since(since)
         # All learners must have the same counts, and the live ones are rounded anew.
         self._steps = started
         if not self.loaded:

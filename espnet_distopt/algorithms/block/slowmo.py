@@ -7,8 +7,8 @@ is the filter of `bmuf` (CBM) with Delta_n = -alpha lr_n u_n. The buffer u does 
 depend on the learning rate. So Delta_{n-1} is multiplied by lr_n / lr_{n-1} before use,
 for each parameter group on its own. lr_n is the learning rate of the group when the
 block ends. If that is 0, u_n is not defined, because it is divided by lr_n: u is then
-kept as it is, and the next block of this group starts at the mean of the last one. (If
-the rate was 0 in all steps of the block, that mean is the block's start.)
+kept as it is, and the next block of this group starts at x_0 + alpha (mean - x_0), the
+limit of the equations. (If the rate was 0 in all steps of the block, that is x_0.)
 
     paper     here
     tau       `period`

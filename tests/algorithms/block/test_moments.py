@@ -238,3 +238,27 @@ def test_moments_that_are_unknown_are_still_refused() -> None:
     model = net()
     with pytest.raises(InputError, match="AMSGrad"):
         Session(model, Adam(model.parameters(), amsgrad=True), "bmuf_adam")
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("which", ["all", "one"])
+def test_a_state_that_is_cleared_counts_as_loaded(which: str, delay: int) -> None:
+    """A user clears it for a layer that begins anew, and no hook tells of that."""
+    found = replicas(partial(Adam, lr=0.01), delay=delay)
+    epoch(found, 1, steps=40)
+    for each in found:
+        state = each.optimizer.state
+        if which == "all":
+            state.clear()
+        else:
+            state[each.learner.parameters[0]] = {}
+    for seed in range(2, 6):
+        epoch(found, seed, steps=4)
+        for each in found:
+            states = each.optimizer.state.values()
+            assert all(float(state["step"]) >= 0 for state in states)
+            assert all((state["exp_avg_sq"] >= 0).all() for state in states)
+            assert each.learner.params.isfinite().all()
+    end(found)
+    first, second = (each.learner.params for each in found)
+    assert torch.equal(first, second)
