@@ -27,6 +27,7 @@ from espnet_distopt.espnet.training.queued_batches import (
     divides_batches,
     steps_alone,
 )
+from espnet_distopt.espnet.training.same_training import refuse_other_tokens
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
 
@@ -72,6 +73,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 named = args.output_dir is not None and not args.collect_stats
                 if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
+                    refuse_other_tokens(args, "--tag NAME")
             except InputError:
                 if launched_rank() > 0:
                     sys.exit(2)  # Learner 0 prints the message for all.
