@@ -75,14 +75,6 @@ training() {
 
 # The functions below are those of decode.sh.
 
-# refuse_older_model: end the script if the GMM was trained anew after the network, whose
-# states, priors and transitions would then be those of other labels.
-refuse_older_model() {
-    [ "$exp" = "$gmm" ] || [ ! "$gmm/gmm.npz" -nt "$exp/$model" ] ||
-        die "$exp/$model is older than $gmm/gmm.npz, and knows the labels of an" \
-            "earlier one: remove $exp and run stage 11 again"
-}
-
 decode_part() {
     local output=$out/log/output.$1 network=()
     rm -rf "$output" "$out"/{text,ctm}

@@ -102,7 +102,9 @@ def _posteriors(
     prior_scale: float,
 ) -> _Scored:
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.espnet.training.same_training import refuse_other_labels
 
+    refuse_other_labels(args.exp, args.gmm / "train")
     model = PosteriorModel(*model_files(args.exp, args.model))
     if model.pdfs != len(language.states):
         raise InputError(

@@ -44,7 +44,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     # This comes late, because ESPnet is slow to import.
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.espnet.training.same_training import refuse_other_labels
 
+    refuse_other_labels(args.exp, args.ali)
     model = PosteriorModel(config, parameters)
     path = args.out / "scores.ark"
     with explain_failed_write(args.out):

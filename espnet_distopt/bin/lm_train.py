@@ -6,11 +6,12 @@ It goes on only with a training of the same tokens and the same text.
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.training.same_training import (
-    keep_to_one_text,
+    keep_to_one_source,
     refuse_other_tokens,
 )
 
@@ -32,7 +33,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.output_dir is not None and not args.collect_stats:
         elsewhere = "--expdir NAME"
         refuse_other_tokens(args, elsewhere)
-        keep_to_one_text(args, elsewhere)
+        texts = [Path(path) for path, *_ in args.train_data_path_and_name_and_type]
+        keep_to_one_source(args, texts, elsewhere)
     LMTask.main(args=args)
 
 

@@ -1,7 +1,5 @@
 """These tests run local/asr.sh with a hybrid system on toy data."""
 
-import os
-
 import pytest
 
 from tests.recipes.toy_recipe import ROOT, Recipe
@@ -61,19 +59,6 @@ def test_stage_without_what_it_needs(hybrid: Recipe, stage: str, message: str) -
     done = hybrid.asr(*HYBRID, "--stage", stage)
     assert done.returncode == 2
     assert message in done.stderr
-
-
-def test_a_network_of_another_gmm_is_not_decoded(hybrid: Recipe) -> None:
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
-    assert done.returncode == 0, done.stderr
-    model = hybrid.directory / "exp/hybrid_adpsgd_2/valid.loss.ave.pth"
-    os.utime(hybrid.directory / "exp/hybrid_gmm/gmm.npz", (2e9, 2e9))
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd", "--stage", "12")
-    assert done.returncode == 2
-    assert "hybrid_adpsgd_2/valid.loss.ave.pth is older than" in done.stderr
-    os.utime(model, (2e9, 2e9))
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd", "--stage", "12")
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

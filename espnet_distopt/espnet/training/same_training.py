@@ -1,4 +1,4 @@
-"""Refuses to go on with a training whose tokens or text are no longer the same.
+"""Refuses to go on with a training that would learn something else now.
 
 ESPnet goes on from every checkpoint whose shapes fit. With another list of as many
 tokens each output would then stand for another token, and a training that has reached
@@ -14,8 +14,8 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.files.yaml import read_yaml
 
-TEXT = "train_text.sha256"
-"""The file in a language model's directory that tells which text it has learned."""
+LEARNED = "learned.sha256"
+"""The file that tells which text or labels the training in its directory learns."""
 
 
 def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
@@ -37,30 +37,69 @@ def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
         raise _other(args, "has other tokens than", wanted, elsewhere)
 
 
-def keep_to_one_text(args: argparse.Namespace, elsewhere: str) -> None:
-    """Note the text that a language model learns, and refuse to go on with another.
+def keep_to_one_source(
+    args: argparse.Namespace, files: Sequence[Path], elsewhere: str
+) -> None:
+    """Note what a training learns, and refuse to go on with anything else.
 
     Args:
         args: ESPnet's options.
+        files: The text of a language model, or `label_files`; none means no check.
         elsewhere: The option of a recipe that names another directory.
 
     Raises:
-        InputError: The training in `output_dir` has learned another text, or the text
-            cannot be read.
+        InputError: The training in `output_dir` learns other content, or a file cannot
+            be read.
     """
-    names = [name for name, *_ in args.train_data_path_and_name_and_type]
-    try:
-        content = b"".join(Path(name).read_bytes() for name in names)
-    except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}") from None
-    found = hashlib.sha256(content).hexdigest()
-    note = Path(args.output_dir) / TEXT
+    if not files:
+        return
+    found, note = _digest(files), Path(args.output_dir) / LEARNED
     if not _goes_on(args):
         with explain_failed_write(note):
             note.parent.mkdir(parents=True, exist_ok=True)
-            write_text(note, f"{found}\n")
-    elif note.exists() and note.read_text(encoding="utf-8") != f"{found}\n":
-        raise _other(args, "learns another text than", ", ".join(names), elsewhere)
+            write_text(note, found)
+    elif _differs(note, found):
+        names = ", ".join(map(str, files))
+        raise _other(args, "learns from other content than", names, elsewhere)
+
+
+def label_files(args: argparse.Namespace) -> list[Path]:
+    """Return the files that sum up the frame labels that a hybrid system learns."""
+    data = args.train_data_path_and_name_and_type or ()
+    labels = [Path(path) for path, name, _ in data if name == "states"]
+    return [path.with_name("counts") for path in labels]
+
+
+def refuse_other_labels(exp: Path, labels: Path) -> None:
+    """Refuse labels other than those that a hybrid system has learned.
+
+    Args:
+        exp: The directory of its training.
+        labels: The directory of the labels, which has `counts`.
+
+    Raises:
+        InputError: The labels are not those of the training.
+    """
+    counts = labels / "counts"
+    if _differs(exp / LEARNED, _digest([counts])):
+        raise InputError(
+            f"{exp}: the network there has learned other labels than those that "
+            f"{counts} sums up: remove the directory, and run stage 11 again"
+        )
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    try:
+        for file in files:
+            digest.update(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+    return f"{digest.hexdigest()}\n"
+
+
+def _differs(note: Path, found: str) -> bool:
+    return note.exists() and note.read_text(encoding="utf-8") != found
 
 
 def _goes_on(args: argparse.Namespace) -> bool:

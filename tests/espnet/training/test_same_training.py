@@ -8,7 +8,7 @@ import pytest
 from espnet_distopt.bin.lm_train import main as train_lm
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.same_training import (
-    keep_to_one_text,
+    keep_to_one_source,
     refuse_other_tokens,
 )
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
@@ -73,9 +73,9 @@ def test_a_language_model_does_not_go_on_with_another_text(
         train_lm(_lm_options(tmp_path, "--max_epoch", "3"))
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        f"error: {tmp_path}/lm: the training there learns another text than {text}: "
-        "remove the directory to train anew, or train in another one (in a recipe: "
-        "--expdir NAME)\n"
+        f"error: {tmp_path}/lm: the training there learns from other content than "
+        f"{text}: remove the directory to train anew, or train in another one (in a "
+        "recipe: --expdir NAME)\n"
     )
     (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\ntwo\none\n<sos/eos>\n")
     with pytest.raises(SystemExit):
@@ -88,13 +88,12 @@ def test_a_training_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("token_list: [a]\n")
     text = tmp_path / "text"
     args = argparse.Namespace(output_dir=str(tmp_path), resume=True, token_list=["b"])
-    args.train_data_path_and_name_and_type = [(str(text), "text", "text")]
     for words in ("one", "two"):
         text.write_text(words)
         refuse_other_tokens(args, "--tag NAME")
-        keep_to_one_text(args, "--expdir NAME")
+        keep_to_one_source(args, [text], "--expdir NAME")
     (tmp_path / "checkpoint.pth").touch()
-    keep_to_one_text(args, "--expdir NAME")
+    keep_to_one_source(args, [text], "--expdir NAME")
     with pytest.raises(InputError, match="than --token_list: remove"):
         refuse_other_tokens(args, "--tag NAME")
     args.resume = False
