@@ -47,7 +47,7 @@ queue_decoding() {
 [ "$stage" -le 5 ] || require "$token_list" 5
 [ "$stage" -le 10 ] || require "$stats_made" 10
 [ "$stage" -le 5 ] || renew_ngram
-variables=(cmd_backend=local)
+variables=(queued_backend=local)
 for name in ${job_variables:-}; do
     [ -z "${!name:-}" ] || variables+=("$name=${!name}")
 done
