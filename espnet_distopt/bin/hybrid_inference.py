@@ -13,6 +13,7 @@ from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.files.writing import (
     explain_failed_write,
     remove_earlier,
@@ -101,10 +102,9 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
-    from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
-    from espnet_distopt.espnet.training.same_training import refuse_other_labels
-
     refuse_other_labels(args.exp, args.gmm / "train")
+    from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+
     model = PosteriorModel(*model_files(args.exp, args.model))
     if model.pdfs != len(language.states):
         raise InputError(
