@@ -94,6 +94,19 @@ def test_a_lexicon_has_the_words_of_the_text(root: Path) -> None:
     assert (root / "lexicon.txt").read_text() == "hi H I\nlo L O\n"
 
 
+def test_a_lexicon_leaves_out_bad_lines_of_the_dictionary(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, out = tmp_path / "dictionary", tmp_path / "lexicon.txt"
+    bad.write_text("lo L O\nhi H I\nIBM 4 5\n")
+    cmd = ["--text", f"{root}/data/text", "--dictionary", str(bad), "--out", str(out)]
+    expected = "dictionary:3: expected a word and its phones"
+    assert expected in error_of(make_lexicon.main, cmd, capsys)
+    make_lexicon.main([*cmd, "--max_lost", "34"])
+    assert "left out: 1 of 3 lines of the dictionary" in capsys.readouterr().out
+    assert out.read_text() == (root / "lexicon.txt").read_text()
+
+
 def test_features_are_normalized_by_speaker(root: Path) -> None:
     feats = kaldiio.load_scp(str(root / "data/hybrid/feats.scp"))
     every = np.concatenate([feats[name] for name in feats])

@@ -60,6 +60,21 @@ def test_every_disc(swbd: Recipe) -> None:
     assert given["rt03"] == ["rt03"]
 
 
+def test_the_lexicon_has_the_words_of_all_training_sets(swbd: Recipe) -> None:
+    (swbd.directory / "LDC97S62" / "SW-MS98-DICT.TEXT").touch()
+    script = str(SWBD / "local" / "data.sh")
+    fisher = {"FISHER_SPEECH": "p1", "FISHER_TEXT": "t1"}
+    known = ["--text", "data/train_nodup/text", "--text", "data/train_dev/text"]
+    for discs, more in (({}, []), (fisher, ["--text", "data/train_fisher/text"])):
+        done = swbd.run(script, "--max_lost", "2", **REQUIRED, **discs)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert swbd.calls()[-1] == [
+            *("-m", "espnet_distopt.bin.make_lexicon", *known, *more),
+            *("--dictionary", "LDC97S62/SW-MS98-DICT.TEXT"),
+            *("--max_lost", "2", "--out", "data/lexicon.txt"),
+        ]
+
+
 def test_an_option_goes_before_the_environment(swbd: Recipe) -> None:
     (swbd.directory / "with blank").mkdir()
     given = prepared(swbd, "--swbd", "with blank", "--rt03", "", RT03="x", **REQUIRED)

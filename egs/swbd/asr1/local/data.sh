@@ -47,9 +47,11 @@ options+=(--dev_speakers "$dev_speakers" --max_lost "$max_lost")
 [ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
 "${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"
 
-# The dictionary of the transcripts gives the hybrid system its lexicon.
-texts=${swbd_text:-$swbd} dictionary=
-[ ! -d "$texts" ] || dictionary=$(find -L "$texts" -name sw-ms98-dict.text -print -quit)
-[ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon \
-    --text data/train_nodup/text --text data/train_dev/text \
-    --dictionary "$dictionary" --out data/lexicon.txt
+# The dictionary of the transcripts gives the hybrid system its lexicon, which has the
+# words of all sets that it may train on.
+texts=(--text data/train_nodup/text --text data/train_dev/text)
+[ -z "$fisher_text" ] || texts+=(--text data/train_fisher/text)
+place=${swbd_text:-$swbd} dictionary=
+[ ! -d "$place" ] || dictionary=$(find -L "$place" -iname sw-ms98-dict.text -print -quit)
+[ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon "${texts[@]}" \
+    --dictionary "$dictionary" --max_lost "$max_lost" --out data/lexicon.txt
