@@ -277,6 +277,7 @@ if at_stage 12 "decoding"; then
         for each in $(ways "$algorithm"); do
             searching "$each"
             for name in $test_sets; do
+                ! incomplete "$name" || complete_set "$name"
                 decoding "$name"
                 run "$here/decode.sh" "${decode[@]}"
             done
