@@ -124,11 +124,13 @@ def _decode(
 ) -> None:
     from espnet_distopt.corpora.audio.log_mel import FRAME_SECONDS
     from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
+    from espnet_distopt.corpora.hub5.placing import placed, reference_spans
+    from espnet_distopt.corpora.word_times import TimedWord
     from espnet_distopt.hmm.grammar import ngram_grammar
     from espnet_distopt.hmm.graph import HmmSet, expand
     from espnet_distopt.hmm.search import best_path
 
-    places = read_places(args.places)
+    places, spans = read_places(args.places), reference_spans(args.places)
     grammar = ngram_grammar(language.ngram, language.lexicon, search.word_penalty)
     models = HmmSet(language.states, stay)
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
@@ -141,15 +143,10 @@ def _decode(
         words = found.words if found else []
         texts[name] = " ".join(word for word, *_ in words)
         place = places[name]
+        speech = (place.start, place.start + len(scores) * FRAME_SECONDS)
+        span = spans.get(name, speech)
         timed += [
-            Word(
-                place.file,
-                place.channel,
-                place.start + first * FRAME_SECONDS,
-                (end - first) * FRAME_SECONDS,
-                word,
-            )
-            for word, first, end in words
+            placed(TimedWord(*word), place, FRAME_SECONDS, span) for word in words
         ]
         print(f"{name} (speech length: {len(scores)}): {texts[name]}", flush=True)
     with explain_failed_write(args.out):

@@ -15,6 +15,7 @@ from espnet_distopt.bin import (
     make_lang,
     make_lexicon,
 )
+from espnet_distopt.corpora.hub5 import placing
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.corpora.kaldi.directory import DataDir
@@ -133,6 +134,20 @@ def test_the_gmm_decodes_words_and_their_times(root: Path, tmp_path: Path) -> No
     starts = {word.file: word.start for word in reversed(words)}
     assert all(abs(start - 0.15) < 0.03 for start in starts.values())
     assert all(0.14 < word.duration < 0.32 for word in words)
+
+
+def test_words_lie_in_the_segment_of_the_reference(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = {"s-00": (0.25, 0.3)}
+    monkeypatch.setattr(placing, "reference_spans", lambda data: spans)
+    hybrid_inference.main(inference(root, tmp_path, "--job", "1", "--nj", "20"))
+    cut: dict[str, list[tuple[float, float]]] = {"s-00": [], "s-20": []}
+    for word in read_ctm(tmp_path / "ctm"):
+        cut[word.file].append((word.start, word.start + word.duration))
+    assert min(start for start, _ in cut["s-00"]) >= 0.25
+    assert max(end for _, end in cut["s-00"]) == pytest.approx(0.3)
+    assert cut["s-20"][0][0] < 0.2 and cut["s-20"][-1][1] > 0.3
 
 
 def test_only_a_network_with_the_labels_of_the_gmm_decodes(
