@@ -220,6 +220,16 @@ if at_stage 1 "data"; then
     locally local/data.sh $local_data_opts
 fi
 
+# A half without utterances would only end stage 13. Halves by an STM are parts of the STM.
+parts=()
+for half in $halves; do parts+=(--half "$half"); done
+if [ -n "$halves" ] && { chosen 1 || chosen 13; }; then
+    for name in $test_sets; do
+        [ ! -f "data/$name/text" ] || [ -f "data/$name/stm" ] ||
+            tool check --text "data/$name/text" "${parts[@]}"
+    done
+fi
+
 if at_stage 3 "format"; then
     for name in "$train_set" "$valid_set" $test_sets; do
         require "data/$name/$data_scp" 1
@@ -277,6 +287,7 @@ if at_stage 12 "decoding"; then
         for each in $(ways "$algorithm"); do
             searching "$each"
             for name in $test_sets; do
+                ! incomplete "$name" || complete_set "$name"
                 decoding "$name"
                 run "$here/decode.sh" "${decode[@]}"
             done
@@ -285,8 +296,6 @@ if at_stage 12 "decoding"; then
 fi
 
 if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
-    parts=()
-    for half in $halves; do parts+=(--half "$half"); done
     for algorithm in $systems; do
         experiment "$algorithm"
         for each in $(ways "$algorithm"); do

@@ -3,7 +3,8 @@
 # machine, or in jobs of Slurm (espnet_distopt.bin.slurm). Scripts source this file after
 # log.sh, jobs.sh and cmd.sh.
 
-cmd_backend=${cmd_backend:-local}
+# A stage that runs in a job works there, whatever cmd.sh says (submit_all.sh).
+cmd_backend=${queued_backend:-${cmd_backend:-local}}
 slurm_config=${slurm_config:-conf/slurm.yaml}
 dry_run=${dry_run:-false}
 # The scripts that asr.sh starts read these variables.

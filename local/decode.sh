@@ -71,7 +71,6 @@ if [ "$dry_run" = false ]; then
     for file in "${needed[@]}"; do
         [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
     done
-    [ "$system" = ctc ] || refuse_older_model
     total=$(wc -l <"$data/$dump_list")
     total=$((total))
     [ "$nj" -le "$total" ] || nj=$total

@@ -47,7 +47,7 @@ queue_decoding() {
 [ "$stage" -le 5 ] || require "$token_list" 5
 [ "$stage" -le 10 ] || require "$stats_made" 10
 [ "$stage" -le 5 ] || renew_ngram
-variables=(cmd_backend=local)
+variables=(queued_backend=local)
 for name in ${job_variables:-}; do
     [ -z "${!name:-}" ] || variables+=("$name=${!name}")
 done
@@ -63,7 +63,15 @@ if [ "$use_lm" = true ]; then
 fi
 statistics_job
 queue_stage 10 stats stats "$tokens" --cpus_per_task "$stats_processes"
-statistics=$id decoded=
+statistics=$id completed='' decoded=
+for name in $test_sets; do
+    incomplete "$name" || continue
+    require "dump/$name/wav.scp" 3
+    featuring "$name"
+    queue stats "features.$name" "$expdir/log/features.$name.log" "" -- \
+        "$python" "${features[@]}"
+    completed+=,$id
+done
 for algorithm in $systems; do
     experiment "$algorithm"
     id=$statistics
@@ -79,7 +87,8 @@ for algorithm in $systems; do
         for name in $test_sets; do
             id=$trained
             if chosen 12; then
-                queue_decoding "$name" "$trained${with_lm:+,$with_lm}"
+                after=$trained${with_lm:+,$with_lm}$completed
+                queue_decoding "$name" "${after#,}"
             fi
             decoded+=${decoded:+,}$id
         done

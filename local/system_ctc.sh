@@ -78,6 +78,10 @@ statistics() {
     [ "$dry_run" = true ] || with_vocabulary "$statsdir" "$token_type" "$token_list"
 }
 
+# incomplete SET: succeed if `complete_set SET` still has to make something for decoding the
+# set. All that a CTC model needs is there when the set is formatted.
+incomplete() { false; }
+
 # training: set `train`, the arguments of python that train the current experiment.
 training() {
     feats_options

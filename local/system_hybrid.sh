@@ -33,19 +33,30 @@ make_tokens() {
         --order "$ngram_order" --out "$lang"
 }
 
+# featuring SET: set `features`, the arguments of python that compute a set's features.
+featuring() {
+    features=(-m espnet_distopt.bin.make_features --data "dump/$1" --out "dump/$1/hybrid")
+}
+
+complete_set() {
+    require "dump/$1/wav.scp" 3
+    featuring "$1"
+    job stats "features.$1" "$expdir/log/features.$1.log" "computing features of $1" -- \
+        "$python" "${features[@]}"
+}
+
+# Stage 10 completes all sets, and formatting a set anew removes its features.
+incomplete() {
+    chosen 12 && ! chosen 10 && [ ! "dump/$1/hybrid/feats.scp" -nt "dump/$1/wav.scp" ]
+}
+
 # Features and mixtures are computed in one process.
 statistics_job() { stats_processes=1; }
 
 statistics() {
     local name
     [ -n "$ali" ] || require "$token_list" 5
-    for name in "$train_set" "$valid_set" $test_sets; do
-        require "dump/$name/wav.scp" 3
-        job stats "features.$name" "$expdir/log/features.$name.log" \
-            "computing features of $name" -- \
-            "$python" -m espnet_distopt.bin.make_features \
-            --data "dump/$name" --out "dump/$name/hybrid"
-    done
+    for name in "$train_set" "$valid_set" $test_sets; do complete_set "$name"; done
     if [ -n "$ali" ]; then
         tool import_alignments --ali "$ali" --out "$gmm" \
             --data "train=dump/$train_set" --data "valid=dump/$valid_set"
@@ -74,14 +85,6 @@ training() {
 }
 
 # The functions below are those of decode.sh.
-
-# refuse_older_model: end the script if the GMM was trained anew after the network, whose
-# states, priors and transitions would then be those of other labels.
-refuse_older_model() {
-    [ "$exp" = "$gmm" ] || [ ! "$gmm/gmm.npz" -nt "$exp/$model" ] ||
-        die "$exp/$model is older than $gmm/gmm.npz, and knows the labels of an" \
-            "earlier one: remove $exp and run stage 11 again"
-}
 
 decode_part() {
     local output=$out/log/output.$1 network=()

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.recipes.references import named_files
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Builds are in one process for each, as pip has it: setuptools keeps global state.
@@ -145,6 +147,20 @@ def test_a_recipe_is_copied_and_runs(environment: Path, tmp_path: Path) -> None:
     said = run("bash", "-c", f"{line} {options}", cwd=tmp_path, fails=True)
     assert "adpsdg" in said.splitlines()[-1]
     assert "exists" in run(distopt, "recipe", "fsdd", "my", cwd=tmp_path, fails=True)
+
+
+def test_every_copied_recipe_has_the_files_that_it_names(
+    environment: Path, tmp_path: Path
+) -> None:
+    distopt = environment / "distopt"
+    named: set[str] = set()
+    for name in run(distopt, "recipe", cwd=tmp_path).split():
+        run(distopt, "recipe", name, name, cwd=tmp_path)
+        for script in tmp_path.glob(f"{name}/egs/{name}/*/run.sh"):
+            found = named_files(script.parent)
+            assert [each for each in found if not (script.parent / each).exists()] == []
+            named |= found
+    assert {"../../../local/swbd_data.sh", "conf/decode_words.yaml"} <= named
 
 
 def test_a_copied_recipe_runs_to_its_table(environment: Path, tmp_path: Path) -> None:

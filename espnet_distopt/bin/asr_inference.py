@@ -1,12 +1,47 @@
 """Decode speech with ESPnet's own `espnet2.bin.asr_inference`.
 
 It takes the same options, and starts in a third of the time without asking the network.
+It refuses a language model over other tokens than the recognizer's.
 """
 
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
+from espnet_distopt.files.yaml import read_yaml
 
 with importing_espnet():
-    from espnet2.bin.asr_inference import main
+    from espnet2.bin import asr_inference
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return ESPnet's parser."""
+    parser: argparse.ArgumentParser = asr_inference.get_parser()
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Decode."""
+    args = get_parser().parse_args(cmd)
+    if args.lm_train_config is not None and args.asr_train_config is not None:
+        _check_tokens(Path(args.lm_train_config), Path(args.asr_train_config))
+    asr_inference.main(cmd)
+
+
+def _check_tokens(lm: Path, asr: Path) -> None:
+    """Refuse a language model for whose tokens the recognizer has others.
+
+    ESPnet adds the scores by the tokens' numbers, so it would decode something.
+    """
+    if read_yaml(lm).get("token_list") != read_yaml(asr).get("token_list"):
+        raise InputError(
+            f"{lm}: a language model over other tokens than the recognizer's, which "
+            f"{asr} lists: train one with that list, or decode without it"
+        )
+
 
 if __name__ == "__main__":
     main()

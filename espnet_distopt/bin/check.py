@@ -1,13 +1,16 @@
-"""Check the distopt options of a training before anything is prepared for it."""
+"""Check the distopt options of a training, and the halves of a test set, early."""
 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from espnet_distopt.bin.options import add_halves
+from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.epoch_steps import in_steps
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.scoring.subsets import members, parse_halves
 from espnet_distopt.session import check_options
 
 
@@ -22,6 +25,10 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--distopt", help="algorithm; overrides the files'")
     parser.add_argument("--nlearners", type=int, default=1, help="number of learners")
+    parser.add_argument(
+        "--text", type=Path, help="Kaldi `text` file of a test set, to check its halves"
+    )
+    add_halves(parser, "utterances whose id")
     return parser
 
 
@@ -29,6 +36,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Check the options, and print nothing if they are good."""
     args = get_parser().parse_args(cmd)
+    if args.text is not None:
+        _check_halves(args.text, args.half)
     own, shared = (
         read_yaml(path) if path is not None else {}
         for path in (args.config, args.distopt_config)
@@ -40,6 +49,16 @@ def main(cmd: Sequence[str] | None = None) -> None:
     # Nobody knows yet how many steps an epoch has.
     conf = in_steps({**_options(shared), **_options(own)}, lambda: 1)
     check_options(str(name), conf, args.nlearners)
+
+
+def _check_halves(text: Path, arguments: Sequence[str]) -> None:
+    """Raise InputError if scoring would find no utterance for one of the halves."""
+    ids = list(read_table(text, str))
+    for name, pattern in parse_halves(arguments).items():
+        try:
+            members(name, pattern, ids)
+        except InputError as error:
+            raise InputError(f"{text}: {error} (--halves of a recipe)") from None
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:

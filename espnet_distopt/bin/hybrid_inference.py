@@ -13,6 +13,7 @@ from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.files.writing import (
     explain_failed_write,
     remove_earlier,
@@ -101,6 +102,7 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
+    refuse_other_labels(args.exp, args.gmm / "train")
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
 
     model = PosteriorModel(*model_files(args.exp, args.model))
@@ -122,11 +124,13 @@ def _decode(
 ) -> None:
     from espnet_distopt.corpora.audio.log_mel import FRAME_SECONDS
     from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
+    from espnet_distopt.corpora.hub5.placing import placed, reference_spans
+    from espnet_distopt.corpora.word_times import TimedWord
     from espnet_distopt.hmm.grammar import ngram_grammar
     from espnet_distopt.hmm.graph import HmmSet, expand
     from espnet_distopt.hmm.search import best_path
 
-    places = read_places(args.places)
+    places, spans = read_places(args.places), reference_spans(args.places)
     grammar = ngram_grammar(language.ngram, language.lexicon, search.word_penalty)
     models = HmmSet(language.states, stay)
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
@@ -139,15 +143,10 @@ def _decode(
         words = found.words if found else []
         texts[name] = " ".join(word for word, *_ in words)
         place = places[name]
+        speech = (place.start, place.start + len(scores) * FRAME_SECONDS)
+        span = spans.get(name, speech)
         timed += [
-            Word(
-                place.file,
-                place.channel,
-                place.start + first * FRAME_SECONDS,
-                (end - first) * FRAME_SECONDS,
-                word,
-            )
-            for word, first, end in words
+            placed(TimedWord(*word), place, FRAME_SECONDS, span) for word in words
         ]
         print(f"{name} (speech length: {len(scores)}): {texts[name]}", flush=True)
     with explain_failed_write(args.out):

@@ -8,6 +8,7 @@ from espnet_distopt.bin.options import model_files
 from espnet_distopt.corpora.kaldi.matrix_arks import FloatArkWriter
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import one_line_errors
+from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.files.writing import explain_failed_write, whole_file
 
 
@@ -41,6 +42,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     (args.out / "scores.scp").unlink(missing_ok=True)
     feats = read_table(args.data / "hybrid/feats.scp", str)
     config, parameters = model_files(args.exp, args.model)
+    refuse_other_labels(args.exp, args.ali)
 
     # This comes late, because ESPnet is slow to import.
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
 from espnet_distopt.corpora.ldc.ms98 import plain_words, read_dictionary
 from espnet_distopt.corpora.mini_swbd.pronunciations import pronounce
 from espnet_distopt.errors import InputError, one_line_errors
@@ -35,6 +36,14 @@ def get_parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--synthesizer", action="store_true", help="espeak-ng's phonemes of each word"
     )
+    parser.add_argument(
+        "--max_lost",
+        type=float,
+        default=MAX_LOST,
+        metavar="PERCENT",
+        help="how many of the dictionary's lines may be left out because they are bad; "
+        "more are an error (default: %(default)g)",
+    )
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     return parser
 
@@ -47,7 +56,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     words = sorted({word for text in texts for word in text.split()})
     if not words:
         raise InputError(f"{args.text[0]}: no words")
-    lexicon = pronounce(words) if args.synthesizer else _look_up(args.dictionary, words)
+    if args.synthesizer:
+        lexicon = pronounce(words)
+    else:
+        lexicon = _look_up(args.dictionary, words, args.max_lost)
     with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_lexicon(args.out, lexicon)
@@ -55,9 +67,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
     print(f"{args.out}: {len(lexicon)} words, {unknown} of them {SPOKEN_NOISE}")
 
 
-def _look_up(path: Path, words: Sequence[str]) -> dict[str, list[Pronunciation]]:
+def _look_up(
+    path: Path, words: Sequence[str], max_lost: float
+) -> dict[str, list[Pronunciation]]:
     known: dict[str, list[Pronunciation]] = {}
-    for entry in read_dictionary(path):
+    losses = Losses("lines of the dictionary", max_lost)
+    entries = read_dictionary(path, losses)
+    losses.check(print)
+    for entry in entries:
         # Marks of variants and of coinages are not part of a word.
         for word in plain_words(entry.word):
             found = known.setdefault(word, [])

@@ -2,7 +2,8 @@
 
 Writes train_nodup, train_dev and eval2000 (with its stm and glm) below --out. With
 Fisher also train_fisher (all of it, such as for a language model) and train_all
-(train_nodup and Fisher, 2,000 hours); with --rt03 also rt03.
+(train_nodup and Fisher, 2,000 hours); with --rt03 also rt03. Of these sets it removes
+those that it has made before and does not make now.
 """
 
 import argparse
@@ -14,10 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.writing import explain_failed_write
 
 if TYPE_CHECKING:
     from espnet_distopt.corpora.kaldi.speech_set import SpeechSet
     from espnet_distopt.corpora.ldc.evaluation import Evaluation
+
+_OPTIONAL = ("train_fisher", "train_all", "rt03")
+_MARKER = "prepared_by"
+_MADE_HERE = "prepare_swbd\n"
+"""What the file `_MARKER` in each set says."""
 
 _PUBLISHED = (
     "for comparison, Kaldi and ESPnet have of the full discs: train_nodup 286 h, "
@@ -94,6 +101,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     evaluations = _evaluations(args)
     sets = [*training, *(each.speech for each in evaluations)]
     _write(args.out, training, evaluations)
+    made = {each.name for each in sets}
+    _remove_earlier(args.out, [name for name in _OPTIONAL if name not in made])
     print(summarize(sets))
     print(_PUBLISHED)
 
@@ -176,6 +185,7 @@ def _write(
             path = out / speech.name
             directory = whole.enter_context(whole_directory(path))
             to_data_dir(speech).write_files(directory, path)
+            (directory / _MARKER).write_text(_MADE_HERE, encoding="utf-8")
             return directory
 
         for each in training:
@@ -184,6 +194,24 @@ def _write(
             directory = write(evaluation.speech)
             (directory / "stm").write_text(evaluation.stm, encoding="utf-8")
             shutil.copyfile(evaluation.glm, directory / "glm")
+
+
+def _remove_earlier(out: Path, names: Sequence[str]) -> None:
+    """Remove sets that an earlier run has made from other discs or with other options.
+
+    Such a set may hold the speakers that are now held out of training.
+    """
+    for path in (out / name for name in names):
+        marker = path / _MARKER
+        if marker.is_file() and marker.read_text(encoding="utf-8") == _MADE_HERE:
+            with explain_failed_write(path):
+                shutil.rmtree(path.resolve())
+                path.unlink(missing_ok=True)  # a link to another disk
+            _say(f"removed {path}, which is of an earlier run")
+        elif path.exists():
+            _say(
+                f"{path} is not of this run; it stays, because others may have made it"
+            )
 
 
 def _say(line: str) -> None:

@@ -1,5 +1,6 @@
 """The commands of a hybrid system, one after the other, on words made of tones."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import kaldiio
@@ -14,10 +15,15 @@ from espnet_distopt.bin import (
     make_lang,
     make_lexicon,
 )
+from espnet_distopt.corpora.hub5 import placing
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.corpora.kaldi.directory import DataDir
 from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.espnet.training.same_training import (
+    LEARNED,
+    refuse_other_labels,
+)
 from tests.refusal import error_of
 
 LEXICON = {"lo": ("L", "O"), "hi": ("H", "I")}
@@ -74,25 +80,32 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
     )
     make_features.main(["--data", at, "--out", f"{at}/hybrid"])
-    gmm_train.main(
-        [
-            "--lang",
-            str(root / "lang"),
-            "--data",
-            f"train={at}",
-            "--out",
-            str(root / "gmm"),
-            "--passes",
-            "6",
-            "--doublings",
-            "1",
-        ]
-    )
+    train_gmm(root, root / "gmm")
     return root
+
+
+def train_gmm(root: Path, out: Path, passes: int = 6) -> None:
+    """Train the GMM on the features below `root`."""
+    given = ["--lang", str(root / "lang"), "--data", f"train={root}/data"]
+    options = ["--passes", str(passes), "--doublings", "1"]
+    gmm_train.main([*given, "--out", str(out), *options])
 
 
 def test_a_lexicon_has_the_words_of_the_text(root: Path) -> None:
     assert (root / "lexicon.txt").read_text() == "hi H I\nlo L O\n"
+
+
+def test_a_lexicon_leaves_out_bad_lines_of_the_dictionary(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, out = tmp_path / "dictionary", tmp_path / "lexicon.txt"
+    bad.write_text("lo L O\nhi H I\nIBM 4 5\n")
+    cmd = ["--text", f"{root}/data/text", "--dictionary", str(bad), "--out", str(out)]
+    expected = "dictionary:3: expected a word and its phones"
+    assert expected in error_of(make_lexicon.main, cmd, capsys)
+    make_lexicon.main([*cmd, "--max_lost", "34"])
+    assert "left out: 1 of 3 lines of the dictionary" in capsys.readouterr().out
+    assert out.read_text() == (root / "lexicon.txt").read_text()
 
 
 def test_features_are_normalized_by_speaker(root: Path) -> None:
@@ -121,6 +134,43 @@ def test_the_gmm_decodes_words_and_their_times(root: Path, tmp_path: Path) -> No
     starts = {word.file: word.start for word in reversed(words)}
     assert all(abs(start - 0.15) < 0.03 for start in starts.values())
     assert all(0.14 < word.duration < 0.32 for word in words)
+
+
+def test_words_lie_in_the_segment_of_the_reference(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = {"s-00": (0.25, 0.3)}
+    monkeypatch.setattr(placing, "reference_spans", lambda data: spans)
+    hybrid_inference.main(inference(root, tmp_path, "--job", "1", "--nj", "20"))
+    cut: dict[str, list[tuple[float, float]]] = {"s-00": [], "s-20": []}
+    for word in read_ctm(tmp_path / "ctm"):
+        cut[word.file].append((word.start, word.start + word.duration))
+    assert min(start for start, _ in cut["s-00"]) >= 0.25
+    assert max(end for _, end in cut["s-00"]) == pytest.approx(0.3)
+    assert cut["s-20"][0][0] < 0.2 and cut["s-20"][-1][1] > 0.3
+
+
+def test_only_a_network_with_the_labels_of_the_gmm_decodes(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exp, gmm = tmp_path / "exp", tmp_path / "gmm"
+    exp.mkdir()
+    counts = (root / "gmm/train/counts").read_bytes()
+    (exp / LEARNED).write_text(f"{sha256(counts).hexdigest()}\n")
+    for name in ("config.yaml", "valid.loss.ave.pth"):
+        (exp / name).write_text("{}\n")
+    other = inference(root, tmp_path / "out", "--exp", str(exp), "--gmm", str(gmm))
+    train_gmm(root, gmm, passes=2)
+    expected = (
+        f"{exp}: the network there has learned other labels than those that {gmm}"
+    )
+    assert expected in error_of(hybrid_inference.main, other, capsys)
+    scores = ["--exp", str(exp), "--ali", str(gmm / "train")]
+    scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
+    assert expected in error_of(hybrid_scores.main, scores, capsys)
+    # A stage 10 that runs again makes the same labels, so that training can go on.
+    train_gmm(root, gmm)
+    refuse_other_labels(exp, gmm / "train")
 
 
 def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:

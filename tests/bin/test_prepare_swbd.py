@@ -141,6 +141,27 @@ def test_again_changes_no_byte(discs: Path) -> None:
     assert contents(discs.parent / "data") == first
 
 
+def test_sets_of_an_earlier_run_go_unless_others_made_them(
+    discs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare_swbd.main(options(discs))
+    data = discs.parent / "data"
+    shutil.copytree(data / "train_nodup", data / "train_mine")
+    (data / "rt03" / "prepared_by").unlink()
+    other_disk = discs.parent / "train_all"
+    (data / "train_all").rename(other_disk)
+    (data / "train_all").symlink_to(other_disk)
+    capsys.readouterr()
+    prepare_swbd.main(options(discs, optional=False))
+    names = ["eval2000", "rt03", "train_dev", "train_mine", "train_nodup"]
+    assert sorted(path.name for path in data.iterdir()) == names
+    assert not other_disk.exists()
+    out = capsys.readouterr().out
+    for name in ("train_fisher", "train_all"):
+        assert f"removed {data}/{name}, which is of an earlier run\n" in out
+    assert f"{data}/rt03 is not of this run; it stays, because others may" in out
+
+
 def test_duplicates_are_capped_in_each_training_set(discs: Path) -> None:
     prepare_swbd.main([*options(discs), "--max_duplicates", "2"])
     texts = list(read(discs.parent / "data" / "train_all").text.values())

@@ -129,6 +129,12 @@ def make_lang() -> None:
     (directory / "states.txt").write_text("SIL_0\nSIL_1\nSIL_2\n")
 
 
+def make_features() -> None:
+    directory = Path(option("--out"))
+    directory.mkdir(exist_ok=True)
+    (directory / "feats.scp").write_text("a-1 feats.ark:4\nb-2 feats.ark:9\n")
+
+
 def gmm_train() -> None:
     directory = Path(option("--out"))
     directory.mkdir(parents=True, exist_ok=True)

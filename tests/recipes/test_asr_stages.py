@@ -21,7 +21,7 @@ def test_all_stages(recipe: Recipe) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert recipe.modules() == [
-        *["check", "check", *BEFORE_TRAINING, "asr_train", "asr_train"],
+        *["check", "check", "check", *BEFORE_TRAINING, "asr_train", "asr_train"],
         *["asr_inference"] * 4,
         *["score", "score", "wer_report"],
     ]
@@ -32,6 +32,31 @@ def test_all_stages(recipe: Recipe) -> None:
     assert "epoch 1: loss 1.0" in done.stdout
     log = recipe.directory / "exp" / "asr_none_1" / "train.log"
     assert log.read_text() == "a line of the log\n"
+
+
+@pytest.mark.parametrize("stages", [["--stop_stage", "5"], ["--stage", "3"]])
+def test_a_half_without_utterances_ends_the_recipe_early(
+    recipe: Recipe, stages: list[str]
+) -> None:
+    assert recipe.asr("--stop_stage", "1").returncode == 0
+    refused = recipe.asr("--halves", "a=^a c=^c", *stages, STUB_REAL="check")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: data/test/text: half c: no id matches '^c', an id looks like a-1 "
+        "(--halves of a recipe)\n",
+    )
+    assert "format_data" not in recipe.modules()
+    # Nothing is scored here.
+    options = ["--halves", "c=^c", "--stage", "3", "--stop_stage", "3"]
+    assert recipe.asr(*options, STUB_REAL="check").returncode == 0
+
+
+def test_halves_of_an_stm_are_not_those_of_the_text(recipe: Recipe) -> None:
+    assert recipe.asr("--stop_stage", "1").returncode == 0
+    (recipe.directory / "data" / "test" / "stm").touch()
+    options = ["--halves", "c=^c", "--stop_stage", "1"]
+    done = recipe.asr(*options, STUB_REAL="check")
+    assert done.returncode == 0, done.stderr
 
 
 def test_launch(recipe: Recipe) -> None:

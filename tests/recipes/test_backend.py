@@ -124,6 +124,22 @@ def test_a_recipe_is_queued_as_a_whole_or_not_at_all(slurm: Recipe) -> None:
     assert (slurm.directory / "cancelled").read_text() == "101 102\n"
 
 
+def test_a_queued_stage_runs_in_its_job_though_cmd_sh_names_slurm(
+    slurm: Recipe,
+) -> None:
+    with (slurm.directory / "cmd.sh").open("a") as file:
+        file.write("cmd_backend=slurm\n")
+    options = ("--submit_all", "true", "--dry_run", "true")
+    shown = slurm.asr(*options, STUB_REAL="slurm").stdout
+    scripts = dict(part.split("\n", 1) for part in shown.split("### ")[1:])
+    for name in ("data", "format", "tokens"):
+        script = scripts[f"exp/log/{name}.sbatch"]
+        command = script[script.index("    env ") :].partition(" &\n")[0]
+        job = slurm.run("bash", "-c", command, SLURM_JOB_ID="7")
+        assert (job.returncode, job.stderr) == (0, "")
+    assert (slurm.directory / "data/token_list/word/tokens.txt").exists()
+
+
 def test_queued_stages_need_what_is_not_queued(slurm: Recipe) -> None:
     path = path_of_programs(slurm, sbatch=True)
     options = ("--submit_all", "true", "--stage", "11")

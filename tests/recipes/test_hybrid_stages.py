@@ -1,6 +1,6 @@
 """These tests run local/asr.sh with a hybrid system on toy data."""
 
-import os
+import shutil
 
 import pytest
 
@@ -63,19 +63,6 @@ def test_stage_without_what_it_needs(hybrid: Recipe, stage: str, message: str) -
     assert message in done.stderr
 
 
-def test_a_network_of_another_gmm_is_not_decoded(hybrid: Recipe) -> None:
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
-    assert done.returncode == 0, done.stderr
-    model = hybrid.directory / "exp/hybrid_adpsgd_2/valid.loss.ave.pth"
-    os.utime(hybrid.directory / "exp/hybrid_gmm/gmm.npz", (2e9, 2e9))
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd", "--stage", "12")
-    assert done.returncode == 2
-    assert "hybrid_adpsgd_2/valid.loss.ave.pth is older than" in done.stderr
-    os.utime(model, (2e9, 2e9))
-    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd", "--stage", "12")
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -120,3 +107,42 @@ def test_the_grammar_counts_no_copies_at_other_speeds(hybrid: Recipe) -> None:
         made = [call for call in hybrid.calls() if "make_lang" in call[1]][-1]
         texts.append(made[made.index("--text") + 1])
     assert texts == ["dump/train/text", "data/train/text"]
+
+
+def test_an_added_test_set_gets_its_features_when_it_is_decoded(hybrid: Recipe) -> None:
+    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
+    assert done.returncode == 0, done.stderr
+    data = hybrid.directory / "data"
+    shutil.copytree(data / "test", data / "more")
+    options = (*HYBRID, "--distopt", "adpsgd", "--test_sets", "test more")
+    for expected in (["test", "more"], [], ["test", "more"]):
+        if expected:
+            for name in expected:  # as format_data replaces the whole directory
+                shutil.rmtree(hybrid.directory / "dump" / name, ignore_errors=True)
+            formatted = hybrid.asr(*options, "--stage", "3", "--stop_stage", "3")
+            assert formatted.returncode == 0, formatted.stderr
+        before = len(hybrid.calls())
+        done = hybrid.asr(*options, "--stage", "12")
+        assert done.returncode == 0, done.stderr
+        made = [call for call in hybrid.calls()[before:] if "make_features" in call[1]]
+        assert [call[-1] for call in made] == [f"dump/{n}/hybrid" for n in expected]
+        assert "gmm_train" not in hybrid.modules()[before:]
+
+
+def test_queued_decodings_wait_for_features(hybrid: Recipe) -> None:
+    (hybrid.directory / "conf" / "slurm.yaml").write_text("partition: cpu\n")
+    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd", "--stop_stage", "11")
+    assert done.returncode == 0, done.stderr
+    (hybrid.directory / "dump/test/hybrid/feats.scp").unlink()
+    options = ("--submit_all", "true", "--dry_run", "true", "--stage")
+    known = {"cmd_backend": "slurm", "STUB_REAL": "slurm"}
+    for stage, waited in (("12", "1"), ("11", "4,1")):
+        shown = hybrid.asr(*HYBRID, "--distopt", "adpsgd", *options, stage, **known)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        jobs = [line for line in shown.stdout.splitlines() if line.startswith("# job")]
+        assert jobs[0] == "# job 1: toy.features.test, log exp/log/features.test.log"
+        decoded = f"toy.decode.adpsgd_2.test, after {waited},"
+        assert any(decoded in job for job in jobs), jobs
+    (hybrid.directory / "dump/test/hybrid/feats.scp").touch()
+    shown = hybrid.asr(*HYBRID, "--distopt", "adpsgd", *options, "12", **known)
+    assert "features" not in shown.stdout

@@ -59,7 +59,7 @@ def test_iam_from_archives_to_table(iam: Recipe) -> None:
     done = iam.asr(*OPTIONS, "--halves", "first=-00$")
     assert done.returncode == 0, done.stderr
     assert iam.modules() == [
-        *["check", "prepare_iam", *["format_lines"] * 3, "make_tokens"],
+        *["check", "prepare_iam", "check", *["format_lines"] * 3, "make_tokens"],
         *["ocr_train", "ocr_train", "ocr_inference", "ocr_inference"],
         *["score_lines", "error_sheet", "wer_report"],
     ]

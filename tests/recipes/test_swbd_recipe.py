@@ -9,6 +9,7 @@ from tests.recipes.toy_recipe import ROOT, Recipe
 
 SWBD = ROOT / "egs" / "swbd" / "asr1"
 MINI = ROOT / "egs" / "mini_swbd" / "asr1"
+DATA = str(ROOT / "local" / "swbd_data.sh")
 REQUIRED = {"SWBD": "LDC97S62", "EVAL2000_SPEECH": "LDC2002S09"}
 REQUIRED |= {"EVAL2000_TEXT": "LDC2002T43"}
 OPTIONAL = {"SWBD_TEXT": "ms98", "CONV_TAB": "conv.tab", "RT03": "rt03"}
@@ -25,7 +26,7 @@ def swbd(recipe: Recipe) -> Recipe:
 
 def prepared(recipe: Recipe, *options: str, **variables: str) -> dict[str, list[str]]:
     """Return the options with which data.sh starts prepare_swbd."""
-    done = recipe.run(str(SWBD / "local" / "data.sh"), *options, **variables)
+    done = recipe.run(DATA, *options, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     [call] = recipe.calls()
     assert call[:2] == ["-m", "espnet_distopt.bin.prepare_swbd"]
@@ -60,6 +61,20 @@ def test_every_disc(swbd: Recipe) -> None:
     assert given["rt03"] == ["rt03"]
 
 
+def test_the_lexicon_has_the_words_of_all_training_sets(swbd: Recipe) -> None:
+    (swbd.directory / "LDC97S62" / "SW-MS98-DICT.TEXT").touch()
+    fisher = {"FISHER_SPEECH": "p1", "FISHER_TEXT": "t1"}
+    known = ["--text", "data/train_nodup/text", "--text", "data/train_dev/text"]
+    for discs, more in (({}, []), (fisher, ["--text", "data/train_fisher/text"])):
+        done = swbd.run(DATA, "--max_lost", "2", **REQUIRED, **discs)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert swbd.calls()[-1] == [
+            *("-m", "espnet_distopt.bin.make_lexicon", *known, *more),
+            *("--dictionary", "LDC97S62/SW-MS98-DICT.TEXT"),
+            *("--max_lost", "2", "--out", "data/lexicon.txt"),
+        ]
+
+
 def test_an_option_goes_before_the_environment(swbd: Recipe) -> None:
     (swbd.directory / "with blank").mkdir()
     given = prepared(swbd, "--swbd", "with blank", "--rt03", "", RT03="x", **REQUIRED)
@@ -71,7 +86,7 @@ def test_an_option_goes_before_the_environment(swbd: Recipe) -> None:
 @pytest.mark.parametrize("place", ["", "/no/such/place"])
 def test_missing_disc(swbd: Recipe, name: str, place: str) -> None:
     variables = {**REQUIRED, name: place}
-    done = swbd.run(str(SWBD / "local" / "data.sh"), **variables)
+    done = swbd.run(DATA, **variables)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {name}")
     assert done.stderr.count("\n") == 1
@@ -82,7 +97,6 @@ def test_missing_disc(swbd: Recipe, name: str, place: str) -> None:
 
 def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> None:
     shutil.copy(MINI / "db.sh", recipe.directory)
-    (recipe.directory.parents[1] / "swbd").symlink_to(SWBD.parent)
     for name in ("swb1", "hub5e_00", "2000_hub5_eng_eval_tr"):
         (recipe.directory / "corpus" / name).mkdir(parents=True)
     script = str(MINI / "local" / "data.sh")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# These are the paths of the discs that local/data.sh makes. The file
-# ../../swbd/asr1/db.sh says which corpora they stand for.
-# shellcheck disable=SC2034  # data.sh reads the variables.
+# These are the paths of the discs that local/data.sh makes. The recipe swbd has a file of
+# this name, which says which corpora they stand for.
+# shellcheck disable=SC2034  # swbd_data.sh reads the variables.
 SWBD=corpus/swb1
 SWBD_TEXT=
 CONV_TAB=corpus/swb1/tables/conv.tab

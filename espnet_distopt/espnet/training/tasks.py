@@ -27,8 +27,16 @@ from espnet_distopt.espnet.training.queued_batches import (
     divides_batches,
     steps_alone,
 )
+from espnet_distopt.espnet.training.same_training import (
+    keep_to_one_source,
+    label_files,
+    refuse_other_tokens,
+)
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
+
+_ELSEWHERE = "--tag NAME"
+"""The option by which a recipe trains in another directory."""
 
 
 def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
@@ -72,6 +80,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 named = args.output_dir is not None and not args.collect_stats
                 if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
+                    refuse_other_tokens(args, _ELSEWHERE)
+                    keep_to_one_source(args, label_files(args), _ELSEWHERE)
             except InputError:
                 if launched_rank() > 0:
                     sys.exit(2)  # Learner 0 prints the message for all.

@@ -16,7 +16,8 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
 from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
-from espnet_distopt.hmm.alignments import read_alignments
+from espnet_distopt.espnet.training.same_training import refuse_other_labels
+from espnet_distopt.hmm.alignments import Pdfs, read_alignments, write_alignments
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
 from tests.espnet.training.learners import Injection
@@ -89,6 +90,33 @@ def test_scores_for_kaldi_are_posteriors_over_priors(
     for name, log_posteriors in model.log_posteriors(feats):
         expected = log_posteriors - np.log(counts / counts.sum())
         np.testing.assert_allclose(scores[name], expected, atol=1e-5)
+
+
+def test_a_network_keeps_to_its_labels(tmp_path: Path) -> None:
+    write_toy_frames(tmp_path)
+    exp, ali = tmp_path / "exp", tmp_path / "train"
+    DistoptHybridTask.main(cmd=arguments(tmp_path, exp, "--max_epoch", "1"))
+    DistoptHybridTask.main(cmd=arguments(tmp_path, exp))  # goes on with the same
+    config = (exp / "config.yaml").read_text()
+    shifted = {key: (pdfs + 1) % 6 for key, pdfs in read_labels(ali).items()}
+    for pdfs in shifted.values():
+        pdfs[:3] = 0
+    write_alignments(ali, ali, shifted, len(STATES))
+
+    with pytest.raises(InputError) as refused:
+        DistoptHybridTask.main(cmd=arguments(tmp_path, exp, "--max_epoch", "3"))
+    assert str(refused.value) == (
+        f"{exp}: the training there learns from other content than {ali}/counts: "
+        "remove the directory to train anew, or train in another one (in a recipe: "
+        "--tag NAME)"
+    )
+    assert (exp / "config.yaml").read_text() == config
+    with pytest.raises(InputError, match="the network there has learned other labels"):
+        refuse_other_labels(exp, ali)
+
+
+def read_labels(ali: Path) -> dict[str, Pdfs]:
+    return dict(read_alignments(ali / "ali.scp", len(STATES)))
 
 
 ALGORITHMS = {

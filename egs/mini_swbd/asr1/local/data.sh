@@ -6,6 +6,6 @@ set -euo pipefail
 . ./path.sh
 
 "${python:?}" -m espnet_distopt.bin.make_mini_swbd --out corpus "$@"
-../../swbd/asr1/local/data.sh --dev_speakers exclude
+../../../local/swbd_data.sh --dev_speakers exclude
 "$python" -m espnet_distopt.bin.make_lexicon --text data/train_nodup/text --text \
     data/train_dev/text --synthesizer --out data/lexicon.txt

@@ -1,0 +1,136 @@
+"""Refuses to go on with a training that would learn something else now.
+
+ESPnet goes on from every checkpoint whose shapes fit. With another list of as many
+tokens each output would then stand for another token, and a training that has reached
+its last epoch would learn nothing and still take the new list into its config.yaml.
+"""
+
+import argparse
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write, write_text
+from espnet_distopt.files.yaml import read_yaml
+
+LEARNED = "learned.sha256"
+"""The file that tells which text or labels the training in its directory learns."""
+
+
+def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
+    """Refuse a token list other than that of the training that ESPnet would go on with.
+
+    Args:
+        args: ESPnet's options. Tasks without a `token_list` are never refused.
+        elsewhere: The option of a recipe that names another directory.
+
+    Raises:
+        InputError: The training in `output_dir` has other tokens.
+    """
+    wanted = getattr(args, "token_list", None)
+    config = Path(args.output_dir) / "config.yaml"
+    if wanted is None or not _goes_on(args) or not config.exists():
+        return
+    earlier = read_yaml(config).get("token_list")
+    if isinstance(earlier, list) and _own(args, earlier) != _own(args, _read(wanted)):
+        raise _other(args, "has other tokens than", wanted, elsewhere)
+
+
+def keep_to_one_source(
+    args: argparse.Namespace, files: Sequence[Path], elsewhere: str
+) -> None:
+    """Note what a training learns, and refuse to go on with anything else.
+
+    Args:
+        args: ESPnet's options.
+        files: The text of a language model, or `label_files`; none means no check.
+        elsewhere: The option of a recipe that names another directory.
+
+    Raises:
+        InputError: The training in `output_dir` learns other content, or a file cannot
+            be read.
+    """
+    if not files:
+        return
+    found, note = _digest(files), Path(args.output_dir) / LEARNED
+    if not _goes_on(args):
+        with explain_failed_write(note):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_text(note, found)
+    elif _differs(note, found):
+        names = ", ".join(map(str, files))
+        raise _other(args, "learns from other content than", names, elsewhere)
+
+
+def label_files(args: argparse.Namespace) -> list[Path]:
+    """Return the files that sum up the frame labels that a hybrid system learns."""
+    data = args.train_data_path_and_name_and_type or ()
+    labels = [Path(path) for path, name, _ in data if name == "states"]
+    return [path.with_name("counts") for path in labels]
+
+
+def refuse_other_labels(exp: Path, labels: Path) -> None:
+    """Refuse labels other than those that a hybrid system has learned.
+
+    Args:
+        exp: The directory of its training.
+        labels: The directory of the labels, which has `counts`.
+
+    Raises:
+        InputError: The labels are not those of the training.
+    """
+    counts = labels / "counts"
+    if _differs(exp / LEARNED, _digest([counts])):
+        raise InputError(
+            f"{exp}: the network there has learned other labels than those that "
+            f"{counts} sums up: remove the directory, and run stage 11 again"
+        )
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    try:
+        for file in files:
+            digest.update(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+    return f"{digest.hexdigest()}\n"
+
+
+def _differs(note: Path, found: str) -> bool:
+    return note.exists() and note.read_text(encoding="utf-8") != found
+
+
+def _goes_on(args: argparse.Namespace) -> bool:
+    """Tell whether ESPnet goes on with an earlier training."""
+    return bool(args.resume) and (Path(args.output_dir) / "checkpoint.pth").exists()
+
+
+def _read(token_list: str | Sequence[str]) -> Sequence[str]:
+    """Return the tokens as ESPnet reads them."""
+    if not isinstance(token_list, str):
+        return token_list
+    try:
+        with open(token_list, encoding="utf-8") as file:
+            return [line.rstrip() for line in file]
+    except OSError as error:
+        raise InputError(f"{token_list}: {error.strerror}") from None
+
+
+def _own(args: argparse.Namespace, tokens: Sequence[str]) -> list[str]:
+    """Return the tokens without those that ESPnet's model adds to the list itself."""
+    conf = getattr(args, "model_conf", None) or {}
+    durations = conf.get("transducer_multi_blank_durations") or []
+    added = {f"<blank{duration}>" for duration in durations}
+    return [token for token in tokens if token not in added]
+
+
+def _other(
+    args: argparse.Namespace, what: str, than: object, elsewhere: str
+) -> InputError:
+    than = than if isinstance(than, str) else "--token_list"
+    return InputError(
+        f"{args.output_dir}: the training there {what} {than}: remove the directory to "
+        f"train anew, or train in another one (in a recipe: {elsewhere})"
+    )

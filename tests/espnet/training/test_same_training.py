@@ -1,0 +1,114 @@
+"""A training goes on with the tokens and text with which it began, or is refused."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin.lm_train import main as train_lm
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.same_training import (
+    keep_to_one_source,
+    refuse_other_tokens,
+)
+from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from tests.espnet.toy import WORDS, arguments
+
+
+def test_a_training_does_not_go_on_with_other_tokens(
+    data: Path, tmp_path: Path
+) -> None:
+    exp, other = tmp_path / "exp", tmp_path / "tokens.txt"
+    other.write_text("\n".join(["<blank>", "<unk>", *reversed(WORDS), "<sos/eos>"]))
+    DistoptASRTask.main(cmd=arguments(data, exp, "--max_epoch", "1"))
+    config = (exp / "config.yaml").read_text()
+    with pytest.raises(InputError) as refused:
+        DistoptASRTask.main(cmd=arguments(data, exp, "--token_list", str(other)))
+    assert str(refused.value) == (
+        f"{exp}: the training there has other tokens than {other}: remove the "
+        "directory to train anew, or train in another one (in a recipe: --tag NAME)"
+    )
+    assert (exp / "config.yaml").read_text() == config
+    # The same tokens may be in another file, and last lines may have an end or none.
+    other.write_text("".join(f"{token}\n" for token in _tokens(data)))
+    DistoptASRTask.main(cmd=arguments(data, exp, "--token_list", str(other)))
+    assert (exp / "2epoch.pth").exists()
+
+
+def _tokens(data: Path) -> list[str]:
+    return (data / "tokens.txt").read_text().split()
+
+
+def _lm_options(root: Path, *more: str) -> list[str]:
+    options = ["--ngpu", "0", "--use_preprocessor", "true", "--token_type", "word"]
+    options += ["--token_list", str(root / "tokens.txt"), "--num_workers", "0"]
+    for part in ("train", "valid"):
+        path = f"{root}/{part}.txt"
+        options += [f"--{part}_data_path_and_name_and_type", f"{path},text,text"]
+        options += [f"--{part}_shape_file", f"{root}/{part}.shape"]
+    for option in ("rnn_type=lstm", "unit=4", "nlayers=1"):
+        options += ["--lm_conf", option]
+    options += ["--batch_type", "sorted", "--batch_size", "2", "--max_epoch", "1"]
+    options += ["--use_matplotlib", "false", "--use_tensorboard", "false"]
+    return [*options, "--output_dir", str(root / "lm"), "--resume", "true", *more]
+
+
+def test_a_language_model_does_not_go_on_with_another_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\none\ntwo\n<sos/eos>\n")
+    for part in ("train", "valid"):
+        (tmp_path / f"{part}.txt").write_text("a one two\nb two\n")
+        (tmp_path / f"{part}.shape").write_text("a 2\nb 1\n")
+    train_lm(_lm_options(tmp_path))
+    assert (tmp_path / "lm" / "1epoch.pth").exists()
+    train_lm(_lm_options(tmp_path, "--max_epoch", "2"))
+    assert (tmp_path / "lm" / "2epoch.pth").exists()
+    config = (tmp_path / "lm" / "config.yaml").read_text()
+
+    text = tmp_path / "train.txt"
+    text.write_text("a one two\nb one one\n")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        train_lm(_lm_options(tmp_path, "--max_epoch", "3"))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/lm: the training there learns from other content than "
+        f"{text}: remove the directory to train anew, or train in another one (in a "
+        "recipe: --expdir NAME)\n"
+    )
+    (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\ntwo\none\n<sos/eos>\n")
+    with pytest.raises(SystemExit):
+        train_lm(_lm_options(tmp_path, "--max_epoch", "3"))
+    assert "has other tokens than" in capsys.readouterr().err
+    assert (tmp_path / "lm" / "config.yaml").read_text() == config
+
+
+def test_a_training_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("token_list: [a]\n")
+    text = tmp_path / "text"
+    args = argparse.Namespace(output_dir=str(tmp_path), resume=True, token_list=["b"])
+    for words in ("one", "two"):
+        text.write_text(words)
+        refuse_other_tokens(args, "--tag NAME")
+        keep_to_one_source(args, [text], "--expdir NAME")
+    (tmp_path / "checkpoint.pth").touch()
+    keep_to_one_source(args, [text], "--expdir NAME")
+    with pytest.raises(InputError, match="than --token_list: remove"):
+        refuse_other_tokens(args, "--tag NAME")
+    args.resume = False
+    refuse_other_tokens(args, "--tag NAME")
+
+
+def test_tokens_that_the_model_adds_are_not_others(tmp_path: Path) -> None:
+    """ESPnet's transducer writes them into the config.yaml of the first training."""
+    (tmp_path / "checkpoint.pth").touch()
+    (tmp_path / "config.yaml").write_text("token_list: [<blank2>, <blank>, a]\n")
+    args = argparse.Namespace(output_dir=str(tmp_path), resume=True)
+    refuse_other_tokens(args, "--tag NAME")  # a task without tokens
+    args.token_list = ["<blank>", "a"]
+    args.model_conf = {"transducer_multi_blank_durations": [2]}
+    refuse_other_tokens(args, "--tag NAME")
+    args.model_conf = {}
+    with pytest.raises(InputError, match="has other tokens"):
+        refuse_other_tokens(args, "--tag NAME")
