@@ -172,7 +172,7 @@ class DistoptStrategy(CheckpointStrategy):
             return dataloader
         if isinstance(dataloader, espnet3.Uncut):
             return QueuedLoader(
-                dataloader.loader, lambda: self._fit, lambda: dataloader.batches
+                dataloader.loader, lambda: self._fit, lambda _: dataloader.batches
             )
         sampler = shares_sampler(dataloader, self.world_size) if self._queues else None
         if sampler is not None:
@@ -182,7 +182,9 @@ class DistoptStrategy(CheckpointStrategy):
             return QueuedLoader(
                 dataloader,
                 lambda: self._fit,
-                lambda: batches_of_all(dataloader, sampler, epochs.current.processed),
+                lambda seed: batches_of_all(
+                    dataloader, sampler, epochs.current.processed, seed
+                ),
             )
         if self._queues:
             rank_zero_warn(
