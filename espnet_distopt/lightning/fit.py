@@ -68,6 +68,13 @@ class Fit:
         self._resumed: State | None = None
 
     @property
+    def together(self) -> bool:
+        """Whether all learners wait for each other in every step."""
+        algorithm, learner = self.session.algorithm, self.session.learner
+        everybody = len(algorithm.lockstep(learner)) == learner.size
+        return algorithm.wants_gradients and algorithm.equal_steps and everybody
+
+    @property
     def error(self) -> BaseException | None:
         """The error that ends the fit, while callbacks deal with it; None without one.
 

@@ -15,7 +15,7 @@ from lightning.pytorch.plugins.precision import Precision
 from espnet_distopt.algorithms import lookup, options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import check_options
+from espnet_distopt.session import Session, check_options
 
 SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
 
@@ -127,4 +127,14 @@ def _check_unequal_steps(trainer: pl.Trainer, algorithm: str) -> None:
             f"Trainer: {found} a learner's own batches, and learners of {algorithm} "
             "take as many as they can: count epochs (max_epochs, "
             "check_val_every_n_epoch), or give DistoptStrategy work_queue=False"
+        )
+
+
+def check_skipped(session: Session) -> None:
+    """Raise InputError for a skipped batch whose gradients others wait for."""
+    if session.algorithm.wants_gradients and session.learner.size > 1:
+        raise InputError(
+            f"{session.learner.where}: training_step has returned None, and "
+            f"{session.name} averages the gradients of learners: return a loss, as "
+            "zero times the sum of the outputs"
         )

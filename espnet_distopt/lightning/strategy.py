@@ -209,6 +209,17 @@ class DistoptStrategy(CheckpointStrategy):
         assert self._fit is not None
         self._fit.begin_batch()
 
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the module's step returns.
+
+        Raises:
+            InputError: that is None, and others wait for this learner's gradients.
+        """
+        output = super().training_step(*args, **kwargs)
+        if output is None and self._fit is not None:
+            refusals.check_skipped(self._fit.session)
+        return output
+
     @contextmanager
     def block_backward_sync(self) -> Generator[None, None, None]:
         """Inside, gradients are only accumulated."""
