@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -175,13 +176,15 @@ class Fit:
         """Note the state of the random numbers before the first batch."""
         self._began = random
 
-    def begin_queue(self, batches: QueuedBatches, done: int) -> None:
-        """Note this learner's batches; the schedule has made `done` steps."""
-        self._queued = batches
-        self._schedules = share(self._trainer.strategy.lr_scheduler_configs)
-        for schedule in self._schedules:
-            accumulated = self._trainer.accumulate_grad_batches
-            schedule.begin_epoch(batches.queue, accumulated, done)
+    def begin_queue(self, batches: QueuedBatches, done: Sequence[int]) -> None:
+        """Note this learner's batches; schedules have made `done` steps; [] if none."""
+        self._queued, trainer = batches, self._trainer
+        self._schedules = share(trainer.strategy.lr_scheduler_configs)
+        done = done or [0] * len(self._schedules)
+        for schedule, steps in zip(self._schedules, done, strict=True):
+            schedule.begin_epoch(
+                batches.queue, lambda: trainer.accumulate_grad_batches, steps
+            )
 
     @property
     def found_no_batch(self) -> bool:
@@ -215,7 +218,7 @@ class Fit:
             **had,
             "began": self._began,
             "queue": queued.state_dict(self.begun) if queued else None,
-            "scheduled": max((s.done for s in self._schedules), default=0),
+            "scheduled": [schedule.done for schedule in self._schedules],
         }
 
     # Saving

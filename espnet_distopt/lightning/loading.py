@@ -37,8 +37,8 @@ class Place(Protocol):
         """Note the state of the random numbers before the first batch."""
         ...
 
-    def begin_queue(self, batches: Any, done: int) -> None:
-        """Note this learner's `QueuedBatches`; the schedule has made `done` steps."""
+    def begin_queue(self, batches: Any, done: Sequence[int]) -> None:
+        """Note this learner's `QueuedBatches`; schedules have made `done` steps."""
         ...
 
 

@@ -185,7 +185,7 @@ class QueuedLoader(LearnerLoader):
         check_equal(place.session, of_all)
         state = position["queue"] if position else None
         batches = QueuedBatches(place.session, self._loader, of_all, state)
-        place.begin_queue(batches, position["scheduled"] if position else 0)
+        place.begin_queue(batches, position["scheduled"] if position else [])
         if position is not None:
             set_random_state(position["random"])
         if position is None or not position["ended"]:
