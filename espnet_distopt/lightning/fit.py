@@ -4,7 +4,6 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -18,6 +17,7 @@ from espnet_distopt.lightning.living import Living, cannot_train_on
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
+from espnet_distopt.lightning.signals import Signals
 from espnet_distopt.session import Session
 
 
@@ -44,6 +44,7 @@ class Fit:
         stopping: whether the fit is being stopped within an epoch.
         all_trained: whether all learners have had a batch in the last epoch.
         own: this learner's saved state, until it is taken; None without one.
+        signals: those that ask for a stop within the epoch.
     """
 
     def __init__(
@@ -57,11 +58,10 @@ class Fit:
         self.stopping = False
         self.all_trained = True
         self.own: State | None = None
+        self.signals = Signals(trainer)
         self._trainer = trainer
         self._met = False
         self._steps = 0
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
         self._began: State = {}
         self._queued: QueuedBatches | None = None
         self._schedules: list[SharedSchedule] = []
@@ -234,20 +234,9 @@ class Fit:
 
     # Stopping
 
-    def listen(self, signals: set[int]) -> None:
-        """Let signals ask for a stop within the epoch, in the place of Lightning's."""
-        for number in signals:
-            self._handlers[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        self._signal = number
-        launcher = self._trainer.strategy.launcher
-        if launcher is not None and hasattr(launcher, "procs"):
-            launcher.kill(number)
-
     def stop_if_asked(self) -> None:
         """Stop after a batch, once the learners have agreed to."""
-        if self._signal is not None:
+        if self.signals.ask_to_stop:
             self.session.request_stop()
         steps = self.session.learner.steps
         if steps == self._steps or not self.alone:
@@ -268,8 +257,7 @@ class Fit:
         """
         self.stopping = True
         trainer = self._trainer
-        own = float(self._signal not in (None, signal.SIGTERM))
-        if self.session.mean(own) > 0:
+        if self.session.mean(float(self.signals.ask_to_requeue)) > 0:
             requeue = trainer._signal_connector._slurm_sigusr_handler_fn
             requeue(signal.SIGUSR1, None)  # type: ignore[arg-type]
         else:
@@ -290,6 +278,4 @@ class Fit:
             # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
             # would wait for the other learners, which may have left.
             if not self.stopping:
-                for number, handler in self._handlers.items():
-                    signal.signal(number, handler)
-            self._handlers.clear()
+                self.signals.give_back()

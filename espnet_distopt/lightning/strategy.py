@@ -199,11 +199,10 @@ class DistoptStrategy(CheckpointStrategy):
     def on_train_start(self) -> None:
         """Listen for signals that ask for a stop."""
         assert self._fit is not None
-        signals: set[int] = {signal.SIGTERM}
-        place = self.cluster_environment
+        place, requeue = self.cluster_environment, None
         if isinstance(place, SLURMEnvironment) and place.auto_requeue:
-            signals.add(place.requeue_signal or signal.SIGUSR1)
-        self._fit.listen(signals)
+            requeue = place.requeue_signal or signal.SIGUSR1
+        self._fit.signals.listen(requeue)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Tell the session that a batch begins."""
