@@ -150,6 +150,12 @@ class Fit:
     # Where the learner is, for its loader
 
     @property
+    def loaders(self) -> int:
+        """The number of loaders of training, whose batches Lightning combines."""
+        combined = self._trainer.fit_loop._combined_loader
+        return len(combined.flattened) if combined is not None else 1
+
+    @property
     def epoch_is_over(self) -> bool:
         """Whether the fit has been resumed after the last batch of its epoch.
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.lightning.equal_draws import agreed_seed, check_equal, seeded
 from espnet_distopt.lightning.loading import (
@@ -177,6 +178,11 @@ class QueuedLoader(LearnerLoader):
         assert place is not None
         if place.epoch_is_over:
             return  # Lightning reads ahead before it knows that it will not train.
+        if place.loaders > 1:
+            raise InputError(
+                f"DistoptStrategy: {place.loaders} loaders of training cannot share a "
+                "work queue: give work_queue=False, or one loader that has all"
+            )
         position = place.take_position()
         if position is not None:
             set_random_state(position["began"])
