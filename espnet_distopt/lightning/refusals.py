@@ -215,6 +215,6 @@ def check_skipped(session: Session) -> None:
     if session.algorithm.wants_gradients and session.learner.size > 1:
         raise InputError(
             f"{session.learner.where}: training_step has returned None, and "
-            f"{session.name} averages the gradients of learners: return a loss, as "
-            "zero times the sum of the outputs"
+            f"{session.name} averages the gradients of learners: return "
+            "0.0 * sum(p.sum() for p in self.parameters()) to train on nothing"
         )

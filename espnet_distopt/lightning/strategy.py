@@ -40,7 +40,8 @@ class DistoptStrategy(CheckpointStrategy):
 
     Within an epoch, learners must not wait for each other where the algorithm does not.
     There `trainer.world_size` is 1, and `self.log(..., sync_dist=True)` and barriers
-    concern one learner; at the end of the epoch, all of them.
+    concern one learner; at the end of the epoch, all of them. Where all learners wait
+    for each other in every step (`allreduce`), that is as with DDP.
 
     Cost: as a `Session`'s, and a look at the rendezvous store each step.
 

@@ -116,6 +116,7 @@ def runs(folder: Path) -> dict[str, Any]:
     found = {
         "allreduce": fit(folder, "allreduce", Clock(), save),
         "hadpsgd": fit(folder, "hadpsgd", Clock(), per_node=2, work_queue=False),
+        "d1d_grad": fit(folder, "d1d_grad", Clock()),
     }
     refuse(folder)
     return found
@@ -131,7 +132,7 @@ def two(folder: Path) -> list[dict[str, Any]]:
     return launch(2, runs, folder, timeout=60)
 
 
-@pytest.mark.parametrize("algorithm", ["allreduce", "hadpsgd"])
+@pytest.mark.parametrize("algorithm", ["allreduce", "hadpsgd", "d1d_grad"])
 def test_learners_that_wait_in_every_step_decide_together(
     two: list[dict[str, Any]], algorithm: str
 ) -> None:
