@@ -152,10 +152,10 @@ class DistoptStrategy(CheckpointStrategy):
             options = self._options
             session = Session(module, self.optimizers[0], self.algorithm, **options)
             self._fit = Fit(trainer, session, self._queues)
-            refusals.check_decisions(trainer, session, self._fit.together)
             self._fit.own, self._own = self._own, None
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
+            refusals.check_decisions(trainer, session, self._fit.together)
 
     # The learner's batches
 
