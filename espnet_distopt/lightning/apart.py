@@ -1,5 +1,7 @@
 """Lightning's own collectives, which must not run while learners step apart.
 
+Where all learners wait for each other in every step, they run as with DDP.
+
 Where the fit survives deaths, all collectives are of the learners that live (`living`).
 """
 
@@ -15,7 +17,7 @@ from espnet_distopt.lightning.living import Living
 
 
 class ApartStrategy(DDPStrategy):
-    """A strategy in which each learner is a world of its own within an epoch.
+    """A strategy in which each learner may be a world of its own within an epoch.
 
     Lightning itself, callbacks and modules call these methods, some of them in each
     step: since 2.6 Lightning broadcasts in each step whether learner 0 is to end. A
@@ -48,18 +50,22 @@ class ApartStrategy(DDPStrategy):
 
     @property
     def _alone(self) -> bool:
+        """Whether no collective of Lightning's may run now."""
         fit = self._fit
-        return fit is not None and (fit.alone or fit.error is not None)
+        if fit is None:
+            return False
+        return fit.error is not None or (fit.alone and not fit.together)
 
     @property
     def world_size(self) -> int:
-        """The number of learners; 1 within an epoch, unless all step together."""
-        fit = self._fit
-        apart = fit is not None and not fit.session.algorithm.wants_gradients
-        return 1 if apart and self._alone else super().world_size
+        """The number of learners; 1 where no collective may run."""
+        return 1 if self._alone else super().world_size
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for all learners, but not within an epoch."""
+        """Wait for all learners, but not within an epoch of learners that step apart.
+
+        "Within an epoch" means that also in the other methods.
+        """
         if self._alone:
             return
         if living := self._living:

@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -17,6 +17,7 @@ from espnet_distopt.lightning.living import Living, cannot_train_on
 from espnet_distopt.lightning.own_state import State
 from espnet_distopt.lightning.queued_loading import QueuedBatches
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
+from espnet_distopt.lightning.signals import Signals
 from espnet_distopt.session import Session
 
 
@@ -43,6 +44,7 @@ class Fit:
         stopping: whether the fit is being stopped within an epoch.
         all_trained: whether all learners have had a batch in the last epoch.
         own: this learner's saved state, until it is taken; None without one.
+        signals: those that ask for a stop within the epoch.
     """
 
     def __init__(
@@ -56,16 +58,22 @@ class Fit:
         self.stopping = False
         self.all_trained = True
         self.own: State | None = None
+        self.signals = Signals(trainer)
         self._trainer = trainer
         self._met = False
         self._steps = 0
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
         self._began: State = {}
         self._queued: QueuedBatches | None = None
         self._schedules: list[SharedSchedule] = []
         self._by_epoch: dict[int, EpochSchedule] = {}
         self._resumed: State | None = None
+
+    @property
+    def together(self) -> bool:
+        """Whether all learners wait for each other in every step."""
+        algorithm, learner = self.session.algorithm, self.session.learner
+        everybody = len(algorithm.lockstep(learner)) == learner.size
+        return algorithm.wants_gradients and algorithm.equal_steps and everybody
 
     @property
     def error(self) -> BaseException | None:
@@ -142,6 +150,12 @@ class Fit:
     # Where the learner is, for its loader
 
     @property
+    def loaders(self) -> int:
+        """The number of loaders of training, whose batches Lightning combines."""
+        combined = self._trainer.fit_loop._combined_loader
+        return len(combined.flattened) if combined is not None else 1
+
+    @property
     def epoch_is_over(self) -> bool:
         """Whether the fit has been resumed after the last batch of its epoch.
 
@@ -168,13 +182,15 @@ class Fit:
         """Note the state of the random numbers before the first batch."""
         self._began = random
 
-    def begin_queue(self, batches: QueuedBatches, done: int) -> None:
-        """Note this learner's batches; the schedule has made `done` steps."""
-        self._queued = batches
-        self._schedules = share(self._trainer.strategy.lr_scheduler_configs)
-        for schedule in self._schedules:
-            accumulated = self._trainer.accumulate_grad_batches
-            schedule.begin_epoch(batches.queue, accumulated, done)
+    def begin_queue(self, batches: QueuedBatches, done: Sequence[int]) -> None:
+        """Note this learner's batches; schedules have made `done` steps; [] if none."""
+        self._queued, trainer = batches, self._trainer
+        self._schedules = share(trainer.strategy.lr_scheduler_configs)
+        done = done or [0] * len(self._schedules)
+        for schedule, steps in zip(self._schedules, done, strict=True):
+            schedule.begin_epoch(
+                batches.queue, lambda: trainer.accumulate_grad_batches, steps
+            )
 
     @property
     def found_no_batch(self) -> bool:
@@ -208,7 +224,7 @@ class Fit:
             **had,
             "began": self._began,
             "queue": queued.state_dict(self.begun) if queued else None,
-            "scheduled": max((s.done for s in self._schedules), default=0),
+            "scheduled": [schedule.done for schedule in self._schedules],
         }
 
     # Saving
@@ -224,20 +240,9 @@ class Fit:
 
     # Stopping
 
-    def listen(self, signals: set[int]) -> None:
-        """Let signals ask for a stop within the epoch, in the place of Lightning's."""
-        for number in signals:
-            self._handlers[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        self._signal = number
-        launcher = self._trainer.strategy.launcher
-        if launcher is not None and hasattr(launcher, "procs"):
-            launcher.kill(number)
-
     def stop_if_asked(self) -> None:
         """Stop after a batch, once the learners have agreed to."""
-        if self._signal is not None:
+        if self.signals.ask_to_stop:
             self.session.request_stop()
         steps = self.session.learner.steps
         if steps == self._steps or not self.alone:
@@ -258,8 +263,7 @@ class Fit:
         """
         self.stopping = True
         trainer = self._trainer
-        own = float(self._signal not in (None, signal.SIGTERM))
-        if self.session.mean(own) > 0:
+        if self.session.mean(float(self.signals.ask_to_requeue)) > 0:
             requeue = trainer._signal_connector._slurm_sigusr_handler_fn
             requeue(signal.SIGUSR1, None)  # type: ignore[arg-type]
         else:
@@ -280,6 +284,4 @@ class Fit:
             # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
             # would wait for the other learners, which may have left.
             if not self.stopping:
-                for number, handler in self._handlers.items():
-                    signal.signal(number, handler)
-            self._handlers.clear()
+                self.signals.give_back()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.session import Session
 
@@ -25,6 +26,11 @@ class Place(Protocol):
     begun: int
 
     @property
+    def loaders(self) -> int:
+        """The number of loaders of training, whose batches Lightning combines."""
+        ...
+
+    @property
     def epoch_is_over(self) -> bool:
         """Whether the fit has been resumed after the last batch of its epoch."""
         ...
@@ -37,8 +43,8 @@ class Place(Protocol):
         """Note the state of the random numbers before the first batch."""
         ...
 
-    def begin_queue(self, batches: Any, done: int) -> None:
-        """Note this learner's `QueuedBatches`; the schedule has made `done` steps."""
+    def begin_queue(self, batches: Any, done: Sequence[int]) -> None:
+        """Note this learner's `QueuedBatches`; schedules have made `done` steps."""
         ...
 
 
@@ -70,6 +76,12 @@ class LearnerLoader:
                 place.begin_loading(random_state())
             yield from self._loader
             return
+        if place.loaders > 1:
+            raise InputError(
+                f"DistoptStrategy: the run was stopped within an epoch, and has "
+                f"{place.loaders} loaders of training, of which each was elsewhere: go "
+                "on from the checkpoint of an epoch's end (ckpt_path=...)"
+            )
         # A loader draws random numbers when it begins, and must draw the same ones.
         set_random_state(position["began"])
         place.begin_loading(position["began"])

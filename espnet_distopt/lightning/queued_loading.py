@@ -5,12 +5,15 @@ behind, others that have finished theirs take batches from it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
+from espnet_distopt.lightning.equal_draws import agreed_seed, check_equal, seeded
 from espnet_distopt.lightning.loading import (
     Batches,
     LearnerLoader,
@@ -42,20 +45,26 @@ def shares_sampler(loader: Any, size: int) -> DistributedSampler[Any] | None:
 
 
 def batches_of_all(
-    loader: DataLoader[Any], sampler: DistributedSampler[Any], epoch: int
+    loader: DataLoader[Any], sampler: DistributedSampler[Any], epoch: int, seed: int
 ) -> Batches:
     """Return the batches of all learners in an epoch, `in_turn`.
+
+    A sampler that the learners' one wraps, as a `SubsetRandomSampler`, draws a new
+    order each time. It draws each share from the same seed: the shares are disjoint.
 
     Args:
         loader: the loader with the share of this learner.
         sampler: what divides the samples.
         epoch: the number of the epoch, from 0.
+        seed: that of the epoch, the same on all learners.
     """
     sampler.set_epoch(epoch)
+    wrapped = getattr(sampler.dataset, "_sampler", None)
     own, shares = sampler.rank, []
     for rank in range(sampler.num_replicas):
         sampler.rank = rank
-        shares.append(batches_of(loader))
+        with seeded(seed, loader, loader.batch_sampler, wrapped):
+            shares.append(batches_of(loader))
     sampler.rank = own
     return in_turn(shares)
 
@@ -64,9 +73,11 @@ def in_turn(shares: Sequence[Batches]) -> Batches:
     """Return all batches: the first of each learner, then the second of each, and on.
 
     Args:
-        shares: the batches of each learner, equally many.
+        shares: the batches of each learner. One that has fewer than others is left out
+            in the end.
     """
-    return [batch for batches in zip(*shares, strict=True) for batch in batches]
+    turns = zip_longest(*shares)
+    return [batch for turn in turns for batch in turn if batch is not None]
 
 
 class QueuedBatches:
@@ -144,14 +155,15 @@ class QueuedLoader(LearnerLoader):
     Args:
         loader: the loader, which has numbered batches.
         place: returns where this learner is in the fit; None before the fit begins.
-        batches: returns those of all learners in the epoch that begins, `in_turn`.
+        batches: takes the seed of the epoch that begins, and returns the batches of all
+            learners, `in_turn`.
     """
 
     def __init__(
         self,
         loader: DataLoader[Any],
         place: Callable[[], Place | None],
-        batches: Callable[[], Batches],
+        batches: Callable[[int], Batches],
     ) -> None:
         super().__init__(loader, place)
         self.__dict__.update(_batches=batches)
@@ -166,13 +178,20 @@ class QueuedLoader(LearnerLoader):
         assert place is not None
         if place.epoch_is_over:
             return  # Lightning reads ahead before it knows that it will not train.
+        if place.loaders > 1:
+            raise InputError(
+                f"DistoptStrategy: {place.loaders} loaders of training cannot share a "
+                "work queue: give work_queue=False, or one loader that has all"
+            )
         position = place.take_position()
         if position is not None:
             set_random_state(position["began"])
         place.begin_loading(random_state())
+        of_all = self._batches(agreed_seed(place.session))
+        check_equal(place.session, of_all)
         state = position["queue"] if position else None
-        batches = QueuedBatches(place.session, self._loader, self._batches(), state)
-        place.begin_queue(batches, position["scheduled"] if position else 0)
+        batches = QueuedBatches(place.session, self._loader, of_all, state)
+        place.begin_queue(batches, position["scheduled"] if position else [])
         if position is not None:
             set_random_state(position["random"])
         if position is None or not position["ended"]:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
 from espnet_distopt.algorithms import lookup, options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import check_options
+from espnet_distopt.session import Session, check_options
 
 SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
 
@@ -115,16 +115,106 @@ def _check_checkpoints(callback: ModelCheckpoint, algorithm: str) -> None:
 
 
 def _check_unequal_steps(trainer: pl.Trainer, algorithm: str) -> None:
-    found = None
-    if trainer.max_steps != -1:
-        found = f"max_steps={trainer.max_steps} counts"
-    elif trainer.val_check_interval != 1.0:
-        found = f"val_check_interval={trainer.val_check_interval} counts"
-    elif trainer.check_val_every_n_epoch is None:
-        found = "check_val_every_n_epoch=None counts"
-    if found:
+    if found := _counts_batches(trainer):
         raise InputError(
             f"Trainer: {found} a learner's own batches, and learners of {algorithm} "
             "take as many as they can: count epochs (max_epochs, "
             "check_val_every_n_epoch), or give DistoptStrategy work_queue=False"
+        )
+
+
+def _counts_batches(trainer: pl.Trainer) -> str | None:
+    """Return what counts or cuts the batches of each learner; None if nothing does."""
+    limit = trainer.limit_train_batches
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return f"fast_dev_run={trainer.fast_dev_run} counts"  # type: ignore[attr-defined]
+    if trainer.max_steps != -1:
+        return f"max_steps={trainer.max_steps} counts"
+    if limit != 0 and not _is_whole(limit):
+        overfits = trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        name = "overfit_batches" if overfits else "limit_train_batches"
+        return f"{name}={limit} counts"
+    return _validates_within(trainer)
+
+
+def _validates_within(trainer: pl.Trainer) -> str | None:
+    """Return what lets learners validate within an epoch; None if nothing does."""
+    if validates_by_clock(trainer):
+        return "a time as val_check_interval falls between"
+    if not _is_whole(trainer.val_check_interval):
+        return f"val_check_interval={trainer.val_check_interval} counts"
+    if trainer.check_val_every_n_epoch is None:
+        return "check_val_every_n_epoch=None counts"
+    return None
+
+
+def _is_whole(part: float) -> bool:
+    """Return whether `part` is a whole epoch; the integer 1 is one batch."""
+    return isinstance(part, float) and part == 1.0
+
+
+def validates_by_clock(trainer: pl.Trainer) -> bool:
+    """Return whether `val_check_interval` is a time, as it can be since 2.6."""
+    return getattr(trainer, "_val_check_time_interval", None) is not None
+
+
+def check_decisions(trainer: pl.Trainer, session: Session, together: bool) -> None:
+    """Raise InputError for decisions within an epoch that learners make differently.
+
+    Each learner would act by its own clock, or by its own loss, and only some of them
+    would come to where all must meet.
+
+    Args:
+        trainer: the trainer, whose fit begins.
+        session: the session of this learner.
+        together: whether all learners wait for each other in every step, so that
+            Lightning lets them decide together.
+    """
+    learner, name = session.learner, session.name
+    if learner.size == 1:
+        return
+    if validates_by_clock(trainer):
+        raise InputError(
+            "Trainer: with a time as val_check_interval, each learner validates by its "
+            "own clock, and waits for the others: give a number"
+        )
+    if together:
+        return
+    alone = len(session.algorithm.lockstep(learner)) == 1
+    stops_count = not alone or _validates_within(trainer) is not None
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, ModelCheckpoint):
+            _check_own_decisions(callback, name)
+        if isinstance(callback, Timer) and _stops_within(callback) and stops_count:
+            raise InputError(
+                "Trainer(max_time=...) stops each learner by its own clock, and the "
+                f"others of {name} would wait for it: stop at the end of an epoch, by "
+                "the callback Timer(duration=..., interval='epoch')"
+            )
+
+
+def _stops_within(timer: Timer) -> bool:
+    return timer._duration is not None and timer._interval == "step"
+
+
+def _check_own_decisions(callback: ModelCheckpoint, algorithm: str) -> None:
+    found = None
+    if callback._train_time_interval is not None:
+        found = "train_time_interval=...) saves by each learner's own clock"
+    elif callback._every_n_train_steps >= 1 and callback.monitor is not None:
+        found = "every_n_train_steps=..., monitor=...) saves by each learner's own loss"
+    if found:
+        raise InputError(
+            f"ModelCheckpoint({found}, and learners of {algorithm} must save together: "
+            "use every_n_epochs, or every_n_train_steps without monitor"
+        )
+
+
+def check_skipped(session: Session) -> None:
+    """Raise InputError for a skipped batch whose gradients others wait for."""
+    if session.algorithm.wants_gradients and session.learner.size > 1:
+        raise InputError(
+            f"{session.learner.where}: training_step has returned None, and "
+            f"{session.name} averages the gradients of learners: return "
+            "0.0 * sum(p.sum() for p in self.parameters()) to train on nothing"
         )

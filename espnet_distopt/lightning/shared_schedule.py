@@ -1,5 +1,7 @@
 """A learning-rate schedule for learners that make unequal numbers of steps."""
 
+from collections.abc import Callable
+from math import lcm
 from typing import Any
 
 from lightning.pytorch.utilities.types import LRSchedulerConfig
@@ -31,24 +33,29 @@ class SharedSchedule(StandIn):
     in an epoch as with equal shares, on every learner.
 
     Args:
-        scheduler: the scheduler, one that steps with every step of the optimizer.
+        scheduler: the scheduler, one that steps with steps of the optimizer.
+        frequency: it steps after batches whose number is a multiple of this one.
 
     Attributes:
         done: the number of steps that the scheduler has made in this epoch.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, frequency: int = 1) -> None:
         super().__init__(scheduler)
+        self._frequency = frequency
         self._queue: WorkQueue | None = None
-        self._accumulated = 1
+        self._accumulated: Callable[[], int] = lambda: 1
         self.done = 0
 
-    def begin_epoch(self, queue: WorkQueue, accumulated: int, done: int) -> None:
+    def begin_epoch(
+        self, queue: WorkQueue, accumulated: Callable[[], int], done: int
+    ) -> None:
         """Follow the queue of an epoch.
 
         Args:
             queue: the work queue.
-            accumulated: the number of batches of a step.
+            accumulated: returns the number of batches of a step. A callback may set it
+                after the epoch's loader has begun.
             done: the number of steps made in this epoch before.
         """
         self._queue, self._accumulated, self.done = queue, accumulated, done
@@ -59,13 +66,20 @@ class SharedSchedule(StandIn):
             self._scheduler.step()
         else:
             # Lightning reads one batch ahead, which counts as begun on each learner.
-            self._step_to((self._queue.step - 1) // self._accumulated)
+            self._step_to(self._due(self._queue.step - 1))
 
     def finish_epoch(self) -> None:
         """Step to the epoch's last step, where all learners end the epoch."""
         if self._queue is not None:
-            self._step_to(-(-self._queue.steps // self._accumulated))
+            batches = self._queue.steps
+            # The optimizer steps with the last batch, whatever its number.
+            extra = batches % self._accumulated() and not batches % self._frequency
+            self._step_to(self._due(batches) + bool(extra))
             self._queue = None
+
+    def _due(self, batches: int) -> int:
+        """Return how often Lightning steps in so many batches of an epoch."""
+        return batches // lcm(self._accumulated(), self._frequency)
 
     def _step_to(self, due: int) -> None:
         for _ in range(due - self.done):
@@ -74,15 +88,18 @@ class SharedSchedule(StandIn):
 
 
 def share(configs: list[LRSchedulerConfig]) -> list[SharedSchedule]:
-    """Wrap the schedulers that step with every step; return the wrappers."""
+    """Wrap the schedulers that step with steps of the optimizer; return the wrappers.
+
+    Lightning then calls each of them in every step, because their frequency counts the
+    learners' mean progress.
+    """
     found: list[SharedSchedule] = []
     for config in configs:
-        if config.interval != "step" or config.frequency != 1:
-            continue
-        if config.reduce_on_plateau:
+        if config.interval != "step" or config.reduce_on_plateau:
             continue
         scheduler: Any = config.scheduler
         if not isinstance(scheduler, SharedSchedule):
-            scheduler = config.scheduler = SharedSchedule(scheduler)  # type: ignore[assignment]
+            scheduler = SharedSchedule(scheduler, config.frequency)
+            config.scheduler, config.frequency = scheduler, 1
         found.append(scheduler)
     return found

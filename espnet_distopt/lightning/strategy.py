@@ -40,7 +40,8 @@ class DistoptStrategy(CheckpointStrategy):
 
     Within an epoch, learners must not wait for each other where the algorithm does not.
     There `trainer.world_size` is 1, and `self.log(..., sync_dist=True)` and barriers
-    concern one learner; at the end of the epoch, all of them.
+    concern one learner; at the end of the epoch, all of them. Where all learners wait
+    for each other in every step (`allreduce`), that is as with DDP.
 
     Cost: as a `Session`'s, and a look at the rendezvous store each step.
 
@@ -154,6 +155,7 @@ class DistoptStrategy(CheckpointStrategy):
             self._fit.own, self._own = self._own, None
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
+            refusals.check_decisions(trainer, session, self._fit.together)
 
     # The learner's batches
 
@@ -172,7 +174,7 @@ class DistoptStrategy(CheckpointStrategy):
             return dataloader
         if isinstance(dataloader, espnet3.Uncut):
             return QueuedLoader(
-                dataloader.loader, lambda: self._fit, lambda: dataloader.batches
+                dataloader.loader, lambda: self._fit, lambda _: dataloader.batches
             )
         sampler = shares_sampler(dataloader, self.world_size) if self._queues else None
         if sampler is not None:
@@ -182,7 +184,9 @@ class DistoptStrategy(CheckpointStrategy):
             return QueuedLoader(
                 dataloader,
                 lambda: self._fit,
-                lambda: batches_of_all(dataloader, sampler, epochs.current.processed),
+                lambda seed: batches_of_all(
+                    dataloader, sampler, epochs.current.processed, seed
+                ),
             )
         if self._queues:
             rank_zero_warn(
@@ -196,16 +200,26 @@ class DistoptStrategy(CheckpointStrategy):
     def on_train_start(self) -> None:
         """Listen for signals that ask for a stop."""
         assert self._fit is not None
-        signals: set[int] = {signal.SIGTERM}
-        place = self.cluster_environment
+        place, requeue = self.cluster_environment, None
         if isinstance(place, SLURMEnvironment) and place.auto_requeue:
-            signals.add(place.requeue_signal or signal.SIGUSR1)
-        self._fit.listen(signals)
+            requeue = place.requeue_signal or signal.SIGUSR1
+        self._fit.signals.listen(requeue)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Tell the session that a batch begins."""
         assert self._fit is not None
         self._fit.begin_batch()
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the module's step returns.
+
+        Raises:
+            InputError: that is None, and others wait for this learner's gradients.
+        """
+        output = super().training_step(*args, **kwargs)
+        if output is None and self._fit is not None:
+            refusals.check_skipped(self._fit.session)
+        return output
 
     @contextmanager
     def block_backward_sync(self) -> Generator[None, None, None]:

@@ -113,7 +113,11 @@ def runs(folder: Path) -> dict[str, Any]:
             place / "again", "adpsgd", *again, own={"work_queue": False}
         )
         found[f"{schedule} one"] = run(
-            place / "one", "adpsgd", Last(schedule), limit_train_batches=1
+            place / "one",
+            "adpsgd",
+            Last(schedule),
+            own={"work_queue": False},
+            limit_train_batches=1,
         )
     return found
 

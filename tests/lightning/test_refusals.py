@@ -13,6 +13,7 @@ from lightning.pytorch.plugins import FSDPPrecision
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.lightning import DistoptStrategy
+from espnet_distopt.lightning.refusals import check_fit
 from tests.lightning.toy import Toy, loaders, trainer
 
 
@@ -105,6 +106,54 @@ def test_when_a_fit_begins(
     )
     with pytest.raises(InputError, match=words):
         made.fit(module, **loaders())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_steps": 9}, "max_steps=9 counts a learner's own batches"),
+        ({"fast_dev_run": True}, "fast_dev_run=True counts"),
+        ({"fast_dev_run": 2}, "fast_dev_run=2 counts"),
+        ({"limit_train_batches": 10}, "limit_train_batches=10 counts"),
+        ({"limit_train_batches": 1}, "limit_train_batches=1 counts"),
+        ({"limit_train_batches": 0.1}, "limit_train_batches=0.1 counts"),
+        ({"overfit_batches": 0.1}, "overfit_batches=0.1 counts"),
+        ({"val_check_interval": 0.5}, "val_check_interval=0.5 counts"),
+        ({"val_check_interval": 1}, "val_check_interval=1 counts"),
+        (
+            {"val_check_interval": "00:01:00:00"},
+            "a time as val_check_interval falls between",
+        ),
+        ({"check_val_every_n_epoch": None}, "check_val_every_n_epoch=None counts"),
+    ],
+    ids=str,
+)
+def test_what_counts_a_learners_batches_with_a_work_queue(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    made = trainer(tmp_path, "auto", 1, **options)
+    with pytest.raises(InputError, match=f"^Trainer: {words}") as said:
+        check_fit(made, "adpsgd", queue=True)
+    assert str(said.value).endswith("or give DistoptStrategy work_queue=False")
+    check_fit(made, "adpsgd", queue=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"limit_train_batches": 0},
+        {"limit_train_batches": 1.0},
+        {"overfit_batches": 1.0},
+        {"limit_val_batches": 3},
+        {"check_val_every_n_epoch": 2},
+        {"max_epochs": 9},
+    ],
+    ids=str,
+)
+def test_what_counts_epochs_is_for_a_work_queue(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    check_fit(trainer(tmp_path, "auto", 1, **options), "adpsgd", queue=True)
 
 
 WITHOUT = """

@@ -1,5 +1,6 @@
 """A fit that is stopped within an epoch, or killed after one, and goes on."""
 
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,26 @@ from tests.processes import launch
 
 EXACT = ["allreduce", "bmuf_adam"]
 
-QUEUED = {"between batches": (3, 0.0), "when the other has no batch left": (1, 0.1)}
-"""When learner 1 is stopped: in which batch, and how long each of its batches takes."""
+QUEUED = {
+    "between batches": (3, 0.0, signal.SIGTERM),
+    "when the other has no batch left": (1, 0.1, signal.SIGTERM),
+    "as distopt slurm does": (3, 0.0, signal.SIGUSR1),
+}
+"""When learner 1 is stopped: in which batch, how long each of its batches takes, and by
+which signal."""
 
 
-def stopped(folder: Path, algorithm: str, at: int, pause: float = 0.0) -> Any:
+def stopped(
+    folder: Path,
+    algorithm: str,
+    at: int,
+    pause: float = 0.0,
+    by: signal.Signals = signal.SIGTERM,
+) -> Any:
     """Stop learner 1 in a batch of the second epoch; then go on."""
     rank = dist.get_rank()
     first = Toy("step", pause * rank, at if rank == 1 else None)
-    second = Toy("step")
+    first.signal, second = by, Toy("step")
     end = stopping.stopped(folder, algorithm, first, second)
     return end, first.seen, second.seen
 
@@ -38,8 +50,8 @@ def runs(folder: Path) -> dict[str, Any]:
             "whole after": fit(folder / "whole", name, Toy("epoch")),
             "whole within": fit(folder / "whole", name, Toy("step")),
         }
-    for kind, (at, pause) in QUEUED.items():
-        found[kind] = stopped(folder / kind, "adpsgd", at, pause)
+    for kind, (at, pause, by) in QUEUED.items():
+        found[kind] = stopped(folder / kind, "adpsgd", at, pause, by)
     return found
 
 

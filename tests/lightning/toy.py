@@ -29,6 +29,7 @@ class Toy(pl.LightningModule):
         stop: in the second epoch, the batch in which this process is told to stop.
 
     Attributes:
+        signal: the one by which it is told.
         seen: the numbers of the samples that it was trained on.
         losses: those of each validation.
     """
@@ -46,6 +47,7 @@ class Toy(pl.LightningModule):
             nn.Linear(16, 1),
         )
         self.schedule, self.pause, self.stop = schedule, pause, stop
+        self.signal = signal.SIGTERM
         self.seen: list[int] = []
         self.losses: list[float] = []
 
@@ -54,7 +56,7 @@ class Toy(pl.LightningModule):
         self.seen += number.tolist()
         time.sleep(self.pause)
         if batch_idx == self.stop and self.current_epoch == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.signal)
         loss = self.error(x)
         self.log("train_loss", loss, sync_dist=True, on_step=True, on_epoch=True)
         return loss
