@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -225,6 +225,39 @@ class StateLoaded(Use):
         super().step(turn)
 
 
+class SecondOptimizer(Use):
+    title = "a second optimizer over other parameters of the same model"
+    note = "Give it a session of its own: `Session(model, second, ...)`."
+    refused = refused("is updated, but not by the optimizer of this session")
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        first, _, last = model.children()
+        self.second = Adam(last.parameters(), lr=0.01)
+        return Adam(first.parameters(), lr=0.01)
+
+    def step(self, turn: Turn) -> None:
+        self.second.zero_grad()
+        self.optimizer.zero_grad()
+        turn.backward(self.loss(turn))
+        self.optimizer.step()
+        self.second.step()
+        turn.stepped()
+
+
+class TwoSessions(SecondOptimizer):
+    title = "two optimizers over parts of a model, with a session each"
+    note = ""
+    refused: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.pairs.append((self.model, self.second))
+
+    def step(self, turn: Turn) -> None:
+        super().step(turn)
+        turn.stepped(1)
+
+
 ROWS: list[type[Use]] = [
     Momentum,
     Foreach,
@@ -242,4 +275,6 @@ ROWS: list[type[Use]] = [
     Closure,
     SamItself,
     StateLoaded,
+    SecondOptimizer,
+    TwoSessions,
 ]
