@@ -6,12 +6,12 @@ that no optimizer has made.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -19,8 +19,8 @@ from espnet_distopt.errors import InputError
 SAMPLE = 1024
 """The most elements that are compared, to notice updates that leave no other trace."""
 
-_IN_SESSIONS: Counter[int] = Counter()
-"""How many open sessions train a parameter, by its `id`."""
+_IN_SESSIONS: MutableMapping[Tensor, int] = WeakIdKeyDictionary()
+"""Parameter -> the number of open sessions that train it."""
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -66,7 +66,7 @@ class Changes:
         self._model = model
         self._trained = {id(p) for p in learner.parameters}
         self._ids = [id(p) for p in learner.parameters]
-        _IN_SESSIONS.update(self._ids)
+        self._count_session(1)
         self._others = {
             name: p
             for name, p in model.named_parameters()
@@ -83,9 +83,13 @@ class Changes:
 
     def close(self) -> None:
         """Remove all hooks."""
-        _IN_SESSIONS.subtract(self._ids)
+        self._count_session(-1)
         for handle in self._handles:
             handle.remove()
+
+    def _count_session(self, number: int) -> None:
+        for parameter in self._learner.parameters:
+            _IN_SESSIONS[parameter] = _IN_SESSIONS.get(parameter, 0) + number
 
     def _note_load(self) -> None:
         self.loaded = True
@@ -150,7 +154,7 @@ class Changes:
         """
         for name, p in self._others.items():
             changed = p._version != self._other_versions[name] and p.grad is not None
-            if changed and p.requires_grad and _IN_SESSIONS[id(p)] == 0:
+            if changed and p.requires_grad and not _IN_SESSIONS.get(p, 0):
                 raise InputError(
                     f"{self._learner.where}: parameter '{name}' is updated, but not by "
                     "the optimizer of this session, and no learner would learn of its "
