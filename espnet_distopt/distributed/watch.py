@@ -115,13 +115,17 @@ class Watch:
             error: the error that the operation has raised.
             what: what was under way, in words.
         """
-        rank, live = self.liveness.rank, self.liveness
+        live = self.liveness
+        failed = f"learner {live.rank}: {what} has failed"
         if live.lost is None and not of_network(error):
-            return RuntimeError(f"learner {rank}: {what} has failed: {error}")
+            return RuntimeError(f"{failed}: {error}")
         live.suspect(range(live.size), f"the network said: {error}")
         reason = live.wait_for_note(FOUND_OUT)
-        reason = reason or f"nobody is silent; the network said: {error}"
-        return PeerLostError(f"learner {rank}: {what} has failed: {reason}", reason)
+        if reason is None:
+            # The others are told the reason, and have to know whose error it was.
+            reason = f"{failed}: nobody is silent; the network said: {error}"
+            return PeerLostError(reason, reason)
+        return PeerLostError(f"{failed}: {reason}", reason)
 
 
 def interruptibly(call: Callable[[], None]) -> None:
@@ -152,5 +156,10 @@ def interruptibly(call: Callable[[], None]) -> None:
 
 def of_network(error: RuntimeError) -> bool:
     """Return whether an error is of the connection, not of the tensor to be sent."""
-    words = "onnect", "NCCL", "time", "close", "reset", "ocket", "pipe", "recv", "send"
-    return any(word in str(error) for word in words)
+    return any(word in str(error) for word in _OF_NETWORK)
+
+
+_OF_NETWORK = (
+    *("onnect", "NCCL", "close", "reset", "ocket", "pipe", "recv", "send"),
+    *("imeout", "imed out", "ime out"),  # "time" alone is in "runtime", too.
+)

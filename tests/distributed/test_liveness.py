@@ -15,9 +15,10 @@ import pytest
 import torch.distributed as dist
 
 from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed import watch as watch_module
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError
 
 WHAT = "an exchange"
@@ -254,6 +255,31 @@ def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> N
     error = watch.explain(RuntimeError("Invalid scalar type"), "a broadcast")
     assert not isinstance(error, PeerLostError)
     assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
+
+
+AUTOGRAD = "Trying to backward through the graph a second time"
+
+
+def test_a_time_in_an_error_is_not_one_of_the_network(pair: list[Liveness]) -> None:
+    watch = Watch(pair[0], dist.HashStore())
+    for text in (AUTOGRAD, "CUDA runtime error: out of memory"):
+        assert not isinstance(watch.explain(RuntimeError(text), WHAT), PeerLostError)
+    live = pair[0]
+    assert not live.suspects([1])
+    for text in ("Timed out waiting 1ms for recv operation", "Wait timeout"):
+        assert of_network(RuntimeError(text))
+
+
+def test_an_error_of_the_network_names_whose_it_was(
+    pair: list[Liveness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are told the reason alone, and all of them live."""
+    monkeypatch.setattr(watch_module, "FOUND_OUT", 0.1)
+    watch = Watch(pair[0], dist.HashStore())
+    error = watch.explain(RuntimeError("Connection reset by peer"), WHAT)
+    assert isinstance(error, PeerLostError)
+    assert str(error) == error.reason
+    assert error.reason.startswith("learner 0: an exchange has failed: nobody is")
 
 
 def test_a_wait_of_the_main_thread_can_be_interrupted(

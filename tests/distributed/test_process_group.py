@@ -161,6 +161,12 @@ def test_a_learner_may_wait_in_a_barrier_of_its_own() -> None:
     assert min(launch(2, between_barriers, timeout=60)) > 5
 
 
+def backward_twice() -> None:
+    loss = torch.ones(1, requires_grad=True).square().sum()
+    loss.backward()
+    loss.backward()
+
+
 def lose(algorithm: str, victim: int, how: str) -> str:
     """The victim ends in its third step; the others say what they saw of it."""
     options = {"period": 1} if algorithm == "bmuf" else {}
@@ -170,13 +176,15 @@ def lose(algorithm: str, victim: int, how: str) -> str:
                 if run.learner.rank == victim and count == 3:
                     if how == "killed":
                         os.kill(os.getpid(), signal.SIGKILL)
+                    if how == "backward":
+                        backward_twice()
                     raise OSError("disk full")
                 step(run)
                 if run.learner.rank != victim:
                     time.sleep(0.01)
     except PeerLostError as error:
         return str(error)
-    except OSError:
+    except (OSError, RuntimeError):
         return "the victim"
     return "nothing noticed"
 
@@ -236,6 +244,13 @@ def test_an_exception_surfaces_in_the_other_with_its_text(
     results = launch(2, lose, algorithm, victim, "raises", timeout=20)
     assert results[victim] == "the victim"
     assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
+
+
+def test_an_error_of_autograd_is_not_taken_for_one_of_the_network() -> None:
+    """Its text has the word `time` in it."""
+    results = launch(2, lose, "allreduce", 1, "backward", timeout=20)
+    assert results[1] == "the victim"
+    assert "learner 1 ended with RuntimeError: Trying to backward" in results[0]
 
 
 def threads_after(algorithm: str, victim: int) -> list[str]:
