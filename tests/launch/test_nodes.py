@@ -25,9 +25,10 @@ def nodes(
     *options: str,
     each: tuple[str, str] = ("1,2", "1,2"),
     what: str = "",
+    host: str = "127.0.0.1",
 ) -> list[Launched]:
     """Start the launchers of two nodes, with one learner and two."""
-    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    master = ("--nnodes", "2", "--master", f"{host}:{free_port()}")
     return [
         Launched(
             directory,
@@ -49,6 +50,13 @@ def test_one_run_on_two_nodes(tmp_path: Path) -> None:
     first.began("1.1")
     second.tell_end(9, rank=1)
     first.reaped(1)
+    first.tell_end()
+    assert [node.ended()[0] for node in (second, first)] == [0, 0]
+
+
+def test_two_nodes_meet_at_an_address_of_ipv6(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, host="[::1]")
+    first.began("0.0", "1.0", "2.0")
     first.tell_end()
     assert [node.ended()[0] for node in (second, first)] == [0, 0]
 
