@@ -32,7 +32,7 @@ from espnet_distopt.distributed.bell import Bell
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.heartbeats import Heartbeats
-from espnet_distopt.distributed.membership import KEY, Membership
+from espnet_distopt.distributed.membership import KEY, Membership, beat_key
 from espnet_distopt.distributed.suspects import PROBE
 
 QUIET = 1.5
@@ -82,7 +82,7 @@ class Lookout(Ending):
 
     def beat_key(self, rank: int) -> str:
         """Return the key of the heartbeats of a learner, of its present incarnation."""
-        return f"beat/{rank}.{self.membership.incarnation(rank)}"
+        return beat_key(rank, self.membership.incarnation(rank))
 
     @property
     def members(self) -> Members:

@@ -49,6 +49,7 @@ class Membership:
         incarnation: how often a learner of this rank was started before.
 
     Attributes:
+        size: number of places, N.
         members: the living learners, as last read.
         joining: whether this learner is a replacement that has not joined yet.
         dead: rank -> incarnation of the others that live no more, as last read. It is
@@ -57,6 +58,7 @@ class Membership:
     """
 
     def __init__(self, store: Any, rank: int, size: int, incarnation: int = 0) -> None:
+        self.size = size
         self._rank, self._own = rank, incarnation
         self._incarnations = dict.fromkeys(range(size), 0) | {rank: incarnation}
         self.members = Members.everybody(size)
@@ -145,6 +147,11 @@ class Membership:
     def address_key(self, rank: int) -> str:
         """Return the key of the address at which a learner listens."""
         return f"address/{rank}.{self._incarnations[rank]}"
+
+
+def beat_key(rank: int, incarnation: int) -> str:
+    """Return the key of the heartbeats of a learner, of one of its incarnations."""
+    return f"beat/{rank}.{incarnation}"
 
 
 def read_members(store: Any) -> Entry:

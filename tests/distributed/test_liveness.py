@@ -18,7 +18,7 @@ from espnet_distopt.distributed import liveness
 from espnet_distopt.distributed import watch as watch_module
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.watch import Watch, of_network
+from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import PeerLostError
 
 WHAT = "an exchange"
@@ -236,7 +236,7 @@ class Frozen:
 def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:
     pair[0]._store = Gone()
     assert "the rendezvous store is gone" in str(pair[0].wait_for_note(5))
-    lost = Watch(pair[0], dist.HashStore()).explain(RuntimeError("closed"), WHAT)
+    lost = explain(pair[0], RuntimeError("closed"), WHAT)
     assert str(lost).startswith("learner 0: an exchange has failed: the rendezvous")
 
 
@@ -251,8 +251,7 @@ class Gone:
 
 
 def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> None:
-    watch = Watch(pair[0], dist.HashStore())
-    error = watch.explain(RuntimeError("Invalid scalar type"), "a broadcast")
+    error = explain(pair[0], RuntimeError("Invalid scalar type"), "a broadcast")
     assert not isinstance(error, PeerLostError)
     assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
 
@@ -261,10 +260,9 @@ AUTOGRAD = "Trying to backward through the graph a second time"
 
 
 def test_a_time_in_an_error_is_not_one_of_the_network(pair: list[Liveness]) -> None:
-    watch = Watch(pair[0], dist.HashStore())
-    for text in (AUTOGRAD, "CUDA runtime error: out of memory"):
-        assert not isinstance(watch.explain(RuntimeError(text), WHAT), PeerLostError)
     live = pair[0]
+    for text in (AUTOGRAD, "CUDA runtime error: out of memory"):
+        assert not isinstance(explain(live, RuntimeError(text), WHAT), PeerLostError)
     assert not live.suspects([1])
     for text in ("Timed out waiting 1ms for recv operation", "Wait timeout"):
         assert of_network(RuntimeError(text))
@@ -275,8 +273,7 @@ def test_an_error_of_the_network_names_whose_it_was(
 ) -> None:
     """The others are told the reason alone, and all of them live."""
     monkeypatch.setattr(watch_module, "FOUND_OUT", 0.1)
-    watch = Watch(pair[0], dist.HashStore())
-    error = watch.explain(RuntimeError("Connection reset by peer"), WHAT)
+    error = explain(pair[0], RuntimeError("Connection reset by peer"), WHAT)
     assert isinstance(error, PeerLostError)
     assert str(error) == error.reason
     assert error.reason.startswith("learner 0: an exchange has failed: nobody is")

@@ -16,6 +16,7 @@ from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite, Program
+from espnet_distopt.distributed import participant
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.streams import Streams
@@ -269,6 +270,36 @@ def threads_after(algorithm: str, victim: int) -> list[str]:
 def test_no_thread_outlives_a_session_that_fails(algorithm: str, victim: int) -> None:
     """Python aborts a process whose threads come back from C++ after its end."""
     assert launch(2, threads_after, algorithm, victim, timeout=20) == [[], []]
+
+
+def fail_to_connect() -> list[str]:
+    """Fail in the constructor, after the heartbeat has begun."""
+
+    def failing(*_: object) -> None:
+        raise ValueError("no group")
+
+    participant.Groups = failing  # type: ignore[assignment, misc]
+    with pytest.raises(ValueError, match="no group"):
+        ProcessGroupDriver(silence=SILENCE)
+    return [each.name for each in threading.enumerate() if "distopt" in each.name]
+
+
+def test_no_thread_outlives_a_driver_that_fails_to_begin() -> None:
+    assert launch(2, fail_to_connect, timeout=20) == [[], []]
+
+
+def fail_in_watch() -> list[str]:
+    def failing(*_: object) -> None:
+        raise RuntimeError("Connection reset by peer")
+
+    participant.Watch = failing  # type: ignore[assignment, misc]
+    with pytest.raises(RuntimeError, match="reset by peer"):
+        ProcessGroupDriver(silence=SILENCE)
+    return [each.name for each in threading.enumerate() if "distopt" in each.name]
+
+
+def test_no_thread_outlives_a_driver_that_cannot_reach_the_store() -> None:
+    assert launch(2, fail_in_watch, timeout=20) == [[], []]
 
 
 def stop_as_agreed() -> str:
