@@ -56,6 +56,12 @@ class GossipSide:
         """How far the gossip of this epoch is; it grows with each of its sections."""
         return self.thread.progress if self.thread else 0
 
+    @property
+    def over(self) -> bool:
+        """Whether the gossip of this epoch has ended before its training."""
+        thread = self.thread
+        return thread is not None and not thread.is_alive()
+
     def start(self, program: Program, device: torch.device) -> None:
         """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
         assert self.thread is None

@@ -166,9 +166,10 @@ class Participant:
             state: returns tensors, numbers, strings, lists and dicts; it is called at
                 the end of a step.
         """
-        if self._liveness is not None and self._host is None:
+        gossip = self._gossip
+        if self._liveness is not None and gossip is not None and self._host is None:
             self._state = state
-            self._host = Host(self._liveness, self._watch)
+            self._host = Host(self._liveness, self._watch, lambda: gossip.over)
 
     def join(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Enter the members in the place of a learner that has died.
