@@ -124,7 +124,11 @@ class GossipSide:
 
     def close(self) -> None:
         """End the gossip that an error has left running, and close its connections."""
-        if self.thread is not None:
+        thread = self.thread
+        if thread is not None:
             self._watch.liveness.note("this learner has left")
-            self.thread.end()
+            thread.end()
         self._pairs.close()
+        # A thread that is still at work would wait for another file of this number.
+        if thread is None or not thread.is_alive():
+            self._pairs.wakeup.close()

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,6 +271,28 @@ def threads_after(algorithm: str, victim: int) -> list[str]:
 def test_no_thread_outlives_a_session_that_fails(algorithm: str, victim: int) -> None:
     """Python aborts a process whose threads come back from C++ after its end."""
     assert launch(2, threads_after, algorithm, victim, timeout=20) == [[], []]
+
+
+def keep_pipe(fails: bool) -> bool:
+    """Return whether the pipe of the gossip's waits is open after a session."""
+
+    def inodes() -> set[int]:
+        files = [Path("/dev/fd", name) for name in os.listdir("/dev/fd")]
+        return {file.stat().st_ino for file in files if file.exists()}
+
+    with contextlib.suppress(OSError), session("adpsgd") as run:
+        driver: Any = run.driver
+        pipe = os.fstat(driver._gossip._pairs.wakeup._reader).st_ino
+        step(run)
+        if fails:
+            raise OSError("disk full")
+        run.finish()
+    return pipe in inodes()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_closes_the_pipe_of_its_waits(fails: bool) -> None:
+    assert launch(2, keep_pipe, fails, timeout=30) == [False, False]
 
 
 def fail_to_connect() -> list[str]:
