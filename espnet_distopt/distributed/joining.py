@@ -49,6 +49,7 @@ def enter(
             _announce(liveness)
             _await_next_epoch(liveness, watch, state["round"])
             continue
+        liveness.membership.learn(state["incarnations"])
         with watch.asking("joining"):
             liveness.await_lease()
             joined = liveness.membership.join(watch.store, state["round"])

@@ -8,7 +8,8 @@ that joins, and by whoever sees that the gossip of an epoch is over. So each val
 follows from one other, and nobody joins an epoch whose gossip is over.
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from espnet_distopt.core.membership import Members
@@ -66,11 +67,16 @@ class Membership:
         self.joining = incarnation > 0
         self._text = ""
         self._present: int | None = None
+        self._lock = threading.Lock()  # Of the training's and the heartbeat's thread.
         first = _format(Entry(0, dict.fromkeys(range(size), 0), 0))
         self.read(store.compare_set(KEY, "", first))
 
     def read(self, value: bytes) -> bool:
         """Take over the store's value; return whether the members have changed."""
+        with self._lock:
+            return self._read(value)
+
+    def _read(self, value: bytes) -> bool:
         text = bytes(value).decode()
         entry = _parse(text)
         if text == self._text or entry.version < self.members.version:
@@ -78,14 +84,32 @@ class Membership:
         changed = entry.version > self.members.version or not self._text
         self._present = entry.living.get(self._rank)
         self._incarnations |= {r: n for r, n in entry.living.items() if r != self._rank}
-        self.dead = {
-            r: n
-            for r, n in self._incarnations.items()
-            if r != self._rank and r not in entry.living
-        }
+        self._note_dead(entry.living)
         self.members = entry.members
         self._text = text
         return changed
+
+    def _note_dead(self, living: Collection[int]) -> None:
+        others = self.incarnations.items()
+        self.dead = {r: n for r, n in others if r != self._rank and r not in living}
+
+    @property
+    def incarnations(self) -> dict[int, int]:
+        """The greatest known incarnation of each rank, dead or alive."""
+        return dict(self._incarnations)
+
+    def learn(self, incarnations: Mapping[int, int]) -> None:
+        """Take over what a member knows of those who have died.
+
+        The store's value says nothing of them, and several learners of one rank may
+        have died, one after another, before a replacement of another rank begins.
+        """
+        with self._lock:
+            for rank, number in incarnations.items():
+                if rank != self._rank:
+                    known = self._incarnations[rank]
+                    self._incarnations[rank] = max(known, number)
+            self._note_dead(self.members.ranks)
 
     def remove(self, store: Any, lost: Iterable[int], why: str) -> None:
         """Remove learners from the members in the store, and write why.

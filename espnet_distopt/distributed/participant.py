@@ -198,10 +198,11 @@ class Participant:
             self._host.end_step(self._joinable)
 
     def _joinable(self) -> dict[str, Any]:
-        place = position(self)
+        place, live = position(self), self._liveness
         return {
             "round": self._gossip.rounds if self._gossip else 0,
             "barriers": self._barriers,
+            "incarnations": live.membership.incarnations if live else {},
             "queue": place.to_join(),
             "reading": place.reading,
             "learner": self._state(),
