@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed import liveness, lookout
 from espnet_distopt.distributed import watch as watch_module
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.liveness import Liveness
@@ -254,6 +254,32 @@ def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> N
     error = explain(pair[0], RuntimeError("Invalid scalar type"), "a broadcast")
     assert not isinstance(error, PeerLostError)
     assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
+
+
+def test_many_whose_machines_do_not_answer_are_lost_in_time(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The looks come late while each is asked, and suspicions began anew each time."""
+
+    def unanswered(address: str, seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr(lookout, "refuses", unanswered)
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    size = 80
+    for rank in range(1, size):
+        store.set(f"beat/{rank}.0", "0")
+        store.set(f"bell/{rank}.0", "elsewhere 192.0.2.1 9")
+    one = Liveness(store, 0, size)
+    one.survive(lambda rank: [rank])
+    one.suspect(range(size), "the network said: Connection reset by peer")
+    deadline = time.monotonic() + 10
+    while len(one.members.ranks) > 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    members = one.members.ranks
+    one.leave()
+    assert members == (0,)
 
 
 AUTOGRAD = "Trying to backward through the graph a second time"
