@@ -4,9 +4,10 @@ All learners begin their sessions in the same order, and number them alike. Each
 has keys of its own in the store, and so a list of members of its own.
 
 A process that was started in the place of a dead learner joins the sessions that the
-dead one had begun. Later sessions it begins as all others do, and so counts there as
-the first of its rank. Whoever has died and was not replaced can begin none, and so the
-others are refused the next session: they would wait for it.
+dead one had begun, or is refused if the others have left them. Later sessions it begins
+as all others do, and so counts there as the first of its rank. Whoever has died and was
+not replaced can begin none, and so the others are refused the next session: they would
+wait for it.
 """
 
 import itertools
