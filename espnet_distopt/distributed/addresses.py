@@ -17,17 +17,26 @@ _ELSEWHERE = "192.0.2.1", 9
 """An address on no network (RFC 5737): the route to it is the default one."""
 
 
-def listen() -> socket.socket:
-    """Return a socket that listens on a port that the system chooses."""
+def listen(port: int = 0, backlog: int = BACKLOG) -> socket.socket:
+    """Return a socket that listens at all addresses of this machine, old and new.
+
+    Args:
+        port: the port; 0 lets the system choose one.
+        backlog: the most connections that wait to be accepted.
+
+    Raises:
+        OSError: the port is taken.
+    """
     if socket.has_dualstack_ipv6():
         six = socket.AF_INET6
         try:
             return socket.create_server(
-                ("", 0), family=six, dualstack_ipv6=True, backlog=BACKLOG
+                ("", port), family=six, dualstack_ipv6=True, backlog=backlog
             )
-        except OSError:  # IPv6 is compiled in and switched off.
-            pass
-    return socket.create_server(("", 0), backlog=BACKLOG)
+        except OSError as error:  # IPv6 is compiled in and switched off.
+            if error.errno == errno.EADDRINUSE:
+                raise
+    return socket.create_server(("", port), backlog=backlog)
 
 
 def listen_for(store: Any) -> tuple[socket.socket, str]:

@@ -26,6 +26,12 @@ Otherwise a link of 1 Gbit/s wakes the thread for every few packets, about 2,000
 for 140 MB, on processors that have a model to train.
 """
 
+_LONGEST_IDLE = 32767
+"""The most seconds that the kernel takes for TCP_KEEPIDLE."""
+
+_LONGEST_TIMEOUT = 2**31 - 1
+"""The most milliseconds that it takes for TCP_USER_TIMEOUT."""
+
 _FORMAT = struct.Struct("<IIQQ")
 
 
@@ -233,12 +239,12 @@ def _tune(connection: socket.socket, patience: float) -> None:
     tcp = socket.IPPROTO_TCP
     connection.setsockopt(tcp, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    third = max(1, round(patience / 3))
+    third = min(max(1, round(patience / 3)), _LONGEST_IDLE)
     for name, value in (
         ("TCP_KEEPIDLE", third),
         ("TCP_KEEPINTVL", max(1, third // 2)),
         ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", round(1000 * patience)),
+        ("TCP_USER_TIMEOUT", min(round(1000 * patience), _LONGEST_TIMEOUT)),
     ):
         if hasattr(socket, name):
             connection.setsockopt(tcp, getattr(socket, name), value)

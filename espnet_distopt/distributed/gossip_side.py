@@ -56,6 +56,12 @@ class GossipSide:
         """How far the gossip of this epoch is; it grows with each of its sections."""
         return self.thread.progress if self.thread else 0
 
+    @property
+    def over(self) -> bool:
+        """Whether the gossip of this epoch has ended before its training."""
+        thread = self.thread
+        return thread is not None and not thread.is_alive()
+
     def start(self, program: Program, device: torch.device) -> None:
         """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
         assert self.thread is None
@@ -118,7 +124,11 @@ class GossipSide:
 
     def close(self) -> None:
         """End the gossip that an error has left running, and close its connections."""
-        if self.thread is not None:
+        thread = self.thread
+        if thread is not None:
             self._watch.liveness.note("this learner has left")
-            self.thread.end()
+            thread.end()
         self._pairs.close()
+        # A thread that is still at work would wait for another file of this number.
+        if thread is None or not thread.is_alive():
+            self._pairs.wakeup.close()

@@ -89,6 +89,7 @@ class Groups:
         size: number of places, N.
         watch: the calling thread's connection to the store.
         meet: waits for the other learners of a new group.
+        whole: whether the default process group connects all learners.
 
     Attributes:
         everybody: the ranks of all places.
@@ -99,7 +100,9 @@ class Groups:
         beside: waits for operations that go on beside the training.
     """
 
-    def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
+    def __init__(
+        self, rank: int, size: int, watch: Watch, meet: Meet, whole: bool = True
+    ) -> None:
         self.everybody = tuple(range(size))
         self._rank = rank
         self._meet = meet
@@ -111,14 +114,14 @@ class Groups:
         self.waiter = Waiter(self.keep_for_ever)
         self.beside = Waiter(self.keep_for_ever)
         if not watch.liveness.membership.joining:
-            self._connect_all()
+            self._connect_all(whole)
         watch.liveness.listeners.append(self._sever_lost)
 
-    def _connect_all(self) -> None:
+    def _connect_all(self, whole: bool) -> None:
         with self.watch.asking("connecting all learners"):
             self.messages = self._make("gloo", "all", self.everybody)
         self._groups["gloo", 0, self.everybody] = self.messages
-        if self._nccl:
+        if self._nccl and whole:
             self._groups["nccl", 0, self.everybody] = dist.group.WORLD
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:

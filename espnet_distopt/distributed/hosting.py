@@ -4,6 +4,8 @@ Every learner that can be joined listens on a port of its own. A replacement, Be
 connects to a member, Anna, and says who he is. At the end of her next step Anna's
 training thread writes her state down, which takes a pass over it; a thread of her own
 sends it. If she has ended her epoch, Ben waits until she makes a step in the next one.
+If she trains on in an epoch whose gossip is over, she tells him to come again later: he
+could not join before the next epoch, and her state would be old by then.
 """
 
 import contextlib
@@ -25,6 +27,9 @@ from espnet_distopt.distributed.state_transfer import (
 )
 from espnet_distopt.distributed.watch import Watch
 
+LATER: State = None
+"""What a learner sends that cannot be joined in this epoch any more."""
+
 LOOK = 0.5
 """Seconds between two looks whether a wait has become pointless."""
 
@@ -37,9 +42,13 @@ class Host:
     Args:
         liveness: knows which learners live.
         watch: the training thread's connection to the store.
+        over: returns whether the gossip of the epoch is over that is being trained.
     """
 
-    def __init__(self, liveness: Liveness, watch: Watch) -> None:
+    def __init__(
+        self, liveness: Liveness, watch: Watch, over: Callable[[], bool]
+    ) -> None:
+        self._over = over
         self._asked = threading.Event()
         self._served: queue.Queue[State] = queue.Queue()
         self._stop = threading.Event()
@@ -79,6 +88,9 @@ class Host:
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)
         if receive_bytes(asking, TOKEN) != self._token:
+            return
+        if self._over():
+            send_state(asking, LATER)
             return
         self._asked.set()
         while not self._stop.is_set():

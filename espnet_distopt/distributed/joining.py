@@ -13,7 +13,7 @@ from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.door import CONNECT, token_of
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.forks import private
-from espnet_distopt.distributed.hosting import LOOK, host_key
+from espnet_distopt.distributed.hosting import LATER, LOOK, host_key
 from espnet_distopt.distributed.launcher import (
     announce_hopeless,
     announce_joined,
@@ -21,14 +21,14 @@ from espnet_distopt.distributed.launcher import (
 )
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.membership import read_members
-from espnet_distopt.distributed.state_transfer import receive_state
+from espnet_distopt.distributed.state_transfer import State, receive_state
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
 
 def enter(
     liveness: Liveness, watch: Watch, take: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
+) -> State:
     """Join the members, and return the state of the one that was taken over.
 
     Args:
@@ -41,20 +41,30 @@ def enter(
         PeerLostError: the others have ended, or give this learner up.
     """
     _refuse_before_begin(liveness)
-    number = liveness.membership.incarnation(liveness.rank)
     while True:
         state = _fetch(liveness, watch)
         try:
             take(state["learner"])
         except JoinLater:
-            announce_joined(liveness.rank, number)  # It does not hang: it waits.
+            _announce(liveness)
             _await_next_epoch(liveness, watch, state["round"])
             continue
+        liveness.membership.learn(state["incarnations"])
         with watch.asking("joining"):
             liveness.await_lease()
-            if liveness.membership.join(watch.store, state["round"]):
-                announce_joined(liveness.rank, number)
-                return state
+            joined = liveness.membership.join(watch.store, state["round"])
+        _announce(liveness)
+        if joined:
+            return state
+
+
+def _announce(liveness: Liveness) -> None:
+    """Tell the launcher that this learner has joined, or waits for the next epoch.
+
+    It does not hang then, and the launcher shall not kill it.
+    """
+    number = liveness.membership.incarnation(liveness.rank)
+    announce_joined(liveness.rank, number)
 
 
 def _refuse_before_begin(liveness: Liveness) -> None:
@@ -73,10 +83,11 @@ def _refuse_before_begin(liveness: Liveness) -> None:
         raise PeerLostError(f"learner {rank}: joining has failed: {reason}", reason)
 
 
-def _fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
+def _fetch(liveness: Liveness, watch: Watch) -> State:
     """Return the state of a member, for a replacement that is about to join.
 
-    It asks the members in the order of their ranks, its neighbours first.
+    It asks the members in the order of their ranks, its neighbours first, until one of
+    them can be joined.
 
     Args:
         liveness: knows which learners live.
@@ -92,12 +103,20 @@ def _fetch(liveness: Liveness, watch: Watch) -> dict[str, Any]:
             _refuse_if_over(liveness, members, watch)
             known = [r for r in members if watch.store.check([host_key(liveness, r)])]
             addresses = [watch.store.get(host_key(liveness, r)).decode() for r in known]
+        waits = False
         for peer, address in zip(known, addresses, strict=True):
             try:
-                return _ask(liveness, watch, peer, reachable(address), token)
+                state = _ask(liveness, watch, peer, reachable(address), token)
             except OSError as error:
                 # There may be no member any more that would notice its death.
                 liveness.suspect([peer], f"it does not hand over its state: {error}")
+                continue
+            if state is not LATER:
+                return state
+            waits = True
+        if waits:
+            _announce(liveness)
+            liveness.wait_for_note(LOOK)
         liveness.pause()
 
 
@@ -143,8 +162,8 @@ def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> Non
 
 def _ask(
     liveness: Liveness, watch: Watch, peer: int, host: tuple[str, int], token: bytes
-) -> dict[str, Any]:
-    """Return the state of `peer`, however long its step takes.
+) -> State:
+    """Return the state of `peer`, however long its step takes; or `LATER`.
 
     Raises:
         OSError: it has ended, or is no member any more.
@@ -158,5 +177,4 @@ def _ask(
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 
-        state: dict[str, Any] = receive_state(asking, check)
-        return state
+        return receive_state(asking, check)

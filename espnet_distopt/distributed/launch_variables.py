@@ -19,8 +19,9 @@ SURVIVES = "distopt/survives"
 """The key of the store that is set when learners go on without one that has died."""
 
 JOINED = "distopt/joined"
-"""The key of the store with the replacements that have joined the others, as 3.1 5.2,
-each with its rank and how often it was started before."""
+"""The key of the store with the replacements that have joined the others, or wait for
+the next epoch to do so, as 3.1 5.2: each with its rank and how often it was started
+before."""
 
 HOPELESS = "distopt/hopeless"
 """The key of the store that says why nobody can join the others any more."""

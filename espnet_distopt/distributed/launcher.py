@@ -88,14 +88,18 @@ def survival_announced() -> bool:
 
 
 def announce_joined(rank: int, incarnation: int) -> None:
-    """Tell the launcher that a replacement has joined the others.
+    """Tell the launcher, once, that a replacement has joined the others or will do so.
 
     Args:
         rank: its rank.
         incarnation: how often the learner was started before.
     """
-    if INCARNATION in os.environ:
-        _store().append(JOINED, f"{rank}.{incarnation} ")
+    if INCARNATION not in os.environ:
+        return
+    store, own = _store(), f"{rank}.{incarnation}"
+    known = store.get(JOINED).decode() if store.check([JOINED]) else ""
+    if own not in known.split():
+        store.append(JOINED, f"{own} ")
 
 
 def announce_hopeless(reason: str) -> None:

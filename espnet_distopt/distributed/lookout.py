@@ -32,13 +32,17 @@ from espnet_distopt.distributed.bell import Bell
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.heartbeats import Heartbeats
-from espnet_distopt.distributed.membership import KEY, Membership
-from espnet_distopt.distributed.suspects import PROBE
+from espnet_distopt.distributed.membership import KEY, Membership, beat_key
+from espnet_distopt.distributed.suspects import LONGEST_LOOK, PROBE
 
 QUIET = 1.5
 """Seconds without a heartbeat after which a learner's machine is asked for its process.
 A learner to which nobody talks, as at the end of an epoch, dies without a connection
 that fails."""
+
+ASKING = LONGEST_LOOK - PROBE
+"""Seconds between two looks in which machines are asked. If many do not answer, as when
+a switch fails, looks that are late would count as a stop of this process itself."""
 
 
 class Lookout(Ending):
@@ -77,12 +81,13 @@ class Lookout(Ending):
         self._lost_with: Callable[[int], Iterable[int]] | None = None
         self._beats = Heartbeats()
         self._asked = 0
+        self._asks_until = 0.0
         self._all_began = False
         self._answered = self._lease = time.monotonic()
 
     def beat_key(self, rank: int) -> str:
         """Return the key of the heartbeats of a learner, of its present incarnation."""
-        return f"beat/{rank}.{self.membership.incarnation(rank)}"
+        return beat_key(rank, self.membership.incarnation(rank))
 
     @property
     def members(self) -> Members:
@@ -136,6 +141,7 @@ class Lookout(Ending):
     def _judge(self, now: float) -> None:
         """Find out who is lost."""
         beats = self._beats
+        self._asks_until = time.monotonic() + min(ASKING, self.silence / 4)
         for peer in beats.heard:
             if self.lost is not None:
                 return
@@ -182,8 +188,11 @@ class Lookout(Ending):
         return not self._beats.has_left(peer) or bool(self.store_waits)
 
     def _lose_if_gone(self, peer: int) -> bool:
-        """Lose a member whose machine says that its process is gone; return that."""
-        gone = self._is_gone(peer)
+        """Lose a member whose machine says that its process is gone; return that.
+
+        Machines that do not answer are asked for so long only, between two looks.
+        """
+        gone = time.monotonic() < self._asks_until and self._is_gone(peer)
         if gone:
             self._lose(peer, f"learner {peer} has died: its process is gone")
         return gone

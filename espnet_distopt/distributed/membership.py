@@ -8,7 +8,8 @@ that joins, and by whoever sees that the gossip of an epoch is over. So each val
 follows from one other, and nobody joins an epoch whose gossip is over.
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from espnet_distopt.core.membership import Members
@@ -49,6 +50,7 @@ class Membership:
         incarnation: how often a learner of this rank was started before.
 
     Attributes:
+        size: number of places, N.
         members: the living learners, as last read.
         joining: whether this learner is a replacement that has not joined yet.
         dead: rank -> incarnation of the others that live no more, as last read. It is
@@ -57,6 +59,7 @@ class Membership:
     """
 
     def __init__(self, store: Any, rank: int, size: int, incarnation: int = 0) -> None:
+        self.size = size
         self._rank, self._own = rank, incarnation
         self._incarnations = dict.fromkeys(range(size), 0) | {rank: incarnation}
         self.members = Members.everybody(size)
@@ -64,11 +67,16 @@ class Membership:
         self.joining = incarnation > 0
         self._text = ""
         self._present: int | None = None
+        self._lock = threading.Lock()  # Of the training's and the heartbeat's thread.
         first = _format(Entry(0, dict.fromkeys(range(size), 0), 0))
         self.read(store.compare_set(KEY, "", first))
 
     def read(self, value: bytes) -> bool:
         """Take over the store's value; return whether the members have changed."""
+        with self._lock:
+            return self._read(value)
+
+    def _read(self, value: bytes) -> bool:
         text = bytes(value).decode()
         entry = _parse(text)
         if text == self._text or entry.version < self.members.version:
@@ -76,14 +84,32 @@ class Membership:
         changed = entry.version > self.members.version or not self._text
         self._present = entry.living.get(self._rank)
         self._incarnations |= {r: n for r, n in entry.living.items() if r != self._rank}
-        self.dead = {
-            r: n
-            for r, n in self._incarnations.items()
-            if r != self._rank and r not in entry.living
-        }
+        self._note_dead(entry.living)
         self.members = entry.members
         self._text = text
         return changed
+
+    def _note_dead(self, living: Collection[int]) -> None:
+        others = self.incarnations.items()
+        self.dead = {r: n for r, n in others if r != self._rank and r not in living}
+
+    @property
+    def incarnations(self) -> dict[int, int]:
+        """The greatest known incarnation of each rank, dead or alive."""
+        return dict(self._incarnations)
+
+    def learn(self, incarnations: Mapping[int, int]) -> None:
+        """Take over what a member knows of those who have died.
+
+        The store's value says nothing of them, and several learners of one rank may
+        have died, one after another, before a replacement of another rank begins.
+        """
+        with self._lock:
+            for rank, number in incarnations.items():
+                if rank != self._rank:
+                    known = self._incarnations[rank]
+                    self._incarnations[rank] = max(known, number)
+            self._note_dead(self.members.ranks)
 
     def remove(self, store: Any, lost: Iterable[int], why: str) -> None:
         """Remove learners from the members in the store, and write why.
@@ -145,6 +171,11 @@ class Membership:
     def address_key(self, rank: int) -> str:
         """Return the key of the address at which a learner listens."""
         return f"address/{rank}.{self._incarnations[rank]}"
+
+
+def beat_key(rank: int, incarnation: int) -> str:
+    """Return the key of the heartbeats of a learner, of one of its incarnations."""
+    return f"beat/{rank}.{incarnation}"
 
 
 def read_members(store: Any) -> Entry:

@@ -6,7 +6,6 @@ and tells them when it leaves. What the learners compute together is the driver'
 `process_group`.
 """
 
-import itertools
 import os
 import threading
 import time
@@ -16,24 +15,22 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.driver import Place, SharedStore
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.hosting import Host
 from espnet_distopt.distributed.joining import enter
-from espnet_distopt.distributed.launch_variables import LAZY_GROUP, incarnation
+from espnet_distopt.distributed.launch_variables import LAZY_GROUP
 from espnet_distopt.distributed.launcher import learners_per_node
-from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.queue_keys import position
-from espnet_distopt.distributed.watch import Watch, of_network
+from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import STOPPED, InputError, PeerLostError
-
-_serial = itertools.count()
-"""Numbers the drivers of a process: their keys in the store must not meet."""
 
 
 class Participant:
@@ -78,15 +75,18 @@ class Participant:
         self.per_node = learners_per_node(self.size, os.environ)
         self._store: SharedStore = HashStore()
         if self.size > 1:
-            self._connect(silence)
+            try:
+                self._connect(silence)
+            except BaseException as error:
+                self.leave(error)
+                raise
 
     def _connect(self, silence: float) -> None:
-        default = dist.distributed_c10d._get_default_store()
-        store: Store = PrefixStore(f"espnet_distopt/{next(_serial)}", default)
-        number = incarnation()
+        store, number, whole = next_session(self.rank)
         # It was for the default group alone: those made later must meet the others'.
         os.environ.pop(LAZY_GROUP, None)
         self._liveness = live = Liveness(store, self.rank, self.size, silence, number)
+        keep(store, live.membership)
         self.joins = number > 0
         self._watch = Watch(live, store)
         self._store = self._watch.store
@@ -96,7 +96,9 @@ class Participant:
         # The heartbeat's thread never waits; it has no connection to be severed.
         self._waiting = Waiting(live, store.clone())
         self._meetings = Meetings(self._watch, self._waiting)
-        self._groups = Groups(self.rank, self.size, self._watch, self._meetings.meet)
+        self._groups = Groups(
+            self.rank, self.size, self._watch, self._meetings.meet, whole
+        )
         live.connections.adopt_others()
 
     @property
@@ -164,9 +166,10 @@ class Participant:
             state: returns tensors, numbers, strings, lists and dicts; it is called at
                 the end of a step.
         """
-        if self._liveness is not None and self._host is None:
+        gossip = self._gossip
+        if self._liveness is not None and gossip is not None and self._host is None:
             self._state = state
-            self._host = Host(self._liveness, self._watch)
+            self._host = Host(self._liveness, self._watch, lambda: gossip.over)
 
     def join(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Enter the members in the place of a learner that has died.
@@ -195,10 +198,11 @@ class Participant:
             self._host.end_step(self._joinable)
 
     def _joinable(self) -> dict[str, Any]:
-        place = position(self)
+        place, live = position(self), self._liveness
         return {
             "round": self._gossip.rounds if self._gossip else 0,
             "barriers": self._barriers,
+            "incarnations": live.membership.incarnations if live else {},
             "queue": place.to_join(),
             "reading": place.reading,
             "learner": self._state(),
@@ -245,7 +249,8 @@ class Participant:
         found = error
         lost = isinstance(error, PeerLostError)
         if isinstance(error, RuntimeError) and not lost and of_network(error):
-            found = self._watch.explain(error, "a collective of the training loop's")
+            what = "a collective of the training loop's"
+            found = explain(self._liveness, error, what)
         stopped = isinstance(error, SystemExit) and error.code == STOPPED
         if error is None or stopped:
             self._liveness.leave()

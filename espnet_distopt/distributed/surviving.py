@@ -109,7 +109,8 @@ class SurvivingCollectives:
         self._waiting = waiting
         self._numbers: Counter[str] = Counter()
         self._over: defaultdict[str, list[str]] = defaultdict(list)
-        self._store = watch.store.clone()
+        with watch.liveness.connections.opening():
+            self._store = watch.store.clone()
 
     def begin(self, effect: GroupCollective, late: bool = False) -> Attempt:
         """Begin a collective.

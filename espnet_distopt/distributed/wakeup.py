@@ -3,7 +3,9 @@
 import os
 import select
 import socket
+import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 Check = Callable[[], None]
 """Raises an error if a wait has become pointless."""
@@ -20,13 +22,13 @@ class WakeUp:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        self._lock, self._closed = threading.Lock(), False
 
     def wake(self) -> None:
         """End the wait that is under way, or the next one. Any thread may call this."""
-        try:
-            os.write(self._writer, b"!")
-        except BlockingIOError:
-            return  # The pipe is full of earlier calls.
+        with self._lock, suppress(BlockingIOError):  # It may be full of earlier calls.
+            if not self._closed:
+                os.write(self._writer, b"!")
 
     def until_ready(
         self,
@@ -63,6 +65,9 @@ class WakeUp:
             return
 
     def close(self) -> None:
-        """Close the pipe; nothing waits any more."""
-        os.close(self._reader)
-        os.close(self._writer)
+        """Close the pipe: nothing waits any more, and `wake` does nothing."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._reader)
+                os.close(self._writer)

@@ -83,7 +83,7 @@ class Watch:
             what: what is under way, in words, for the message.
         """
         if self.liveness.lost is not None:
-            raise self.explain(RuntimeError(self.liveness.lost), what)
+            raise explain(self.liveness, RuntimeError(self.liveness.lost), what)
 
     @contextmanager
     def asking(self, what: str) -> Generator[None, None, None]:
@@ -101,27 +101,32 @@ class Watch:
         except PeerLostError:
             raise
         except RuntimeError as error:
-            raise self.explain(error, what) from error
+            raise explain(self.liveness, error, what) from error
 
-    def explain(self, error: RuntimeError, what: str) -> RuntimeError:
-        """Return the error to raise after an operation has failed.
 
-        If the error is one of the network, that is a `PeerLostError`, which says who is
-        lost and why. When a process dies, its connections are closed at once, and so
-        all others are suspected of having died, and this waits for what comes of it.
-        Another error is returned as a `RuntimeError` that says what was under way.
+def explain(liveness: Liveness, error: RuntimeError, what: str) -> RuntimeError:
+    """Return the error to raise after an operation has failed.
 
-        Args:
-            error: the error that the operation has raised.
-            what: what was under way, in words.
-        """
-        rank, live = self.liveness.rank, self.liveness
-        if live.lost is None and not of_network(error):
-            return RuntimeError(f"learner {rank}: {what} has failed: {error}")
-        live.suspect(range(live.size), f"the network said: {error}")
-        reason = live.wait_for_note(FOUND_OUT)
-        reason = reason or f"nobody is silent; the network said: {error}"
-        return PeerLostError(f"learner {rank}: {what} has failed: {reason}", reason)
+    If the error is one of the network, that is a `PeerLostError`, which says who is
+    lost and why. When a process dies, its connections are closed at once, and so
+    all others are suspected of having died, and this waits for what comes of it.
+    Another error is returned as a `RuntimeError` that says what was under way.
+
+    Args:
+        liveness: the process's knowledge of which learners are lost.
+        error: the error that the operation has raised.
+        what: what was under way, in words.
+    """
+    failed = f"learner {liveness.rank}: {what} has failed"
+    if liveness.lost is None and not of_network(error):
+        return RuntimeError(f"{failed}: {error}")
+    liveness.suspect(range(liveness.size), f"the network said: {error}")
+    reason = liveness.wait_for_note(FOUND_OUT)
+    if reason is None:
+        # The others are told the reason, and have to know whose error it was.
+        reason = f"{failed}: nobody is silent; the network said: {error}"
+        return PeerLostError(reason, reason)
+    return PeerLostError(f"{failed}: {reason}", reason)
 
 
 def interruptibly(call: Callable[[], None]) -> None:
@@ -152,5 +157,10 @@ def interruptibly(call: Callable[[], None]) -> None:
 
 def of_network(error: RuntimeError) -> bool:
     """Return whether an error is of the connection, not of the tensor to be sent."""
-    words = "onnect", "NCCL", "time", "close", "reset", "ocket", "pipe", "recv", "send"
-    return any(word in str(error) for word in words)
+    return any(word in str(error) for word in _OF_NETWORK)
+
+
+_OF_NETWORK = (
+    *("onnect", "NCCL", "close", "reset", "ocket", "pipe", "recv", "send"),
+    *("imeout", "imed out", "ime out"),  # "time" alone is in "runtime", too.
+)

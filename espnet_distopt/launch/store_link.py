@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from espnet_distopt.distributed.addresses import listen
 from espnet_distopt.errors import InputError
 from espnet_distopt.launch.children import Children, take
 from espnet_distopt.launch.plan import Plan
@@ -91,9 +92,12 @@ class StoreLink:
 
 
 def _listen(plan: Plan) -> socket.socket:
+    family = socket.AF_INET6 if ":" in plan.address else socket.AF_INET
     try:
+        if len(plan.counts) > 1:
+            return listen(plan.port, BACKLOG)
         return socket.create_server(
-            ("" if len(plan.counts) > 1 else plan.address, plan.port), backlog=BACKLOG
+            (plan.address, plan.port), family=family, backlog=BACKLOG
         )
     except OSError as error:
         raise InputError(

@@ -139,11 +139,11 @@ class StoreProcess:
         if "verdict" in self._told:
             self.store.set(f"{_KEYS}read/{self.node}", "")
         if self.node == 0:
-            for node in self.others:
+            for node in (*self.others, 0):  # Its own end is news after all other.
                 self._look_for(node)
 
     def _look_for(self, node: int) -> None:
-        """Say that a node has ended, and how, or that it is lost."""
+        """Say that a node has ended, and how; or whether it looks into the store."""
         if self.store.check([f"{_KEYS}ended/{node}"]):
             how = json.loads(self.store.get(f"{_KEYS}ended/{node}"))
             self._say_new(f"ended/{node}", how)
@@ -153,9 +153,10 @@ class StoreProcess:
         before, since = self._seen.get(node, (None, now))
         if count != before:
             self._seen[node] = count, now
-            self._told.pop(f"lost/{node}", None)
+            if count:
+                self._say_new(f"looks/{node}", True)
         elif count and now - since > SILENCE:
-            self._say_new(f"lost/{node}", True)
+            self._say_new(f"looks/{node}", False)
 
     def _say_new(self, name: str, value: Any) -> None:
         if name not in self._told or self._told[name] != value:

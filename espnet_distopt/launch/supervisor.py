@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.launch.children import Children
+from espnet_distopt.launch.ends import Ends
 from espnet_distopt.launch.events import Events
 from espnet_distopt.launch.learner import Learner
 from espnet_distopt.launch.plan import Plan
@@ -71,8 +72,7 @@ class Supervisor:
         self._begun = self._reported = False
         self._in_sessions = False  # Whether the learners say how they fare.
         self._hopeless = ""
-        # The lives of the learners of other nodes that have ended or are lost.
-        self._elsewhere: dict[int, list[Life]] = {}
+        self._ends = Ends(plan)
         self._events = Events(FORWARDED)
         self._children = Children()
         ranks = plan.ranks(plan.node)
@@ -232,20 +232,20 @@ class Supervisor:
                 self.verdict = Verdict(**value)
             case "ended":
                 self.interrupted |= value["interrupted"]
-                self._elsewhere[int(node)] = [Life(**life) for life in value["lives"]]
-            case "lost":
+                lives = [Life(**life) for life in value["lives"]]
+                self._ends.note(int(node), lives)
+            case "looks" if not value:
                 self._lose_node(int(node))
+            case "looks" if self._ends.note_look(int(node)):
+                self._say(f"node {node} is back: it is not lost any more")
 
     def _lose_node(self, node: int) -> None:
         """Count the learners of a node as lost that has gone silent."""
-        host, now = f"node {node}", time.time()
-        ranks = self.plan.ranks(node)
-        lives = [Life(r, host, 137, lost=True, ended=now) for r in ranks]
-        self._elsewhere[node] = lives
+        first = self._ends.lose(node)
         others = "go on" if self.survive else "are ended"
         self._say(f"node {node} has gone silent: it is lost, and the others {others}")
         if not self.survive:
-            self._fail(lives[0])
+            self._fail(first)
 
     def _lose_store(self) -> None:
         """End all learners, since the store's process has ended before them."""
@@ -265,10 +265,7 @@ class Supervisor:
     # The end
 
     def _conclude(self) -> None:
-        """Reach the verdict when all learners have ended, or wait for that of node 0.
-
-        A node without the store judges its own learners.
-        """
+        """Reach the verdict when all learners have ended, or wait for node 0's."""
         if any(each.status is None for each in self.learners):
             return
         lives = [learner.life for learner in self.learners]
@@ -277,22 +274,25 @@ class Supervisor:
                 self.verdict = Verdict(128 + self.told)
         elif self._hopeless:
             self.verdict = Verdict(1, f"the run failed: {self._hopeless}")
-        elif self.plan.node > 0:
+        else:
             self._report(lives)
-        elif len(self._elsewhere) == len(self.plan.counts) - 1:
-            for others in self._elsewhere.values():
-                lives += others
-            self.verdict = judge(lives, self.failure, self.interrupted)
-            if self.several:
-                self._link.send(verdict=asdict(self.verdict))
+            none_comes = bool(self.told or self.failure) or all(x.lost for x in lives)
+            if self.plan.node == 0 and self._ends.are_all(none_comes):
+                self.verdict = judge(self._ends.lives, self.failure, self.interrupted)
+                if self.several:
+                    self._link.send(verdict=asdict(self.verdict))
 
     def _report(self, lives: list[Life]) -> None:
-        """Tell node 0 how the learners of this node have ended, once."""
-        if not self._reported:
-            self._reported = True
-            ended = [asdict(life) for life in lives]
-            how = {"lives": ended, "interrupted": self.interrupted}
+        """Tell node 0 how the learners of this node have ended, once.
+
+        Node 0 hears its own report, too, behind the news of nodes that have come.
+        """
+        if not self.several:
+            self._ends.note(0, lives)
+        elif not self._reported:
+            how = {"lives": [*map(asdict, lives)], "interrupted": self.interrupted}
             self._link.send(**{f"ended/{self.plan.node}": how})
+        self._reported = True
 
     def _say(self, text: str) -> None:
         with suppress(BrokenPipeError):

@@ -38,6 +38,17 @@ def ends() -> Iterator[tuple[socket.socket, Channel, Counted]]:
     wakeup.close()
 
 
+@pytest.mark.parametrize("patience", [0.1, 1e5, 3e6, 1e12])
+def test_any_patience_is_one_that_the_kernel_takes(patience: float) -> None:
+    wakeup = WakeUp()
+    near, far = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    channel = Channel(far, wakeup, lambda: None, patience)
+    idle = far.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+    assert idle == (1 if patience < 1 else 32767)
+    for one in (near, channel, wakeup):
+        one.close()
+
+
 def test_a_slow_link_wakes_the_thread_only_when_enough_has_come(
     ends: tuple[socket.socket, Channel, Counted],
 ) -> None:

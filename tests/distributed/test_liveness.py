@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed import liveness, lookout
+from espnet_distopt.distributed import watch as watch_module
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import PeerLostError
 
 WHAT = "an exchange"
@@ -235,7 +236,7 @@ class Frozen:
 def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:
     pair[0]._store = Gone()
     assert "the rendezvous store is gone" in str(pair[0].wait_for_note(5))
-    lost = Watch(pair[0], dist.HashStore()).explain(RuntimeError("closed"), WHAT)
+    lost = explain(pair[0], RuntimeError("closed"), WHAT)
     assert str(lost).startswith("learner 0: an exchange has failed: the rendezvous")
 
 
@@ -250,10 +251,58 @@ class Gone:
 
 
 def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> None:
-    watch = Watch(pair[0], dist.HashStore())
-    error = watch.explain(RuntimeError("Invalid scalar type"), "a broadcast")
+    error = explain(pair[0], RuntimeError("Invalid scalar type"), "a broadcast")
     assert not isinstance(error, PeerLostError)
     assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
+
+
+def test_many_whose_machines_do_not_answer_are_lost_in_time(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The looks come late while each is asked, and suspicions began anew each time."""
+
+    def unanswered(address: str, seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr(lookout, "refuses", unanswered)
+    monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
+    size = 80
+    for rank in range(1, size):
+        store.set(f"beat/{rank}.0", "0")
+        store.set(f"bell/{rank}.0", "elsewhere 192.0.2.1 9")
+    one = Liveness(store, 0, size)
+    one.survive(lambda rank: [rank])
+    one.suspect(range(size), "the network said: Connection reset by peer")
+    deadline = time.monotonic() + 10
+    while len(one.members.ranks) > 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    members = one.members.ranks
+    one.leave()
+    assert members == (0,)
+
+
+AUTOGRAD = "Trying to backward through the graph a second time"
+
+
+def test_a_time_in_an_error_is_not_one_of_the_network(pair: list[Liveness]) -> None:
+    live = pair[0]
+    for text in (AUTOGRAD, "CUDA runtime error: out of memory"):
+        assert not isinstance(explain(live, RuntimeError(text), WHAT), PeerLostError)
+    assert not live.suspects([1])
+    for text in ("Timed out waiting 1ms for recv operation", "Wait timeout"):
+        assert of_network(RuntimeError(text))
+
+
+def test_an_error_of_the_network_names_whose_it_was(
+    pair: list[Liveness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are told the reason alone, and all of them live."""
+    monkeypatch.setattr(watch_module, "FOUND_OUT", 0.1)
+    error = explain(pair[0], RuntimeError("Connection reset by peer"), WHAT)
+    assert isinstance(error, PeerLostError)
+    assert str(error) == error.reason
+    assert error.reason.startswith("learner 0: an exchange has failed: nobody is")
 
 
 def test_a_wait_of_the_main_thread_can_be_interrupted(

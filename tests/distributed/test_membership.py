@@ -56,6 +56,34 @@ def test_a_death_that_is_noticed_late_is_not_that_of_the_replacement(
     assert read_members(store).living == {0: 0, 1: 0}
 
 
+def test_a_replacement_learns_of_all_who_have_died_before_it(store: Any) -> None:
+    """Whoever holds items of the work queue is known by rank and incarnation."""
+    other = Membership(store, 0, 3)
+    other.remove(store, [2], "it has died")
+    again = Membership(store, 2, 3, incarnation=1)
+    assert again.join(store, epoch=1)
+    other.read(store.get(KEY))
+    other.remove(store, [1, 2], "both have died")
+    new = Membership(store, 1, 3, incarnation=1)
+    new.learn(other.incarnations)
+    assert new.join(store, epoch=1)
+    other.read(store.get(KEY))
+    assert new.dead == other.dead == {2: 1}
+    assert new.incarnation(1) == 1
+
+
+def test_what_a_replacement_learns_is_no_news_of_the_living(store: Any) -> None:
+    other = Membership(store, 0, 3)
+    before = other.incarnations
+    other.remove(store, [2], "it has died")
+    again = Membership(store, 2, 3, incarnation=1)
+    assert again.join(store, epoch=1)
+    new = Membership(store, 1, 3, incarnation=1)
+    new.learn(before)
+    assert new.incarnation(2) == 1
+    assert new.dead == {}
+
+
 def test_nobody_joins_an_epoch_whose_gossip_is_over(store: Any) -> None:
     other, new = Membership(store, 0, 2), Membership(store, 1, 2, incarnation=1)
     other.remove(store, [1], "it has died")

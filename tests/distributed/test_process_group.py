@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite, Program
+from espnet_distopt.distributed import participant
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.streams import Streams
@@ -161,6 +163,12 @@ def test_a_learner_may_wait_in_a_barrier_of_its_own() -> None:
     assert min(launch(2, between_barriers, timeout=60)) > 5
 
 
+def backward_twice() -> None:
+    loss = torch.ones(1, requires_grad=True).square().sum()
+    loss.backward()
+    loss.backward()
+
+
 def lose(algorithm: str, victim: int, how: str) -> str:
     """The victim ends in its third step; the others say what they saw of it."""
     options = {"period": 1} if algorithm == "bmuf" else {}
@@ -170,13 +178,15 @@ def lose(algorithm: str, victim: int, how: str) -> str:
                 if run.learner.rank == victim and count == 3:
                     if how == "killed":
                         os.kill(os.getpid(), signal.SIGKILL)
+                    if how == "backward":
+                        backward_twice()
                     raise OSError("disk full")
                 step(run)
                 if run.learner.rank != victim:
                     time.sleep(0.01)
     except PeerLostError as error:
         return str(error)
-    except OSError:
+    except (OSError, RuntimeError):
         return "the victim"
     return "nothing noticed"
 
@@ -238,6 +248,13 @@ def test_an_exception_surfaces_in_the_other_with_its_text(
     assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
 
 
+def test_an_error_of_autograd_is_not_taken_for_one_of_the_network() -> None:
+    """Its text has the word `time` in it."""
+    results = launch(2, lose, "allreduce", 1, "backward", timeout=20)
+    assert results[1] == "the victim"
+    assert "learner 1 ended with RuntimeError: Trying to backward" in results[0]
+
+
 def threads_after(algorithm: str, victim: int) -> list[str]:
     """Learners fail one after the other, without the end of an epoch."""
     with contextlib.suppress(OSError, PeerLostError), session(algorithm) as run:
@@ -254,6 +271,58 @@ def threads_after(algorithm: str, victim: int) -> list[str]:
 def test_no_thread_outlives_a_session_that_fails(algorithm: str, victim: int) -> None:
     """Python aborts a process whose threads come back from C++ after its end."""
     assert launch(2, threads_after, algorithm, victim, timeout=20) == [[], []]
+
+
+def keep_pipe(fails: bool) -> bool:
+    """Return whether the pipe of the gossip's waits is open after a session."""
+
+    def inodes() -> set[int]:
+        files = [Path("/dev/fd", name) for name in os.listdir("/dev/fd")]
+        return {file.stat().st_ino for file in files if file.exists()}
+
+    with contextlib.suppress(OSError), session("adpsgd") as run:
+        driver: Any = run.driver
+        pipe = os.fstat(driver._gossip._pairs.wakeup._reader).st_ino
+        step(run)
+        if fails:
+            raise OSError("disk full")
+        run.finish()
+    return pipe in inodes()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_closes_the_pipe_of_its_waits(fails: bool) -> None:
+    assert launch(2, keep_pipe, fails, timeout=30) == [False, False]
+
+
+def fail_to_connect() -> list[str]:
+    """Fail in the constructor, after the heartbeat has begun."""
+
+    def failing(*_: object) -> None:
+        raise ValueError("no group")
+
+    participant.Groups = failing  # type: ignore[assignment, misc]
+    with pytest.raises(ValueError, match="no group"):
+        ProcessGroupDriver(silence=SILENCE)
+    return [each.name for each in threading.enumerate() if "distopt" in each.name]
+
+
+def test_no_thread_outlives_a_driver_that_fails_to_begin() -> None:
+    assert launch(2, fail_to_connect, timeout=20) == [[], []]
+
+
+def fail_in_watch() -> list[str]:
+    def failing(*_: object) -> None:
+        raise RuntimeError("Connection reset by peer")
+
+    participant.Watch = failing  # type: ignore[assignment, misc]
+    with pytest.raises(RuntimeError, match="reset by peer"):
+        ProcessGroupDriver(silence=SILENCE)
+    return [each.name for each in threading.enumerate() if "distopt" in each.name]
+
+
+def test_no_thread_outlives_a_driver_that_cannot_reach_the_store() -> None:
+    assert launch(2, fail_in_watch, timeout=20) == [[], []]
 
 
 def stop_as_agreed() -> str:

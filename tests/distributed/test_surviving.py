@@ -442,6 +442,21 @@ def test_survivors_agree_on_an_average_that_a_lost_learner_has_begun(
     assert found[0][1] == found[2][1] == 2
 
 
+def connect_beside() -> int:
+    """Return how many connections of a driver end its waits that survival needs."""
+    driver: Any = ProcessGroupDriver(silence=SILENCE)
+    connections = driver._liveness.connections
+    before = len(connections.descriptors())
+    driver.survive(lambda rank: [rank], lambda members: None)
+    added = len(connections.descriptors()) - before
+    driver.leave()
+    return added
+
+
+def test_the_store_that_counts_beside_the_training_is_severed_with_the_rest() -> None:
+    assert launch(2, connect_beside) == [1, 1]
+
+
 def take_before_another() -> float:
     """Take a late average while the other learner still trains before it takes it."""
     with session("local_sgd", period=4, delay=2) as run:

@@ -6,10 +6,11 @@ A DEATH is RANK:EPOCH:ITEM or RANK:EPOCH:end: the first process of that learner 
 itself by SIGKILL when it has trained on so many items of the epoch, or at its end; with
 RANK:EPOCH:consensus it does so in the consensus after the epoch, and with
 RANK:start:group before the process group is made. With --hang the first
-replacement of a learner never begins its session. The
-others train on without taking items before a replacement has exchanged with one of
-them, so that it finds an epoch under way; with `end` they wait only in the epoch before
-the last one, and only until it has begun.
+replacement of a learner never begins its session. With --next the others train on in
+the epoch of the death until a replacement has asked them, and wait for it in the next
+one. Otherwise they train on without taking items before a replacement has exchanged
+with one of them, so that it finds an epoch under way; with `end` they wait only in the
+epoch before the last one, and only until it has begun.
 
 Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
 """
@@ -26,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from espnet_distopt import Session, WorkQueue
+from espnet_distopt.algorithms.joining import Joining
 
 ITEMS, EPOCHS = 120, 4
 
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--algorithm", default="adpsgd")
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--repeat", action="store_true")
+    parser.add_argument("--next", action="store_true")
     parser.add_argument("--heartbeat", type=float, default=10)
     args = parser.parse_args()
     first = os.environ["DISTOPT_INCARNATION"] == "0"
@@ -52,7 +55,7 @@ def main() -> None:
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    seen: dict[str, Any] = {"items": [], "bits": [], "exchanges": []}
+    seen: dict[str, Any] = {"items": [], "bits": [], "exchanges": [], "states": 0}
     file = args.directory / f"{rank}.{incarnation}.json"
 
     def write() -> None:
@@ -65,6 +68,12 @@ def main() -> None:
         model(torch.randn(4, 8)).square().sum().backward()
         optimizer.step()
 
+    def counted(joining: Joining) -> dict[str, Any]:
+        seen["states"] += 1
+        return state(joining)
+
+    state, Joining.state = Joining.state, counted  # type: ignore[method-assign]
+    (args.directory / f"{rank}.{incarnation}.asks").touch()
     with Session(
         model,
         optimizer,
@@ -120,10 +129,19 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
         victim, when, how = death.split(":")
         if how == "end" and epoch == EPOCHS - 2 and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.1.json").exists()
-        expected = when == str(epoch) and how.isdecimal() and int(victim) != rank
+        others = how.isdecimal() and int(victim) != rank
+        if args.next and others and int(when) == epoch:
+            return queue.started > ITEMS // 2 and not has_asked(args, victim)
+        expected = others and int(when) + int(args.next) == epoch
         if expected and queue.started > ITEMS // 2:
             return not (args.directory / f"{victim}.exchanged").exists()
     return False
+
+
+def has_asked(args: argparse.Namespace, victim: str) -> bool:
+    """Return whether a replacement has begun to join some seconds ago."""
+    asks = args.directory / f"{victim}.1.asks"
+    return asks.exists() and time.time() - asks.stat().st_mtime > 5
 
 
 main()

@@ -73,6 +73,17 @@ def test_a_replacement_joins_the_epoch(tmp_path: Path, victim: int) -> None:
     assert f"learner {victim} has joined again (restart 1)" in err
 
 
+def test_a_replacement_that_comes_too_late_for_an_epoch_waits_for_the_next(
+    tmp_path: Path,
+) -> None:
+    """The only member is passive, so its gossip ends with the death of the other."""
+    status, err, seen = train(tmp_path, "0:1:6", "--next", size=2)
+    assert status == 0, err
+    assert seen["0.1"]["ended"]
+    assert seen["0.1"]["first_epoch"] == 2
+    assert seen["1.0"]["states"] <= 2, "the state is written down when it is of use"
+
+
 def test_an_item_that_a_dead_learner_had_begun_is_repeated(tmp_path: Path) -> None:
     status, err, seen = train(tmp_path, "2:1:6", "--repeat")
     assert status == 0, err

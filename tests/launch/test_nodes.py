@@ -25,9 +25,10 @@ def nodes(
     *options: str,
     each: tuple[str, str] = ("1,2", "1,2"),
     what: str = "",
+    host: str = "127.0.0.1",
 ) -> list[Launched]:
     """Start the launchers of two nodes, with one learner and two."""
-    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    master = ("--nnodes", "2", "--master", f"{host}:{free_port()}")
     return [
         Launched(
             directory,
@@ -49,6 +50,13 @@ def test_one_run_on_two_nodes(tmp_path: Path) -> None:
     first.began("1.1")
     second.tell_end(9, rank=1)
     first.reaped(1)
+    first.tell_end()
+    assert [node.ended()[0] for node in (second, first)] == [0, 0]
+
+
+def test_two_nodes_meet_at_an_address_of_ipv6(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, host="[::1]")
+    first.began("0.0", "1.0", "2.0")
     first.tell_end()
     assert [node.ended()[0] for node in (second, first)] == [0, 0]
 
@@ -84,6 +92,48 @@ def test_a_stop_of_all_nodes(tmp_path: Path) -> None:
     for node in both:
         node.process.send_signal(signal.SIGUSR1)
     assert [node.ended()[0] for node in both] == [75, 75]
+
+
+def alone(directory: Path, on_death: str) -> Launched:
+    """Start node 0 of two, with two learners; node 1 never comes."""
+    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    words = ("--nproc", "2,1", "--node_rank", "0", "--on-death", on_death)
+    run = Launched(directory, *words, *master)
+    run.began("0.0", "1.0")
+    return run
+
+
+@pytest.mark.parametrize("on_death", ["continue", "end"])
+def test_ctrl_c_ends_a_node_that_waits_for_one_that_never_comes(
+    tmp_path: Path, on_death: str
+) -> None:
+    run = alone(tmp_path, on_death)
+    run.process.send_signal(signal.SIGINT)
+    status, _, err = run.ended(30)
+    assert (status, err[-1]) == (130, "launch: stopped by Ctrl-C")
+
+
+@pytest.mark.parametrize("on_death", ["continue", "end"])
+def test_deaths_end_a_node_that_waits_for_one_that_never_comes(
+    tmp_path: Path, on_death: str
+) -> None:
+    run = alone(tmp_path, on_death)
+    run.tell_end(7)
+    status, _, err = run.ended(30)
+    assert status == 7
+    assert "the run failed: learner" in err[-1]
+
+
+def test_a_node_that_comes_late_is_awaited(tmp_path: Path) -> None:
+    run = alone(tmp_path, "end")
+    run.tell_end(0)
+    run.reaped(0)
+    run.reaped(1)
+    options = [str(word) for word in run.process.args[3:-2]]  # type: ignore[index]
+    options[options.index("--node_rank") + 1] = "1"
+    second = Launched(tmp_path, *options)
+    assert [node.ended()[0] for node in (second, run)] == [0, 0]
+    assert (tmp_path / "2.0").exists()
 
 
 def test_nodes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -122,6 +172,25 @@ def test_a_lost_node_may_come_back(tmp_path: Path) -> None:
     first.tell_end()
     assert [node.ended()[0] for node in (again, first)] == [0, 0]
     second.process.communicate(timeout=60)
+
+
+def test_a_node_that_was_only_cut_off_is_awaited(tmp_path: Path) -> None:
+    """Its learners have trained on, and would be killed with the end of the others."""
+    first, second = nodes(tmp_path, "--on-death", "continue")
+    first.began("0.0", "1.0", "2.0")
+    [link] = second.helpers()
+    os.kill(link, signal.SIGSTOP)
+    assert first.process.stderr is not None
+    lost = "launch: node 1 has gone silent: it is lost, and the others go on\n"
+    assert first.process.stderr.readline() == lost
+    os.kill(link, signal.SIGCONT)
+    back = "launch: node 1 is back: it is not lost any more\n"
+    assert first.process.stderr.readline() == back
+    first.tell_end(rank=0)
+    first.reaped(0)
+    second.tell_end(rank=1)
+    second.tell_end(rank=2)
+    assert [node.ended()[::2] for node in (second, first)] == [(0, [])] * 2
 
 
 def test_a_lost_node_ends_a_run_that_cannot_go_on(tmp_path: Path) -> None:

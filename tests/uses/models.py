@@ -265,6 +265,7 @@ class Gan(Use):
 
 class Again(Use):
     title = "a session after another one has ended, on the same model"
+    note = "It is refused if a learner has died in the one before and was not replaced."
 
     def step(self, turn: Turn) -> None:
         if turn.k == 6:

@@ -1,0 +1,108 @@
+"""What the earlier sessions of a process mean for the next one.
+
+All learners begin their sessions in the same order, and number them alike. Each session
+has keys of its own in the store, and so a list of members of its own.
+
+A process that was started in the place of a dead learner joins the sessions that the
+dead one had begun, or is refused if the others have left them. Later sessions it begins
+as all others do, and so counts there as the first of its rank. Whoever has died and was
+not replaced can begin none, and so the others are refused the next session: they would
+wait for it.
+"""
+
+import itertools
+from collections.abc import Collection
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from espnet_distopt.distributed.farewell import LEFT
+from espnet_distopt.distributed.launch_variables import incarnation
+from espnet_distopt.distributed.membership import Membership, beat_key, read_members
+from espnet_distopt.errors import InputError
+
+_PREFIX = "espnet_distopt"
+
+_serial = itertools.count()
+"""Numbers the sessions of a process: their keys in the store must not meet."""
+
+
+class Begun(NamedTuple):
+    """A session of this process that has begun.
+
+    Attributes:
+        store: the session's part of the store.
+        membership: what this process knows of its members.
+    """
+
+    store: Any
+    membership: Membership
+
+    def dead(self, living: Collection[int]) -> list[int]:
+        """Return who has died in it; one that has only left it may live.
+
+        Args:
+            living: its present members.
+        """
+        absent = sorted({*range(self.membership.size)} - {*living})
+        return [rank for rank in absent if not self._has_left(rank)]
+
+    def _has_left(self, rank: int) -> bool:
+        key = beat_key(rank, self.membership.incarnation(rank))
+        return self.store.check([key]) and bytes(self.store.get(key)) == LEFT
+
+
+_sessions: WeakKeyDictionary[Any, list[Begun]] = WeakKeyDictionary()
+"""The sessions of this process, by the store of their default process group."""
+
+
+class Opening(NamedTuple):
+    """A session that is about to begin.
+
+    Attributes:
+        store: its part of the store.
+        incarnation: how often a learner of this rank had begun it before.
+        whole: whether the default process group connects all of its learners: it never
+            reaches one that was started in the place of another.
+    """
+
+    store: Any
+    incarnation: int
+    whole: bool
+
+
+def next_session(rank: int) -> Opening:
+    """Return the next session of this process.
+
+    Args:
+        rank: this learner's rank.
+
+    Raises:
+        InputError: a learner has died in an earlier session, and was not replaced.
+    """
+    default = dist.distributed_c10d._get_default_store()
+    earlier = _sessions.get(default, ())
+    living = [read_members(begun.store).living for begun in earlier]
+    _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
+    store, number = PrefixStore(f"{_PREFIX}/{next(_serial)}", default), incarnation()
+    replaced = number > 0 or any(any(each.values()) for each in living)
+    if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
+        number = 0
+    return Opening(store, number, not replaced)
+
+
+def keep(store: Any, membership: Membership) -> None:
+    """Remember a session that has begun, for those after it."""
+    default = dist.distributed_c10d._get_default_store()
+    _sessions.setdefault(default, []).append(Begun(store, membership))
+
+
+def _refuse_without(rank: int, dead: set[int]) -> None:
+    if dead:
+        names = ", ".join(f"learner {each}" for each in sorted(dead))
+        raise InputError(
+            f"learner {rank}: a session needs all learners, and an earlier one has "
+            f"lost {names}: start all learners again"
+        )

@@ -1,0 +1,55 @@
+"""Three sessions, one after another, in the first of which a learner is replaced.
+
+usage: sessions.py DIR
+
+Learner 1 kills itself in the second epoch of the first session. The others train on in
+that epoch until its replacement has joined. Each process writes DIR/RANK.INCARNATION:
+its parameter after each session.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from espnet_distopt import Session
+
+EPOCHS = 3
+
+
+def main(folder: Path) -> None:
+    dist.init_process_group("gloo")
+    name = f"{dist.get_rank()}.{os.environ['DISTOPT_INCARNATION']}"
+    after = []
+    for number, algorithm in enumerate(("adpsgd", "bmuf", "adpsgd")):
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with Session(model, optimizer, algorithm, heartbeat_seconds=10) as session:
+            for epoch in range(session.first_epoch, EPOCHS):
+                for count in range(1000):
+                    optimizer.zero_grad()
+                    model(torch.ones(2, 4)).square().sum().backward()
+                    optimizer.step()
+                    if (name, number, epoch, count) == ("1.0", 0, 1, 5):
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    session.step()
+                    if (number, epoch) == (0, 1):
+                        (folder / f"joined.{name}").touch()
+                        time.sleep(0.02)
+                    elif count >= 10:
+                        break
+                    if count >= 10 and (folder / "joined.1.1").exists():
+                        break
+                with session.consensus():
+                    consensus = session.learner.params.tolist()
+        after.append(consensus)
+    (folder / f"new.{name}").write_text(json.dumps(after))
+    (folder / f"new.{name}").rename(folder / name)
+
+
+main(Path(sys.argv[1]))
