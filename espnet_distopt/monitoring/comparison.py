@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
@@ -42,6 +43,10 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
         yscale="log",
         title=title,
     )
+    # A reader reads 2, 5 and 10 more easily than powers of ten.
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend()
     axes.grid(alpha=0.3, which="both")
     write_picture(figure, path, dpi=150)
