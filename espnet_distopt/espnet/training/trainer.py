@@ -76,7 +76,7 @@ class DistoptTrainer(Trainer):
             lead = Lead(rank, distributed_option, options, lock, joins)
             run = Run(options, rank, size, lead)
             if not joins:
-                run.recover_checkpoint()
+                run.prepare_checkpoint()
             if distributed and not joins:
                 _warn_of_static_shards(run, train_iter_factory)
                 dist.barrier()
