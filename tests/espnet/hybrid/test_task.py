@@ -160,6 +160,13 @@ def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
         DistoptHybridTask.main(cmd=[*options[:at], *options[at + 2 :]])
 
 
+def test_an_encoder_that_subsamples_is_refused(root: Path, tmp_path: Path) -> None:
+    subsamples = ["--encoder_conf", "use_projection=true"]
+    subsamples += ["--encoder_conf", "subsample=[2]"]
+    with pytest.raises(InputError, match="the encoder makes 4 frames of 7"):
+        DistoptHybridTask.main(cmd=arguments(root, tmp_path / "exp", *subsamples))
+
+
 def test_features_of_another_size(tmp_path: Path, trained: Path) -> None:
     from espnet_distopt.corpora.kaldi.matrix_arks import FloatArkWriter
 
