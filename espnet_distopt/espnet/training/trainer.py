@@ -244,6 +244,7 @@ def _join(
             f"learner {run.rank} cannot return to this training: the batches of its "
             "iterator are divided once and for all; it takes part again in the next run"
         )
+    model.train()  # as at the beginning of each `DistoptEpoch`
     try:
         epoch = run.join(model, optimizers)
     except PeerLostError as error:
