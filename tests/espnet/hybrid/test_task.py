@@ -1,5 +1,6 @@
 """Training by frame cross-entropy: it learns, and stock ESPnet loads the result."""
 
+import signal
 from pathlib import Path
 
 import kaldiio
@@ -20,6 +21,7 @@ from espnet_distopt.hmm.alignments import read_alignments
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
 from tests.espnet.training.learners import Injection
+from tests.espnet.training.test_stop import SignalAt
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,22 @@ def test_a_killed_training_ends_the_same(
     assert "goes on from its own state after epoch 1" in learners.read(log)
     ended = [torch.load(tmp_path / n / "2epoch.pth") for n in ("whole", "killed")]
     assert ended[0].keys() == ended[1].keys()
+    assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
+
+
+def test_stopped_in_an_epoch_a_training_with_dropout_ends_the_same(
+    root: Path, tmp_path: Path
+) -> None:
+    more = ["--distopt", "allreduce", "--max_epoch", "1"]
+    more += ["--encoder_conf", "num_layers=2", "--encoder_conf", "dropout=0.5"]
+    log = tmp_path / "log"
+    whole, stopped = (arguments(root, tmp_path / n, *more) for n in ("whole", "part"))
+    assert train(whole, 2, log) == [0, 0], learners.read(log)
+    stop = SignalAt(2, 1, signal.SIGUSR1)
+    assert train(stopped, 2, log, stop) == [75, 75], learners.read(log)
+    assert train(stopped, 2, log) == [0, 0], learners.read(log)
+    assert "goes on after step" in learners.read(log)
+    ended = [torch.load(tmp_path / n / "1epoch.pth") for n in ("whole", "part")]
     assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
 
 
