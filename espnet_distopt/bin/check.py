@@ -1,12 +1,11 @@
 """Check the distopt options of a training before anything is prepared for it."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.espnet.training.epoch_steps import in_steps
+from espnet_distopt.errors import one_line_errors
+from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.session import check_options
 
@@ -38,15 +37,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
         return
     # A training merges the two files in the same order.
     # Nobody knows yet how many steps an epoch has.
-    conf = in_steps({**_options(shared), **_options(own)}, lambda: 1)
+    confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
+    conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
     check_options(str(name), conf, args.nlearners)
-
-
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
-    conf = config.get("distopt_conf") or {}
-    if not isinstance(conf, dict):
-        raise InputError(f"distopt_conf must be `option: value` lines, not {conf!r}")
-    return conf
 
 
 if __name__ == "__main__":
