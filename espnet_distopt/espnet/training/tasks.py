@@ -116,7 +116,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
 def check_replacement(args: argparse.Namespace) -> None:
     """Refuse a process that replaces a learner which has died, if it cannot join.
 
-    The learners that live are in the middle of the training, and wait for nobody.
+    The learners that live are in the middle of the training, and wait for nobody. A
+    replacement of learner 0 would begin a second run of wandb, so it does without.
 
     Raises:
         InputError: Nobody can join this training.
@@ -129,6 +130,7 @@ def check_replacement(args: argparse.Namespace) -> None:
             f"distopt: {args.distopt or 'none'} (with adpsgd it can): it takes part "
             "again in the next run"
         )
+    args.use_wandb = False
 
 
 def _offer_lamb() -> None:
