@@ -44,6 +44,8 @@ class FrameChunks(DealingIterFactory):
         per_epoch: The number of utterances that all learners together read in an epoch;
             None for all.
         learners: Their number.
+        most: The number of utterances that are used at all, the first ones that have a
+            chunk; None for all.
 
     Raises:
         InputError: `chunk_length` is not a single number, or the utterances have fewer
@@ -56,13 +58,15 @@ class FrameChunks(DealingIterFactory):
         frames: Mapping[str, int],
         per_epoch: int | None,
         learners: int = 1,
+        most: int | None = None,
     ) -> None:
         self._stock = stock
         self._cutting = cutting_of(stock.chunk_lengths, stock.chunk_shift_ratio)
         lengths = np.fromiter(frames.values(), np.int64, len(frames))
         has_chunk = self._cutting.counts(lengths) > 0
         names = [name for name, has in zip(frames, has_chunk, strict=True) if has]
-        self._utterances = Utterances(names, lengths[has_chunk], per_epoch)
+        used = lengths[has_chunk][:most]
+        self._utterances = Utterances(names[:most], used, per_epoch)
         self._learners = learners
         found = int(self._cutting.counts(lengths).sum())
         if found < learners:

@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import kaldiio
 import numpy as np
@@ -17,6 +18,7 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
 from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
+from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.hmm.alignments import read_alignments
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
@@ -166,6 +168,20 @@ def test_stopped_in_an_epoch_a_training_with_dropout_ends_the_same(
     assert "goes on after step" in learners.read(log)
     ended = [torch.load(tmp_path / n / "1epoch.pth") for n in ("whole", "part")]
     assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
+
+
+def test_attention_is_plotted_for_few_utterances(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plotted: list[set[str]] = []
+
+    def plot(**kwargs: Any) -> None:
+        plotted.append({name for names, _ in kwargs["iterator"] for name in names})
+
+    monkeypatch.setattr(DistoptTrainer, "plot_attention", plot)
+    more = ["--num_att_plot", "2", "--use_matplotlib", "true"]
+    DistoptHybridTask.main(cmd=arguments(root, tmp_path, *more, "--max_epoch", "1"))
+    assert plotted == [{"s-valid-00", "s-valid-01"}]
 
 
 def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
