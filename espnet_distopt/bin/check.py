@@ -1,14 +1,13 @@
 """Check the distopt options of a training, and the halves of a test set, early."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.espnet.training.epoch_steps import in_steps
+from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.scoring.subsets import members, parse_halves
 from espnet_distopt.session import check_options
@@ -47,7 +46,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         return
     # A training merges the two files in the same order.
     # Nobody knows yet how many steps an epoch has.
-    conf = in_steps({**_options(shared), **_options(own)}, lambda: 1)
+    confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
+    conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
     check_options(str(name), conf, args.nlearners)
 
 
@@ -59,13 +59,6 @@ def _check_halves(text: Path, arguments: Sequence[str]) -> None:
             members(name, pattern, ids)
         except InputError as error:
             raise InputError(f"{text}: {error} (--halves of a recipe)") from None
-
-
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
-    conf = config.get("distopt_conf") or {}
-    if not isinstance(conf, dict):
-        raise InputError(f"distopt_conf must be `option: value` lines, not {conf!r}")
-    return conf
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ which synchronous algorithms would wait in vain. Here a `ChunkPlan` says before 
 is read which chunks are in which batch, and all chunks are in one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +44,8 @@ class FrameChunks(DealingIterFactory):
         per_epoch: The number of utterances that all learners together read in an epoch;
             None for all.
         learners: Their number.
+        most: The number of utterances that are used at all, the first ones that have a
+            chunk; None for all.
 
     Raises:
         InputError: `chunk_length` is not a single number, or the utterances have fewer
@@ -56,13 +58,15 @@ class FrameChunks(DealingIterFactory):
         frames: Mapping[str, int],
         per_epoch: int | None,
         learners: int = 1,
+        most: int | None = None,
     ) -> None:
         self._stock = stock
         self._cutting = cutting_of(stock.chunk_lengths, stock.chunk_shift_ratio)
         lengths = np.fromiter(frames.values(), np.int64, len(frames))
         has_chunk = self._cutting.counts(lengths) > 0
         names = [name for name, has in zip(frames, has_chunk, strict=True) if has]
-        self._utterances = Utterances(names, lengths[has_chunk], per_epoch)
+        used = lengths[has_chunk][:most]
+        self._utterances = Utterances(names[:most], used, per_epoch)
         self._learners = learners
         found = int(self._cutting.counts(lengths).sum())
         if found < learners:
@@ -128,7 +132,7 @@ class EpochChunks(EpochBatches):
         return self._plan.batches(self._learners)
 
     def load(self, pieces: Sequence[tuple[int, int]]) -> Iterator[Batch]:
-        """Yield the learners' pieces of batches, in the order of the argument.
+        """Load the learners' pieces of batches, in the order of the argument.
 
         Each utterance that has a chunk in one of them is read once, when the first such
         piece comes, and its other chunks are held until theirs come.
@@ -140,32 +144,31 @@ class EpochChunks(EpochBatches):
         return LoadedShare(self, self._plan.share(place, learners))
 
     def load_chunks(self, batches: Sequence[Numbers]) -> Iterator[Batch]:
-        """Yield batches, for each the numbers of its chunks in the plan."""
+        """Load batches, for each the numbers of its chunks in the plan.
+
+        The data loader is opened at once, since it draws a random number then, which a
+        resumed run draws before it restores its generators.
+        """
         if not batches:
-            return
+            return iter(())
         wanted = np.concatenate(batches)
         utterances, first = np.unique(self._plan.utterances(wanted), return_index=True)
         order = utterances[np.argsort(first)].tolist()
-        read = self._read(order, np.sort(wanted))
-        held: dict[int, _Chunk] = {}
-        for chunks in batches:
-            for chunk in chunks.tolist():
-                while chunk not in held:
-                    held.update(next(read))
-            yield _batch([held.pop(chunk) for chunk in chunks.tolist()])
+        self._chosen[:] = [[self._plan.names[utterance]] for utterance in order]
+        read = zip(order, iter(self._loader), strict=True)
+        return _gather(batches, self._cut_each(read, np.sort(wanted)))
 
-    def _read(
-        self, order: Sequence[int], wanted: Numbers
+    def _cut_each(
+        self, read: Iterable[tuple[int, Batch]], wanted: Numbers
     ) -> Iterator[dict[int, _Chunk]]:
         """Yield the wanted chunks of utterances, one utterance after the other.
 
         Args:
-            order: The utterances, by their places in the plan.
+            read: The place of each utterance in the plan, and the utterance.
             wanted: The chunks, sorted.
         """
         plan = self._plan
-        self._chosen[:] = [[plan.names[utterance]] for utterance in order]
-        for utterance, (names, batch) in zip(order, self._loader, strict=True):
+        for utterance, (names, batch) in read:
             first, end = plan.chunks_of(utterance)
             chunks = wanted[slice(*np.searchsorted(wanted, [first, end]))]
             starts = plan.starts(utterance, chunks).tolist()
@@ -211,6 +214,18 @@ class LoadedShare(Skippable):
     def without_first(self, count: int) -> "LoadedShare":
         """Return the batches behind the first `count`, without reading those."""
         return LoadedShare(self._epoch, self._batches[count:])
+
+
+def _gather(
+    batches: Sequence[Numbers], read: Iterator[dict[int, _Chunk]]
+) -> Iterator[Batch]:
+    """Yield batches; `read` has their chunks, in the order of each one's utterance."""
+    held: dict[int, _Chunk] = {}
+    for chunks in batches:
+        for chunk in chunks.tolist():
+            while chunk not in held:
+                held.update(next(read))
+        yield _batch([held.pop(chunk) for chunk in chunks.tolist()])
 
 
 def _batch(chunks: Sequence[_Chunk]) -> Batch:

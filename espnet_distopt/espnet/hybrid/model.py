@@ -8,6 +8,7 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.trained import encode
 
 _PADDING = -1
@@ -43,12 +44,11 @@ class FrameModel(ESPnetASRModel):
             posterior; and the weight of the batch, which is its number of sequences.
         """
         scores = self.scores(speech, speech_lengths)
-        labels = states[:, : scores.shape[1]]
         loss = cross_entropy(
-            scores.flatten(0, 1), labels.flatten(), ignore_index=_PADDING
+            scores.flatten(0, 1), states.flatten(), ignore_index=_PADDING
         )
-        counted = labels != _PADDING
-        right = (scores.argmax(-1) == labels) & counted
+        counted = states != _PADDING
+        right = (scores.argmax(-1) == states) & counted
         accuracy = right.sum() / counted.sum()
         stats = {"loss": loss.detach(), "acc": accuracy.detach()}
         return force_gatherable(  # type: ignore[no-any-return]
@@ -56,8 +56,18 @@ class FrameModel(ESPnetASRModel):
         )
 
     def scores(self, speech: Tensor, speech_lengths: Tensor) -> Tensor:
-        """Return the logits of the pdfs, shape (B, T, P), of features (B, T, D)."""
+        """Return the logits of the pdfs, shape (B, T, P), of features (B, T, D).
+
+        Raises:
+            InputError: The encoder has another number of frames than its input.
+        """
         encoded, _ = encode(self, speech=speech, speech_lengths=speech_lengths)
+        if encoded.shape[1] != speech.shape[1]:
+            raise InputError(
+                f"encoder_conf: the encoder makes {encoded.shape[1]} frames of "
+                f"{speech.shape[1]}, and each frame has a label: take one that does "
+                "not subsample (for rnn, use_projection: false)"
+            )
         return self.ctc.ctc_lo(encoded)  # type: ignore[no-any-return]
 
     def collect_feats(

@@ -59,7 +59,7 @@ class HybridTask(ASRTask):
             *whole_batches(args, iter_options, size), mode
         )
         total = None if per_epoch is None else per_epoch * size
-        whole = FrameChunks(stock, frames, total, size)
+        whole = FrameChunks(stock, frames, total, size, iter_options.num_batches)
         if divides_batches(args, iter_options, mode):
             return whole
         rank = dist.get_rank() if iter_options.distributed else 0

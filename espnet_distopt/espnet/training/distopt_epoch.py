@@ -73,12 +73,15 @@ class DistoptEpoch(Epoch):
         self._between: dict[str, float] = {}
         run.reporter = reporter
         joined, run.handover.taken = run.handover.taken, None
+        if not first and joined is None and run.lead.leads:
+            run.write_missing_model(reporter.get_epoch() - 1, model)
+        # Adapters (LoRA) take out of their frozen weights here what validation has
+        # put in. That was the consensus model's, which the parameters still hold.
+        model.train()
         if first:
             self._resume(batches)
         elif joined is not None:
             self._take_over(joined)
-        elif run.lead.leads:
-            run.write_missing_model(reporter.get_epoch() - 1, model)
         run.handover.offered = self._carried
         session.leave_consensus()
         if run.rank > 0:

@@ -11,6 +11,7 @@ ESPnet reads.
 import argparse
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ def count_epochs(args: argparse.Namespace, learners: int) -> None:
         learners: The number of learners, each of which needs an utterance of a batch.
 
     Raises:
-        InputError: A value is in epochs, and the batches of an epoch cannot be counted.
+        InputError: A value is in epochs, and the batches of an epoch cannot be counted,
+            or the options are no `option: value` lines.
     """
     steps = 0
 
@@ -45,8 +47,24 @@ def count_epochs(args: argparse.Namespace, learners: int) -> None:
         return steps
 
     for name in ("scheduler_conf", "distopt_conf"):
-        # A key without a value in a configuration is None.
-        setattr(args, name, in_steps(getattr(args, name) or {}, counted))
+        conf = option_lines(vars(args), name)
+        setattr(args, name, in_steps(conf, counted))
+
+
+def option_lines(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the options that a configuration has under a name, if it has any.
+
+    A key without a value is None.
+
+    Raises:
+        InputError: They are something else than `option: value` lines.
+    """
+    conf = config.get(name)
+    if conf is None:
+        return {}
+    if not isinstance(conf, dict):
+        raise InputError(f"{name} must be `option: value` lines, not {conf!r}")
+    return conf
 
 
 def in_steps(
@@ -119,8 +137,17 @@ def _sampler(args: argparse.Namespace, learners: int) -> Any:
             drop_last=args.drop_last_iter,
             # ESPnet reads its option only where one process trains.
             min_batch_size=learners if learners > 1 else args.min_batch_size,
+            utt2category_file=_categories(args),
         )
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
         raise InputError(
             f"a schedule in epochs needs the shapes of the training set: {error}"
         ) from None
+
+
+def _categories(args: argparse.Namespace) -> str | None:
+    """Return the file beside the data by which ESPnet divides utterances, if any."""
+    for path, *_ in args.train_data_path_and_name_and_type[:1]:
+        file = Path(path).parent / "utt2category"
+        return str(file) if file.exists() else None
+    return None

@@ -56,7 +56,24 @@ def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
         return iterator.without_first(count)
     if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
         return with_batches(iterator, iterator.batch_sampler[count:])
-    return islice(iterator, count, None)
+    return _Rest(iterator, count)
+
+
+class _Rest:
+    """Batches behind the first ones, which are read and skipped by `iter` itself.
+
+    A run that is resumed restores its random numbers after `iter`, so the reading of
+    skipped batches changes them no more.
+    """
+
+    def __init__(self, iterator: Iterable[Any], count: int) -> None:
+        self._iterator, self._count = iterator, count
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._iterator)
+        for _ in islice(batches, self._count):
+            pass
+        return batches
 
 
 def with_batches(

@@ -14,7 +14,7 @@ from espnet2.utils.types import str_or_none
 
 from espnet_distopt.algorithms import names
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.epoch_steps import count_epochs
+from espnet_distopt.espnet.training.epoch_steps import count_epochs, option_lines
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.session import check_options
 
@@ -79,19 +79,26 @@ def settle(args: argparse.Namespace) -> None:
 
     Raises:
         InputError: The algorithm or an option is unknown, a value has the wrong type,
-            the number of learners is impossible, a learner would have several GPUs, or
-            early stopping looks at a figure that the learners do not share.
+            the number of learners is impossible, a learner would have several GPUs, an
+            option is of DDP, or early stopping looks at a figure that the learners do
+            not share.
     """
     if args.distopt_config is not None:
         content = read_distopt_config(Path(args.distopt_config))
         args.distopt = args.distopt or content.get("distopt")
-        conf = content.get("distopt_conf") or {}
-        args.distopt_conf = {**conf, **(args.distopt_conf or {})}
+        confs = [option_lines(each, "distopt_conf") for each in (content, vars(args))]
+        args.distopt_conf = {**confs[0], **confs[1]}
     if args.ngpu == 0 and args.dist_backend == "nccl":
         args.dist_backend = "gloo"
     count_epochs(args, number_of_learners(args))
     if args.distopt is None or args.collect_stats:
         return
+    for name in ("use_deepspeed", "sharded_ddp", "ddp_comm_hook"):
+        if getattr(args, name, None):
+            raise InputError(
+                f"{name}: it changes how DDP trains, and distopt trains in the place "
+                f"of DDP: leave out either {name} or distopt"
+            )
     if args.ngpu > 1 and not args.multiprocessing_distributed:
         raise InputError(
             f"--ngpu {args.ngpu} makes one learner of {args.ngpu} GPUs, and distopt "

@@ -94,9 +94,17 @@ class Run:
         if self.session is not None:
             self.session.close(error)
 
-    def recover_checkpoint(self) -> None:
-        """Repair, on learner 0, a checkpoint that a kill has cut off."""
-        if self.rank == 0:
+    def prepare_checkpoint(self) -> None:
+        """Repair, on learner 0, a checkpoint that a kill has cut off.
+
+        An algorithm that begins anew sets it aside, so that a stop before the first
+        epoch's end leaves nothing of another training to resume.
+        """
+        if self.rank != 0:
+            return
+        if self.options.distopt is not None and not self.options.resume:
+            side_files.set_checkpoint_aside(self._output_dir)
+        else:
             side_files.recover_checkpoint(self._output_dir)
 
     def keep_checkpoint(self) -> None:

@@ -134,6 +134,16 @@ def recover_checkpoint(output_dir: Path) -> None:
             checkpoint.unlink()
 
 
+def set_checkpoint_aside(output_dir: Path) -> None:
+    """Rename the checkpoint of an earlier training, and remove its kept copy."""
+    checkpoint = output_dir / "checkpoint.pth"
+    if checkpoint.exists():
+        old = checkpoint.with_name("checkpoint.old.pth")
+        logging.warning(f"{checkpoint} is of an earlier training; it is now {old}")
+        os.replace(checkpoint, old)
+    (output_dir / "distopt" / "checkpoint.pth").unlink(missing_ok=True)
+
+
 def recover_epoch_model(output_dir: Path, epoch: int, model: dict[str, Any]) -> None:
     """Write `{epoch}epoch.pth` if a kill came between the checkpoint and this file.
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
+from espnet2.train.trainer import Trainer
 
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
@@ -43,10 +44,18 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
 
     Args:
-        task: An ESPnet task class with one optimizer.
+        task: An ESPnet task class with one optimizer and ESPnet's common trainer.
         name: The name of the variable that the result is assigned to.
         module: The `__name__` of the module in which that happens.
+
+    Raises:
+        InputError: The task has a trainer of its own, as those for speakers and GANs.
     """
+    if task.trainer is not Trainer:
+        raise InputError(
+            f"{task.__name__} trains by a {task.trainer.__name__} of its own, which "
+            "distopt_task would replace: take a task that trains by ESPnet's Trainer"
+        )
 
     class Task(task):
         trainer = DistoptTrainer
@@ -117,7 +126,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
 def check_replacement(args: argparse.Namespace) -> None:
     """Refuse a process that replaces a learner which has died, if it cannot join.
 
-    The learners that live are in the middle of the training, and wait for nobody.
+    The learners that live are in the middle of the training, and wait for nobody. A
+    replacement of learner 0 would begin a second run of wandb, so it does without.
 
     Raises:
         InputError: Nobody can join this training.
@@ -130,6 +140,7 @@ def check_replacement(args: argparse.Namespace) -> None:
             f"distopt: {args.distopt or 'none'} (with adpsgd it can): it takes part "
             "again in the next run"
         )
+    args.use_wandb = False
 
 
 def _offer_lamb() -> None:

@@ -23,6 +23,7 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
 from espnet2.train.trainer import Trainer
 
+from espnet_distopt.algorithms import lookup
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
@@ -76,9 +77,10 @@ class DistoptTrainer(Trainer):
             lead = Lead(rank, distributed_option, options, lock, joins)
             run = Run(options, rank, size, lead)
             if not joins:
-                run.recover_checkpoint()
+                run.prepare_checkpoint()
             if distributed and not joins:
                 _warn_of_static_shards(run, train_iter_factory)
+                _warn_of_wandb(run)
                 dist.barrier()
             # Stock learners cannot agree on a step to stop at.
             can_stop = options.distopt is not None or not distributed
@@ -244,6 +246,7 @@ def _join(
             f"learner {run.rank} cannot return to this training: the batches of its "
             "iterator are divided once and for all; it takes part again in the next run"
         )
+    model.train()  # as at the beginning of each `DistoptEpoch`
     try:
         epoch = run.join(model, optimizers)
     except PeerLostError as error:
@@ -272,4 +275,15 @@ def _warn_of_static_shards(run: Run, factory: AbsIterFactory) -> None:
         logging.warning(
             f"{algorithm}: batches of this iterator are divided once and for all: "
             "epochs end with the slowest learner"
+        )
+
+
+def _warn_of_wandb(run: Run) -> None:
+    """Warn, on learner 0, where others may live on, who then go without wandb."""
+    algorithm = run.options.distopt
+    may_die = algorithm is not None and lookup(algorithm).algorithm.survives
+    if run.options.use_wandb and may_die:  # ESPnet sets it on learner 0 alone.
+        logging.warning(
+            f"{algorithm}: if learner 0 dies, the others go on without wandb, and so "
+            "does its replacement; the log and TensorBoard go on"
         )

@@ -1,6 +1,8 @@
 """Training by frame cross-entropy: it learns, and stock ESPnet loads the result."""
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import kaldiio
 import numpy as np
@@ -17,10 +19,12 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
 from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
 from espnet_distopt.espnet.training.same_training import refuse_other_labels
+from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.hmm.alignments import Pdfs, read_alignments, write_alignments
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
 from tests.espnet.training.learners import Injection
+from tests.espnet.training.test_stop import SignalAt
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +182,36 @@ def test_a_killed_training_ends_the_same(
     assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
 
 
+def test_stopped_in_an_epoch_a_training_with_dropout_ends_the_same(
+    root: Path, tmp_path: Path
+) -> None:
+    more = ["--distopt", "allreduce", "--max_epoch", "1"]
+    more += ["--encoder_conf", "num_layers=2", "--encoder_conf", "dropout=0.5"]
+    log = tmp_path / "log"
+    whole, stopped = (arguments(root, tmp_path / n, *more) for n in ("whole", "part"))
+    assert train(whole, 2, log) == [0, 0], learners.read(log)
+    stop = SignalAt(2, 1, signal.SIGUSR1)
+    assert train(stopped, 2, log, stop) == [75, 75], learners.read(log)
+    assert train(stopped, 2, log) == [0, 0], learners.read(log)
+    assert "goes on after step" in learners.read(log)
+    ended = [torch.load(tmp_path / n / "1epoch.pth") for n in ("whole", "part")]
+    assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
+
+
+def test_attention_is_plotted_for_few_utterances(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plotted: list[set[str]] = []
+
+    def plot(**kwargs: Any) -> None:
+        plotted.append({name for names, _ in kwargs["iterator"] for name in names})
+
+    monkeypatch.setattr(DistoptTrainer, "plot_attention", plot)
+    more = ["--num_att_plot", "2", "--use_matplotlib", "true"]
+    DistoptHybridTask.main(cmd=arguments(root, tmp_path, *more, "--max_epoch", "1"))
+    assert plotted == [{"s-valid-00", "s-valid-01"}]
+
+
 def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
     options = arguments(root, tmp_path / "exp")
     at = options.index("--input_size")
@@ -186,6 +220,13 @@ def test_what_the_task_needs(root: Path, tmp_path: Path) -> None:
     at = options.index("--train_shape_file")
     with pytest.raises(InputError, match="chunks need --train_shape_file"):
         DistoptHybridTask.main(cmd=[*options[:at], *options[at + 2 :]])
+
+
+def test_an_encoder_that_subsamples_is_refused(root: Path, tmp_path: Path) -> None:
+    subsamples = ["--encoder_conf", "use_projection=true"]
+    subsamples += ["--encoder_conf", "subsample=[2]"]
+    with pytest.raises(InputError, match="the encoder makes 4 frames of 7"):
+        DistoptHybridTask.main(cmd=arguments(root, tmp_path / "exp", *subsamples))
 
 
 def test_features_of_another_size(tmp_path: Path, trained: Path) -> None:

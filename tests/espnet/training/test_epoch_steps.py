@@ -9,7 +9,7 @@ import yaml
 
 from espnet_distopt.bin import asr_train, check
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.epoch_steps import count_epochs
+from espnet_distopt.espnet.training.epoch_steps import count_epochs, steps_of_epoch
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments, write_toy_data
 
@@ -44,6 +44,17 @@ def test_steps_are_those_of_the_batches(shapes, more, steps):
     count_epochs(args, learners=1)
     assert args.scheduler_conf == {"warmup_steps": 2 * steps}
     assert args.distopt_conf == {"warmup": max(1, round(steps / 2))}
+
+
+def test_batches_have_utterances_of_one_category(shapes: Path) -> None:
+    """ESPnet divides the utterances so, if such a file lies beside the data."""
+    data = f"{shapes.parent}/wav.scp,speech,sound"
+    more = ["--batch_type", "folded", "--batch_size", "8", "--fold_length", "80000"]
+    args = options(shapes, *more, "--train_data_path_and_name_and_type", data)
+    assert steps_of_epoch(args, learners=1) == 13
+    file = shapes.parent / "utt2category"
+    file.write_text("".join(f"u{n:03d} c{n % 7}\n" for n in range(100)))
+    assert steps_of_epoch(args, learners=1) == 14
 
 
 def test_options_without_a_value_are_none(shapes: Path) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.handover import Handover
 from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.tasks import check_replacement
+from espnet_distopt.espnet.training.trainer import _warn_of_wandb
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read
@@ -120,7 +123,7 @@ def test_nobody_returns_to_a_training_that_waits_for_all(
 ) -> None:
     monkeypatch.setenv(INCARNATION, "1")
     monkeypatch.setenv("RANK", "2")
-    args = argparse.Namespace(distopt=algorithm, collect_stats=False)
+    args = argparse.Namespace(distopt=algorithm, collect_stats=False, use_wandb=True)
     with pytest.raises(InputError) as refused:
         check_replacement(args)
     assert str(refused.value).startswith(
@@ -129,6 +132,21 @@ def test_nobody_returns_to_a_training_that_waits_for_all(
     )
     args.distopt = "adpsgd"
     check_replacement(args)
+    assert not args.use_wandb  # Learner 0's run goes on, or has ended with it.
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "uses", "warns"),
+    [("adpsgd", True, True), ("adpsgd", False, False), ("allreduce", True, False)],
+)
+def test_wandb_is_not_handed_over(
+    algorithm: str, uses: bool, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run: Any = SimpleNamespace(
+        options=SimpleNamespace(distopt=algorithm, use_wandb=uses)
+    )
+    _warn_of_wandb(run)
+    assert ("go on without wandb" in caplog.text) == warns
 
 
 def test_a_replacement_waits_for_the_checkpoint_of_the_epoch_before(

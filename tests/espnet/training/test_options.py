@@ -56,6 +56,18 @@ WRONG = {
         ["--distopt", "bmuf", "--ngpu", "2"],
         "add --multiprocessing_distributed true",
     ),
+    "DeepSpeed": (
+        ["--distopt", "bmuf", "--use_deepspeed", "true"],
+        "leave out either use_deepspeed or distopt",
+    ),
+    "sharded DDP": (
+        ["--distopt", "bmuf", "--sharded_ddp", "true"],
+        "leave out either sharded_ddp or distopt",
+    ),
+    "a hook of DDP": (
+        ["--distopt", "bmuf", "--ddp_comm_hook", "fp16_compress_hook"],
+        "leave out either ddp_comm_hook or distopt",
+    ),
     "early stopping on a figure that is not shared": (
         [
             "--distopt",
@@ -89,6 +101,29 @@ def test_wrong_options_end_in_one_line_that_says_what_is_wrong(
     assert message in said[-1]
     assert sum("rror" in line for line in said) == 1
     assert not (tmp_path / "exp").exists()
+
+
+@pytest.mark.parametrize("option", ["--config", "--distopt_config"])
+@pytest.mark.parametrize("conf", ["[period]", "8"])
+def test_options_that_are_no_lines_end_in_one_line(
+    option: str,
+    conf: str,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text(f"distopt: bmuf\ndistopt_conf: {conf}\n")
+    commands = {
+        asr_train.main: arguments(data, tmp_path / "exp", option, str(config)),
+        check.main: [option, str(config)],
+    }
+    for main, command in commands.items():
+        with pytest.raises(SystemExit) as end:
+            main(command)
+        assert end.value.code == 2
+        said = capsys.readouterr().err.splitlines()
+        assert "distopt_conf must be `option: value` lines, not" in said[-1]
 
 
 def test_a_training_without_a_directory(

@@ -36,6 +36,24 @@ def test_without_resume_a_training_begins_anew(data: Path, tmp_path: Path) -> No
     assert_same(again / "1epoch.pth", new / "1epoch.pth")
 
 
+def test_a_stop_in_the_first_epoch_leaves_no_earlier_training_to_resume(
+    data: Path, tmp_path: Path
+) -> None:
+    again, new, log = tmp_path / "again", tmp_path / "new", tmp_path / "log"
+    one_learner(data, again, "--max_epoch", "1")
+    anew = ["--distopt", "allreduce", "--seed", "1", "--max_epoch", "1", "--resume"]
+    options = arguments(data, again, *anew)
+    stop = SignalAt(1, None, signal.SIGUSR1)
+    codes = train([*options, "false"], 1, tmp_path / "meet1", log, stop)
+    assert codes == [75], read(log)
+    assert not (again / "checkpoint.pth").exists()
+    assert (again / "checkpoint.old.pth").exists()
+    assert train([*options, "true"], 1, tmp_path / "meet2", log) == [0], read(log)
+    assert "goes on after step" in read(log)
+    DistoptASRTask.main(cmd=arguments(data, new, *anew, "true"))
+    assert_same(again / "1epoch.pth", new / "1epoch.pth")
+
+
 SCHEDULERS = {
     "cycliclr": ["base_lr=0.001", "max_lr=0.01", "cycle_momentum=false"],
     # The loss falls, which `max` takes for a plateau from the first epoch on.
