@@ -1,8 +1,7 @@
 """A session ties a learner, its algorithm and its driver to a training loop."""
 
 import contextlib
-import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms import check
+from espnet_distopt.algorithms.training_options import check_session_options
 from espnet_distopt.attached import Attached
 from espnet_distopt.core.driver import Driver, Place, Stateful
-from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect
+from espnet_distopt.core.effects import AllReduceMean, Barrier, only
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.errors import InputError
 
@@ -70,7 +69,7 @@ class Session(Attached):
         repeat_begun: bool = False,
         **options: Any,
     ) -> None:
-        _check_own(heartbeat_seconds, repeat_begun)
+        check_session_options(heartbeat_seconds, repeat_begun)
         super().__init__(
             model, optimizer, algorithm, driver, options, heartbeat_seconds, carries
         )
@@ -157,7 +156,7 @@ class Session(Attached):
             PeerLostError: a learner is lost, and the algorithm does not survive that;
                 the message names it.
         """
-        meeting: Meeting = self._run(_one(Barrier()))
+        meeting: Meeting = self._run(only(Barrier()))
         return meeting.members
 
     def request_stop(self) -> None:
@@ -225,7 +224,7 @@ class Session(Attached):
         on all of them, if the algorithm survives deaths.
         """
         tensor = self.learner.params.new_tensor(values, dtype=torch.float64)
-        mean: Tensor = self._run(_one(AllReduceMean(tensor)))
+        mean: Tensor = self._run(only(AllReduceMean(tensor)))
         return mean.tolist()
 
     def leave_consensus(self) -> None:
@@ -299,46 +298,3 @@ class Session(Attached):
         self._lifecycle.epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
         self._changes.forget_load()
-
-
-def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
-    """Raise InputError if `size` learners cannot have sessions with options `conf`.
-
-    Args:
-        algorithm: the name of the algorithm.
-        conf: its options, and those of the session: `heartbeat_seconds` and
-            `repeat_begun`.
-        size: number of learners, N.
-    """
-    check(algorithm, algorithm_options(conf), size)
-
-
-def algorithm_options(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the algorithm; check those of the session, and drop them.
-
-    Args:
-        conf: as for `check_options`.
-
-    Raises:
-        InputError: an option of the session is impossible.
-    """
-    own = dict(conf)
-    _check_own(own.pop("heartbeat_seconds", 30), own.pop("repeat_begun", False))
-    return own
-
-
-def _check_own(heartbeat_seconds: object, repeat_begun: object) -> None:
-    """Raise InputError for impossible options of a session."""
-    number = isinstance(heartbeat_seconds, (int, float))
-    number = number and not isinstance(heartbeat_seconds, bool)
-    if not number or not 1 <= float(str(heartbeat_seconds)) < math.inf:
-        raise InputError(
-            f"heartbeat_seconds must be at least 1, a number, not {heartbeat_seconds!r}"
-        )
-    if not isinstance(repeat_begun, bool):
-        raise InputError(f"repeat_begun must be true or false, not {repeat_begun!r}")
-
-
-def _one(effect: Effect) -> Generator[Effect, Any, Any]:
-    """Return the program of a single effect."""
-    return (yield effect)

@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.scoring.subsets import members, parse_halves
-from espnet_distopt.session import check_options
 
 
 def get_parser() -> argparse.ArgumentParser:

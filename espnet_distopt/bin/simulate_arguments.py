@@ -13,9 +13,9 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.algorithms import lookup
+from espnet_distopt.algorithms.training_options import algorithm_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.session import algorithm_options
 from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault

@@ -226,3 +226,8 @@ Effect = (
 Program = Generator[Effect, Any, None]
 """A program of an algorithm: it yields effects, is sent their results, and returns
 nothing."""
+
+
+def only(effect: Effect) -> Generator[Effect, Any, Any]:
+    """Return the program of a single effect, whose result it returns."""
+    return (yield effect)

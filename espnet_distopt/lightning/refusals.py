@@ -13,9 +13,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
 from espnet_distopt.algorithms import lookup, options
+from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import Session, check_options
+from espnet_distopt.session import Session
 
 SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
 

@@ -13,10 +13,10 @@ from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import str_or_none
 
 from espnet_distopt.algorithms import names
+from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.epoch_steps import count_epochs, option_lines
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.session import check_options
 
 
 @dataclass
