@@ -19,6 +19,7 @@ from espnet_distopt.core.gradients import BackwardWatch, give
 from espnet_distopt.core.layout import Slot, lay_out
 from espnet_distopt.core.membership import Members
 from espnet_distopt.core.memory import own_storage
+from espnet_distopt.core.recurrent import give_back, keep_storage
 from espnet_distopt.errors import InputError
 
 __all__ = ["Learner", "Slot"]
@@ -116,7 +117,7 @@ class Learner:
             optimizer.register_step_post_hook(self._count_update),
             optimizer.register_load_state_dict_post_hook(self._after_load),
         ]
-        self._recurrent = _keep_storage(model)
+        self._recurrent = keep_storage(model)
 
     @property
     def where(self) -> str:
@@ -171,8 +172,7 @@ class Learner:
             self._watch.remove()
         for handle in self._handles:
             handle.remove()
-        for module in self._recurrent:
-            module.__dict__.pop("flatten_parameters", None)
+        give_back(self._recurrent)
         for parameter in self.parameters:
             parameter.data = parameter.data.clone()
             if parameter.grad is not None:
@@ -297,23 +297,3 @@ class Learner:
         self.params.copy_(state["params"])
         self.steps = state["steps"]
         self.updates = state["updates"]
-
-
-def _keep_storage(model: nn.Module) -> list[nn.Module]:
-    """Keep recurrent modules from moving their weights into a buffer of cuDNN's.
-
-    Returns the modules that are changed so.
-    """
-    stopped: list[nn.Module] = []
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            module.flatten_parameters = _do_nothing  # type: ignore[method-assign]
-            stopped.append(module)
-    return stopped
-
-
-def _do_nothing() -> None:
-    """Stand in for `RNNBase.flatten_parameters`.
-
-    This is a named function, because a model that holds a lambda cannot be pickled.
-    """
