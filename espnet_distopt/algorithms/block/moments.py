@@ -23,10 +23,11 @@ from espnet_distopt.algorithms.block.bfloat16 import average_changes
 from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.extrapolation import replace_late
-from espnet_distopt.algorithms.block.flat_moments import Moments, countable
+from espnet_distopt.algorithms.block.flat_moments import Moments
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.moment_starts import MomentStarts
 from espnet_distopt.algorithms.block.part import Part
+from espnet_distopt.algorithms.block.step_counts import StepCounts
 from espnet_distopt.core.cache_blocks import cache_slices
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
@@ -86,7 +87,7 @@ class BlockMoments:
         self._period = changes_of or 0
         self._every, self._blocks = every, 0
         self.averaged = fate != "reset"
-        self._tensors = len(part.slots)
+        self._counts = StepCounts(len(part.slots), resets=fate == "reset")
         self._moments = Moments(part)
         dtype = starts_in or part.params.dtype
         self._starts = MomentStarts(part, self._moments, dtype)
@@ -101,7 +102,7 @@ class BlockMoments:
         Args:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
-        self._steps = self._moments.steps()
+        self._counts.at_start = self._moments.steps()
         self._starts.forget()
         if self._fate == "extrapolate" and kept and not self._rounds:
             self._starts.remember(self.flats())
@@ -119,7 +120,7 @@ class BlockMoments:
         state, which counts as loading another one.
         """
         steps = self._moments.steps()
-        if any(now < then for now, then in zip(steps, self._steps, strict=False)):
+        if self._counts.have_fallen(steps):
             self._begin_with_loaded()
         return steps
 
@@ -148,7 +149,7 @@ class BlockMoments:
                 yield from average_changes(flat, start, self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
-        ahead, taus = self._ahead(agreed, k), self._taus(agreed)
+        ahead, taus = self._ahead(agreed, k), self._counts.updates(agreed)
         for name, flat in flats.items():
             for part, group, tau in self._moments.runs(taus):
                 for place in cache_slices(flat, part):
@@ -159,9 +160,9 @@ class BlockMoments:
         if self._fate == "reset":
             self._moments.forget_noise()
         before = self._moments.steps()
-        self._moments.set_steps(self._steps_after(agreed, taus, ahead))
-        self._steps = self._moments.steps()
-        self._share_noise(flats, before, self._steps, batches)
+        self._moments.set_steps(self._counts.at_next_start(agreed, taus, ahead))
+        self._counts.at_start = self._moments.steps()
+        self._share_noise(flats, before, self._counts.at_start, batches)
         self.loaded = False
 
     def _share_noise(
@@ -239,12 +240,12 @@ class BlockMoments:
         if self.loaded and not self._rounds:
             return
         ahead = 0.0 if unequal else self._ahead(agreed, k)
-        taus = self._taus(agreed)
-        started = self._steps_after(agreed, taus, ahead)
+        taus = self._counts.updates(agreed)
+        started = self._counts.at_next_start(agreed, taus, ahead)
         then = late.message[len(late.message) - len(agreed.steps) :].tolist()
         live = zip(self._moments.steps(), then, strict=True)
         since = [max(0, round(now - before)) for now, before in live]
-        both = list(zip(taus, since or [updates] * self._tensors, strict=True))
+        both = list(zip(taus, since or [updates] * len(taus), strict=True))
         for name, flat in flats.items():
             for part, group, (tau, j) in self._moments.runs(both):
                 share = self._moments.decays[name][group] ** j
@@ -259,7 +260,7 @@ class BlockMoments:
         if self._fate == "reset":
             self._moments.keep_noise_since(since)
         # All learners must have the same counts, and the live ones are rounded anew.
-        self._steps = started
+        self._counts.at_start = started
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
@@ -268,22 +269,6 @@ class BlockMoments:
     def _ahead(self, agreed: Agreed, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
         return k / agreed.tau if self._fate == "extrapolate" else 0.0
-
-    def _taus(self, agreed: Agreed) -> list[float]:
-        """Return the number of updates of each parameter in the block."""
-        before = self._steps or [0.0] * len(agreed.steps)
-        taus = [now - then for now, then in zip(agreed.steps, before, strict=True)]
-        return taus or [agreed.tau] * self._tensors
-
-    def _steps_after(
-        self, agreed: Agreed, taus: list[float], ahead: float
-    ) -> list[float]:
-        """Return the step counts at the next start point; empty if there are none."""
-        if self._fate == "reset":
-            return [0.0] * len(agreed.steps)
-        # Without step counts there are still as many taus as parameters.
-        counted = zip(agreed.steps, taus[: len(agreed.steps)], strict=True)
-        return countable([steps + ahead * tau for steps, tau in counted])
 
     def _move(
         self,
@@ -312,7 +297,7 @@ class BlockMoments:
         """Return the moments and step counts at the start of the block."""
         return {
             "fate": self._fate,
-            "steps": list(self._steps),
+            "steps": list(self._counts.at_start),
             "init": self._starts.state_dict(),
             "loaded": self.loaded,
             "unequal": self._unequal,
@@ -328,7 +313,7 @@ class BlockMoments:
         known = self._moments.decays.keys()
         if state.get("fate") != self._fate or not state["init"].keys() <= known:
             raise InputError(MOMENTS_CHANGED)
-        self._steps = list(state["steps"])
+        self._counts.at_start = list(state["steps"])
         # To resume loads the optimizer's state, too: that does not count as loaded.
         self.loaded = state.get("loaded", False)
         self._unequal = state.get("unequal", False)
