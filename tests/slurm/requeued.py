@@ -33,7 +33,8 @@ class Told(Toy):
         where = [restarts, self.current_epoch, batch_idx]
         with open(f"{self.notes}.{self.global_rank}", "a") as file:
             print(json.dumps([*where, batch[0].tolist()]), file=file)
-        while where == [0, 1, 2] and self.trainer.strategy._fit._signal is None:
+        fit = self.trainer.strategy._fit
+        while where == [0, 1, 2] and not fit.signals.ask_to_stop:
             time.sleep(0.05)
         return super().training_step(batch, batch_idx)
 
