@@ -90,8 +90,8 @@ class Fragment:
         self.steps, self._updates = 0, learner.updates
         loaded, steps = False, list[float]()
         if self._moments:
-            steps = self._moments.steps()
-            loaded = self._moments.loaded
+            self._moments.notice_cleared()
+            loaded, steps = self._moments.loaded, self._moments.steps()
         return write_message(learner, updates, ended, loaded, self._rates, steps)
 
     def read(self, mean: Tensor) -> Agreed:

@@ -114,15 +114,16 @@ class BlockMoments:
             self._begin(kept=True)
 
     def steps(self) -> list[float]:
-        """Return each parameter's step count, for the learners to average.
+        """Return each parameter's step count, for the learners to average."""
+        return self._moments.steps()
 
-        If one has fallen since the block's start, the user has cleared the optimizer's
-        state, which counts as loading another one.
+    def notice_cleared(self) -> None:
+        """Count it as loading another state if the user has cleared the optimizer's.
+
+        No hook tells of that, but then a step count has fallen since the block's start.
         """
-        steps = self._moments.steps()
-        if self._counts.have_fallen(steps):
+        if self._counts.have_fallen(self._moments.steps()):
             self._begin_with_loaded()
-        return steps
 
     def flats(self) -> dict[str, Tensor]:
         """Return the live moments, name -> (P,), which the optimizer updates."""
@@ -228,7 +229,7 @@ class BlockMoments:
             updates: number of updates of this learner since the snapshot.
             batches: as for `end_block`.
         """
-        self.steps()
+        self.notice_cleared()
         flats = {name: flat for name, flat in self._due().items() if late.has(name)}
         if not flats:
             return

@@ -34,7 +34,8 @@ def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
         return
     earlier = read_yaml(config).get("token_list")
     if isinstance(earlier, list) and _own(args, earlier) != _own(args, _read(wanted)):
-        raise _other(args, "has other tokens than", wanted, elsewhere)
+        than = wanted if isinstance(wanted, str) else "--token_list"
+        raise _other(args, f"has other tokens than {than}", elsewhere)
 
 
 def keep_to_one_source(
@@ -60,7 +61,7 @@ def keep_to_one_source(
             write_text(note, found)
     elif _differs(note, found):
         names = ", ".join(map(str, files))
-        raise _other(args, "learns from other content than", names, elsewhere)
+        raise _other(args, f"learns from other content than {names}", elsewhere)
 
 
 def label_files(args: argparse.Namespace) -> list[Path]:
@@ -126,11 +127,8 @@ def _own(args: argparse.Namespace, tokens: Sequence[str]) -> list[str]:
     return [token for token in tokens if token not in added]
 
 
-def _other(
-    args: argparse.Namespace, what: str, than: object, elsewhere: str
-) -> InputError:
-    than = than if isinstance(than, str) else "--token_list"
+def _other(args: argparse.Namespace, what: str, elsewhere: str) -> InputError:
     return InputError(
-        f"{args.output_dir}: the training there {what} {than}: remove the directory to "
+        f"{args.output_dir}: the training there {what}: remove the directory to "
         f"train anew, or train in another one (in a recipe: {elsewhere})"
     )
