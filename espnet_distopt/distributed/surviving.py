@@ -164,7 +164,9 @@ class SurvivingCollectives:
         elif set(members.ranks) <= set(live.members.ranks):
             try:
                 live.await_lease()
-                vain = partial(self._in_vain, attempt)
+                # It must not refer to the attempt, which refers to the operation: the
+                # tensors of a cycle live on until Python looks for cycles.
+                vain = partial(self._in_vain, attempt.name, members)
                 group = self._groups.among(members, attempt.name, effect.tensor, vain)
                 attempt.handle = self._collectives.begin_in(
                     group, effect, members.ranks, vain
@@ -275,10 +277,15 @@ class SurvivingCollectives:
         assert attempt.result is not None
         return attempt.result
 
-    def _in_vain(self, attempt: Attempt) -> str | None:
-        """Return why it is in vain to wait for this learner's part; None if not."""
-        why = in_vain(self._watch.liveness, attempt.members.ranks)
-        key, store = f"decided/{attempt.name}", self._watch.store
+    def _in_vain(self, name: str, members: Members) -> str | None:
+        """Return why it is in vain to wait for this learner's part; None if not.
+
+        Args:
+            name: the name of the attempt.
+            members: those that take part in it.
+        """
+        why = in_vain(self._watch.liveness, members.ranks)
+        key, store = f"decided/{name}", self._watch.store
         if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:
             return "the connection of another learner has failed"
         return why

@@ -38,6 +38,10 @@ def in_vain(liveness: Liveness, ranks: Sequence[int]) -> str | None:
     return liveness.lost
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Job:
     """Operations that are waited for.
 
@@ -67,6 +71,9 @@ class Job:
                 self._after()
         except BaseException as error:
             self.error = error
+        # `after` may refer to whoever has this job: the tensors of a cycle live on
+        # until Python looks for cycles.
+        self._works, self._after = (), _nothing
         self.ended.set()
 
     def abandon(self) -> bool:
@@ -98,9 +105,7 @@ class Waiter:
         """
         self.end(self.begin(works), vain)
 
-    def begin(
-        self, works: Sequence[Any], after: Callable[[], None] = lambda: None
-    ) -> Job:
+    def begin(self, works: Sequence[Any], after: Callable[[], None] = _nothing) -> Job:
         """Begin to wait for operations, behind those for which it waits already.
 
         Args:
