@@ -59,8 +59,8 @@ def get_parser() -> argparse.ArgumentParser:
         type=float,
         default=1800.0,
         help="seconds after which a learner that was started again is killed (and "
-        "started again) if it has not joined the others; they may be in a long "
-        "validation (default: 1800)",
+        "started again) if it has neither joined the others nor asked one that trains "
+        "or validates (default: 1800)",
     )
     parser.add_argument(
         "--on-death",

@@ -59,9 +59,10 @@ def enter(
 
 
 def _announce(liveness: Liveness) -> None:
-    """Tell the launcher that this learner has joined, or waits for the next epoch.
+    """Tell the launcher that this learner has joined, or waits for a member.
 
-    It does not hang then, and the launcher shall not kill it.
+    It does not hang then, and the launcher shall not kill it. It waits as long for a
+    member that makes no step as that one's validation takes.
     """
     number = liveness.membership.incarnation(liveness.rank)
     announce_joined(liveness.rank, number)
@@ -174,6 +175,7 @@ def _ask(
 
         def check() -> None:
             watch.check("joining")
+            _announce(liveness)
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 

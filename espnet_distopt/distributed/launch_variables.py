@@ -20,7 +20,7 @@ SURVIVES = "distopt/survives"
 
 JOINED = "distopt/joined"
 """The key of the store with the replacements that have joined the others, or wait for
-the next epoch to do so, as 3.1 5.2: each with its rank and how often it was started
+one of them to do so, as 3.1 5.2: each with its rank and how often it was started
 before."""
 
 HOPELESS = "distopt/hopeless"

@@ -8,9 +8,10 @@ RANK:EPOCH:consensus it does so in the consensus after the epoch, and with
 RANK:start:group before the process group is made. With --hang the first
 replacement of a learner never begins its session. With --next the others train on in
 the epoch of the death until a replacement has asked them, and wait for it in the next
-one. Otherwise they train on without taking items before a replacement has exchanged
-with one of them, so that it finds an epoch under way; with `end` they wait only in the
-epoch before the last one, and only until it has begun.
+one. With --validation the others wait for so many seconds after the epoch of the death,
+once a replacement has asked. Otherwise they train on without taking items before a
+replacement has exchanged with one of them, so that it finds an epoch under way; with
+`end` they wait only in the epoch before the last one, and only until it has begun.
 
 Each process writes DIR/RANK.INCARNATION.json: what it has seen, epoch by epoch.
 """
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--repeat", action="store_true")
     parser.add_argument("--next", action="store_true")
+    parser.add_argument("--validation", type=float, default=0)
     parser.add_argument("--heartbeat", type=float, default=10)
     args = parser.parse_args()
     first = os.environ["DISTOPT_INCARNATION"] == "0"
@@ -114,6 +116,7 @@ def main() -> None:
                 if first and f"{rank}:{epoch}:consensus" in args.deaths:
                     os.kill(os.getpid(), signal.SIGKILL)
                 seen["bits"].append(session.learner.params.tolist())
+            validate(args, epoch, rank)
             exchanges += session.metrics()["exchanges"]
             seen["exchanges"].append(exchanges)
             exchanges = 0.0
@@ -138,10 +141,18 @@ def awaits(args: argparse.Namespace, epoch: int, rank: int, queue: WorkQueue) ->
     return False
 
 
-def has_asked(args: argparse.Namespace, victim: str) -> bool:
+def has_asked(args: argparse.Namespace, victim: str, seconds: float = 5) -> bool:
     """Return whether a replacement has begun to join some seconds ago."""
     asks = args.directory / f"{victim}.1.asks"
-    return asks.exists() and time.time() - asks.stat().st_mtime > 5
+    return asks.exists() and time.time() - asks.stat().st_mtime > seconds
+
+
+def validate(args: argparse.Namespace, epoch: int, rank: int) -> None:
+    """Wait with --validation, after the epoch of the death of another one."""
+    victim, when, _ = args.deaths[0].split(":") if args.validation else ("", "", "")
+    if when == str(epoch) and victim != str(rank):
+        while not has_asked(args, victim, args.validation):
+            time.sleep(0.1)
 
 
 main()

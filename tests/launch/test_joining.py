@@ -126,6 +126,20 @@ def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
     check_epochs(seen, lost=0)
 
 
+def test_a_replacement_is_not_killed_while_a_member_validates(tmp_path: Path) -> None:
+    """However long that takes: it has found one to wait for."""
+    status, err, seen = train(
+        tmp_path,
+        "1:0:end",
+        "--validation=30",
+        size=2,
+        options=f"{CONTINUE} --join_seconds 20",
+    )
+    assert status == 0, err
+    assert "has not joined the others" not in err
+    assert seen["1.1"]["ended"]
+
+
 def test_nobody_is_started_again_once_all_have_died(tmp_path: Path) -> None:
     """Without an end, each would be started until all its restarts are used up."""
     status, err, _ = train(
