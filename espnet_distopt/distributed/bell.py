@@ -4,10 +4,13 @@ Its machine refuses a connection to the port once the process is gone, so it nee
 answer. But the kernel keeps each connection until it is accepted, and drops further
 ones when it keeps too many: then a process that lives looks like a machine that is
 slow. So the heartbeat's thread accepts them, and closes them at once.
+
+A bell stays from session to session: a process that has left one may begin another.
 """
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from espnet_distopt.distributed.addresses import listen_for
 
@@ -34,3 +37,16 @@ class Bell:
     def close(self) -> None:
         """Refuse connections from now on, as if the process were gone."""
         self._listener.close()
+
+
+class Bells(NamedTuple):
+    """Where processes are asked for in a session.
+
+    Attributes:
+        own: the bell of this process.
+        before: rank -> the address of another one's bell, in the session before; empty
+            if this is the first one.
+    """
+
+    own: Bell
+    before: Mapping[int, str]

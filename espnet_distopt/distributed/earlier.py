@@ -7,7 +7,8 @@ A process that was started in the place of a dead learner joins the sessions tha
 dead one had begun, or is refused if the others have left them. Later sessions it begins
 as all others do, and so counts there as the first of its rank. Whoever has died and was
 not replaced can begin none, and so the others are refused the next session: they would
-wait for it.
+wait for it. One may also die between two sessions, when nobody hears heartbeats. So
+those who wait for others to begin ask the machines of these for their processes.
 """
 
 import itertools
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.distributed.bell import Bell, Bells
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.distributed.membership import Membership, beat_key, read_members
@@ -49,6 +51,18 @@ class Begun(NamedTuple):
         absent = sorted({*range(self.membership.size)} - {*living})
         return [rank for rank in absent if not self._has_left(rank)]
 
+    def bells(self) -> dict[int, str]:
+        """Return the addresses of its learners' bells, if all had begun.
+
+        Cost: two operations of the store.
+        """
+        ranks = range(self.membership.size)
+        keys = [*map(self.membership.bell_key, ranks)]
+        if not self.store.check(keys):
+            return {}
+        found = self.store.multi_get(keys)
+        return {rank: bytes(at).decode() for rank, at in zip(ranks, found, strict=True)}
+
     def _has_left(self, rank: int) -> bool:
         key = beat_key(rank, self.membership.incarnation(rank))
         return self.store.check([key]) and bytes(self.store.get(key)) == LEFT
@@ -56,6 +70,9 @@ class Begun(NamedTuple):
 
 _sessions: WeakKeyDictionary[Any, list[Begun]] = WeakKeyDictionary()
 """The sessions of this process, by the store of their default process group."""
+
+_bells: WeakKeyDictionary[Any, Bell] = WeakKeyDictionary()
+"""The bell of this process, for all of these sessions."""
 
 
 class Opening(NamedTuple):
@@ -66,11 +83,13 @@ class Opening(NamedTuple):
         incarnation: how often a learner of this rank had begun it before.
         whole: whether the default process group connects all of its learners: it never
             reaches one that was started in the place of another.
+        bells: where processes are asked for, also those that have not begun it.
     """
 
     store: Any
     incarnation: int
     whole: bool
+    bells: Bells
 
 
 def next_session(rank: int) -> Opening:
@@ -90,7 +109,10 @@ def next_session(rank: int) -> Opening:
     replaced = number > 0 or any(any(each.values()) for each in living)
     if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
         number = 0
-    return Opening(store, number, not replaced)
+    if default not in _bells:
+        _bells[default] = Bell(default)
+    bells = Bells(_bells[default], earlier[-1].bells() if earlier else {})
+    return Opening(store, number, not replaced, bells)
 
 
 def keep(store: Any, membership: Membership) -> None:

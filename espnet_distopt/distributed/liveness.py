@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from espnet_distopt.distributed.bell import Bells
 from espnet_distopt.distributed.connections import keeps_store
 from espnet_distopt.distributed.farewell import LEFT, wait_for_leavers
 from espnet_distopt.distributed.lookout import Lookout
@@ -48,6 +49,7 @@ class Liveness(Lookout):
         size: number of places, N.
         silence: seconds without a heartbeat after which a learner counts as lost.
         incarnation: how often a learner of this rank was started before.
+        bells: where processes are asked for; None makes a bell for this one.
 
     Attributes:
         rank, size, silence, membership, listeners: those of `Lookout`.
@@ -61,8 +63,9 @@ class Liveness(Lookout):
         size: int,
         silence: float = 30,
         incarnation: int = 0,
+        bells: Bells | None = None,
     ) -> None:
-        super().__init__(store, rank, size, silence, incarnation)
+        super().__init__(store, rank, size, silence, incarnation, bells)
         self._began = self._answered
         self._nudged = threading.Event()
         self._stop = threading.Event()
@@ -183,7 +186,6 @@ class Liveness(Lookout):
         if farewell.is_alive():  # The store is lost.
             self._connection.sever()
             farewell.join(LATE)
-        self._bell.close()
         if keeps_store(self.port):
             others = {
                 p: self.beat_key(p) for p in self._others if p in self.members.ranks

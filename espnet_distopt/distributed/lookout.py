@@ -4,7 +4,8 @@ Each look reads the counts of the others' heartbeats and the members in one oper
 learner is lost if its count stands still for `silence` seconds; or for 2 s after one of
 its connections has failed; or as soon as its machine says that its process is gone,
 which is asked when a connection has failed (`suspects`), or when the count stands still
-for `QUIET` s.
+for `QUIET` s. A learner that has not begun this session has no count. It is asked for
+where it was in the session before, so that nobody waits for one that has died since.
 
 Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
@@ -28,7 +29,7 @@ from typing import Any
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.addresses import refuses
-from espnet_distopt.distributed.bell import Bell
+from espnet_distopt.distributed.bell import Bell, Bells
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.heartbeats import Heartbeats
@@ -54,6 +55,7 @@ class Lookout(Ending):
         size: number of places, N.
         silence: seconds without a heartbeat after which a learner counts as lost.
         incarnation: how often a learner of this rank was started before.
+        bells: where processes are asked for; None makes a bell for this one.
 
     Attributes:
         rank, size, silence: as given.
@@ -64,7 +66,13 @@ class Lookout(Ending):
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, silence: float, incarnation: int
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        silence: float,
+        incarnation: int,
+        bells: Bells | None,
     ) -> None:
         super().__init__(store)
         self.rank, self.size, self.silence = rank, size, silence
@@ -74,7 +82,7 @@ class Lookout(Ending):
             self._store = store.clone()
         self._store.compare_set("failed", "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
-        self._bell = Bell(self._store)
+        self._bell, self._before = bells or Bells(Bell(self._store), {})
         self._store.set(self.membership.bell_key(rank), self._bell.address)
         self._store.set(self.beat_key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
@@ -93,6 +101,11 @@ class Lookout(Ending):
     def members(self) -> Members:
         """The living learners, as last read from the store."""
         return self.membership.members
+
+    @property
+    def follows_another(self) -> bool:
+        """Whether the learners had begun another session before this one."""
+        return bool(self._before)
 
     def survive(self, lost_with: Callable[[int], Iterable[int]]) -> None:
         """Let the training go on when a learner is lost, from now on.
@@ -153,6 +166,23 @@ class Lookout(Ending):
             elif peer in beats.suspects:
                 self._examine(peer, now)
         self._examine_one_quiet(now)
+        if not self._all_began and self._before:
+            self._examine_one_awaited()
+
+    def _examine_one_awaited(self) -> None:
+        """Look for the process of one learner that has not begun, and end without it.
+
+        Each learner asks for its neighbours first, so that together they ask for all.
+        """
+        self._asked += 1
+        peer = (self.rank + self._asked) % self.size
+        if self._store.check([self.beat_key(peer)]):
+            return
+        if refuses(self._before[peer], PROBE):
+            self.note(
+                f"learner {peer} has died before this session: its process is gone, "
+                "and a session needs all learners; start all of them again"
+            )
 
     def _examine(self, peer: int, now: float) -> None:
         """Decide whether a learner has died whose connection has failed."""

@@ -25,7 +25,7 @@ from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.hosting import Host
 from espnet_distopt.distributed.joining import enter
 from espnet_distopt.distributed.launch_variables import LAZY_GROUP
-from espnet_distopt.distributed.launcher import learners_per_node
+from espnet_distopt.distributed.launcher import announce_hopeless, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.queue_keys import position
@@ -78,14 +78,27 @@ class Participant:
             try:
                 self._connect(silence)
             except BaseException as error:
+                self._announce_hopeless(error)
                 self.leave(error)
                 raise
 
+    def _announce_hopeless(self, error: BaseException) -> None:
+        """Tell the launcher that a session cannot begin, after others have ended.
+
+        A learner that is started again could only join the sessions before.
+        """
+        live = self._liveness
+        later = live is not None and live.follows_another and live.has_lease()
+        if later and isinstance(error, PeerLostError):
+            announce_hopeless(error.reason)
+
     def _connect(self, silence: float) -> None:
-        store, number, whole = next_session(self.rank)
+        store, number, whole, bells = next_session(self.rank)
         # It was for the default group alone: those made later must meet the others'.
         os.environ.pop(LAZY_GROUP, None)
-        self._liveness = live = Liveness(store, self.rank, self.size, silence, number)
+        self._liveness = live = Liveness(
+            store, self.rank, self.size, silence, number, bells
+        )
         keep(store, live.membership)
         self.joins = number > 0
         self._watch = Watch(live, store)

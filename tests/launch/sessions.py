@@ -1,9 +1,10 @@
 """Three sessions, one after another, in the first of which a learner is replaced.
 
-usage: sessions.py DIR
+usage: sessions.py DIR [between]
 
 Learner 1 kills itself in the second epoch of the first session. The others train on in
-that epoch until its replacement has joined. Each process writes DIR/RANK.INCARNATION:
+that epoch until its replacement has joined. With `between` it kills itself after the
+first session instead. Each process writes DIR/RANK.INCARNATION:
 its parameter after each session.
 """
 
@@ -22,7 +23,7 @@ from espnet_distopt import Session
 EPOCHS = 3
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, between: bool) -> None:
     dist.init_process_group("gloo")
     name = f"{dist.get_rank()}.{os.environ['DISTOPT_INCARNATION']}"
     after = []
@@ -35,10 +36,11 @@ def main(folder: Path) -> None:
                     optimizer.zero_grad()
                     model(torch.ones(2, 4)).square().sum().backward()
                     optimizer.step()
-                    if (name, number, epoch, count) == ("1.0", 0, 1, 5):
+                    here = (name, number, epoch, count) == ("1.0", 0, 1, 5)
+                    if here and not between:
                         os.kill(os.getpid(), signal.SIGKILL)
                     session.step()
-                    if (number, epoch) == (0, 1):
+                    if (number, epoch, between) == (0, 1, False):
                         (folder / f"joined.{name}").touch()
                         time.sleep(0.02)
                     elif count >= 10:
@@ -48,8 +50,10 @@ def main(folder: Path) -> None:
                 with session.consensus():
                     consensus = session.learner.params.tolist()
         after.append(consensus)
+        if name == "1.0" and between:
+            os.kill(os.getpid(), signal.SIGKILL)
     (folder / f"new.{name}").write_text(json.dumps(after))
     (folder / f"new.{name}").rename(folder / name)
 
 
-main(Path(sys.argv[1]))
+main(Path(sys.argv[1]), "between" in sys.argv[2:])

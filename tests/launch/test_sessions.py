@@ -21,3 +21,15 @@ def test_a_replacement_begins_the_next_session_as_the_others_do(tmp_path: Path) 
     ]
     assert len(after[0]) == 3
     assert after[0] == after[1] == after[2]
+
+
+def test_a_death_between_two_sessions_ends_the_run(tmp_path: Path) -> None:
+    """Nobody can join the second one, and the others would wait for half an hour."""
+    options = "--nproc 3 --restarts 9 --on-death continue"
+    launched = Launched(
+        tmp_path, *options.split(), what="between", program=str(HERE / "sessions.py")
+    )
+    status, _, err = launched.ended(90)
+    assert status == 1, err
+    failed = "launch: the run failed: learner 1 has died before this session: "
+    assert any(line.startswith(failed) for line in err), err
