@@ -36,6 +36,11 @@ and `reset`), and `adasum` combines updates, not gradients. `adpsgd`, `hadpsgd`,
 `dpsgd`, `d1d_model` and `local_sgd` correct the second moment of Adam, AdamW, NAdam and
 RAdam (`second_moment: consistent`); any other optimizer but SGD is named in a warning,
 and trained as it is.
+
+Buffers and frozen parameters begin as learner 0 has them, with every algorithm. The
+running statistics of BatchNorm are averaged at each consensus. Any other buffer that
+the forward pass changes, such as a codebook or a counter, stays each learner's own, and
+a checkpoint has learner 0's.
 """
 
 
