@@ -11,6 +11,9 @@ queue. There are two figures, both relative to equal learners without communicat
 
 The bound is (n - 1 + 1/s) / n, where only the steps of the slow learner are lost.
 
+Before each run of this project's methods there are some steps that are not counted:
+compiled passes are loaded at their first call, which takes a second.
+
     python benchmarks/straggler.py          # ten minutes; the cores are mostly idle
 """
 
@@ -24,7 +27,7 @@ from statistics import fmean, median
 import torch.distributed as dist
 from emulated.emulated import Emulated
 from emulated.learners import LearnersFailedError, Namespace, launch
-from emulated.methods import MeasuredTraining, begin
+from emulated.methods import MeasuredMethod, MeasuredTraining, begin
 from emulated.straggler_runs import (
     LEARNERS,
     NODE,
@@ -36,6 +39,9 @@ from emulated.straggler_runs import (
 from report import how_often, spread, write_report
 
 from espnet_distopt import WorkQueue
+
+WARM_UP = 8
+"""Steps that are not counted: two blocks of those methods that have blocks."""
 
 
 def batches(run: StragglerRun, rank: int, training: MeasuredTraining) -> Iterator[int]:
@@ -75,10 +81,27 @@ class MeasuredEpoch:
     exchanges: float
 
 
+def warm_up(method: MeasuredMethod, rank: int) -> None:
+    """Load what one of this project's methods needs, in steps that take no time.
+
+    Args:
+        method: the method.
+        rank: the learner.
+    """
+    if method.ours:
+        training = begin(method, Emulated(PARAMETERS, 0.0, rank))
+        for _ in range(WARM_UP):
+            training.step()
+        training.finish()
+        assert training.session is not None
+        training.session.close()
+
+
 def train(rank: int, run: StragglerRun) -> MeasuredEpoch:
     """Train for an epoch as learner `rank`."""
     slow = run.slowdown if rank == LEARNERS - 1 else 1.0
     model = Emulated(PARAMETERS, STEP_SECONDS * slow, rank)
+    warm_up(run.method, rank)
     training = begin(run.method, model)
     dist.barrier()
     began = time.monotonic()
@@ -219,7 +242,8 @@ def main() -> None:
         "until all learners have finished. With a queue an epoch has "
         f"{rows[1].run.steps} steps, and a figure is "
         f"{how_often(repeats)}; otherwise learners have equal shares of "
-        f"{rows[-1].run.steps} steps, and a figure is one run. The bound is (n - m + "
+        f"{rows[-1].run.steps} steps, and a figure is one run. Before each run of this "
+        f"project's methods, {WARM_UP} steps are not counted. The bound is (n - m + "
         "m/s) / n, where m learners are as slow as the slow one: 1 with a queue "
         f"({NODE} for hadpsgd), otherwise all. Exchanges are those of one learner, for "
         "methods that average when they can."
