@@ -143,7 +143,10 @@ def test_a_death_leaves_the_slices_before_as_they_are(
     left = set(range(4))
     means = [sum(4.0**r for r in left - set(order[:n])) / (4 - n) for n in range(3)]
     gone = [means.index(each[0]) for each in slices]
-    assert gone == sorted(gone) and gone[-1] == len(deaths)
+    assert gone == sorted(gone)
+    # gloo may have sent all of the last slice before its learner dies.
+    assert posted or gone[-1] == len(deaths)
+    gone.append(len(deaths))
     for number, rank in enumerate(order):
         first = next(at for at, lost in enumerate(gone) if lost > number)
         assert abs(first - deaths[rank]) <= 1
