@@ -6,9 +6,13 @@ from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write, write_text
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    write_text,
+)
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.result import Scorer, score
+from espnet_distopt.scoring.result import FILES, Scorer, score
 from espnet_distopt.scoring.sclite import find_sclite
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import (
@@ -18,6 +22,8 @@ from espnet_distopt.scoring.trn import (
     read_utt2spk,
 )
 from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
+
+_WRITTEN = ("ref.trn", "hyp.trn", *FILES, FILE)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -47,9 +53,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Score the text, and print the counts."""
     args = get_parser().parse_args(cmd)
-    # They are removed first, so that a failed scoring leaves no earlier result.
-    for name in ("result.json", FILE):
-        (args.out / name).unlink(missing_ok=True)
+    remove_earlier(args.out, *_WRITTEN, inputs=(args.ref, args.hyp, args.utt2spk))
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)

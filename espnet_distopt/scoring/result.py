@@ -18,6 +18,9 @@ WER, CER = "WER", "CER"
 UNITS = {WER: "words", CER: "characters"}
 """What each measure counts; `Counts.words` are of this unit."""
 
+FILES = ("result.txt", "result.json")
+"""What a result is written into."""
+
 AS_IS = "as it is"
 FILTERED = "without hesitations, cut-off words and tags"
 """What was scored of a CTM: all of it, as in NIST's evaluations, or what Kaldi's and
