@@ -1,7 +1,7 @@
 """A plot that compares trainings: their losses over the time that they took."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
         label = f"{name}: {duration(times[-1] * unit.seconds)}" if times else name
         axes.plot(times, losses, color=colour, marker="o", label=label)
     axes.set(
-        xlabel=f"{unit.name} since the first batch",
+        xlabel=f"{unit.name} of training since the first batch",
         ylabel="loss (thin: training; dots: validation)",
         yscale="log",
         title=title,
@@ -58,7 +58,7 @@ def training_losses(
     """Return times, and the mean training loss of all learners around each."""
     first = _first(experiment)
     points = [
-        (line.time - first, line.loss, line.samples)
+        (experiment.elapsed(line.time) - first, line.loss, line.samples)
         for learner in experiment.learners.values()
         for line in learner.lines
         if line.loss is not None and math.isfinite(line.loss) and line.samples
@@ -77,25 +77,19 @@ def validation_losses(
     experiment: Experiment, unit: TimeUnit
 ) -> tuple[list[float], list[float]]:
     """Return the times at which epochs ended, and the validation losses."""
-    found = dict(_validations(experiment))
     first = _first(experiment)
-    times = [found[epoch][0] for epoch in sorted(found)]
-    losses = [found[epoch][1] for epoch in sorted(found)]
-    return [(time - first) / unit.seconds for time in times], losses
-
-
-def _validations(experiment: Experiment) -> Iterator[tuple[int, tuple[float, float]]]:
-    """Yield each epoch with its time and loss; the first learner that tells counts."""
-    for learner in reversed(experiment.learners.values()):
-        for line in learner.lines:
-            if line.valid_loss is not None:
-                yield line.epoch, (line.time, line.valid_loss)
+    points = [
+        ((experiment.elapsed(line.time) - first) / unit.seconds, line.valid_loss)
+        for line in experiment.epoch_ends
+        if line.valid_loss is not None
+    ]
+    return [time for time, _ in points], [loss for _, loss in points]
 
 
 def _first(experiment: Experiment) -> float:
-    """Return the time at which the first learner began its first batch."""
+    """Return the seconds until the first learner began its first batch."""
     starts = [
-        line.time - line.seconds
+        experiment.elapsed(line.time) - line.seconds
         for learner in experiment.learners.values()
         for line in learner.lines
         if line.batches
