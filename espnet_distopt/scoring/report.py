@@ -43,7 +43,7 @@ class Environment:
         """Return today's date, this checkout's commit and the installed versions."""
         return cls(
             date=date.today().isoformat(),
-            commit=_commit(Path(__file__).parent),
+            commit=_commit(Path(__file__)),
             python=python_version(),
             torch=_version("torch"),
             espnet=_version("espnet"),
@@ -219,13 +219,21 @@ def _version(package: str) -> str:
         return NONE
 
 
-def _commit(directory: Path) -> str:
-    """Return the commit checked out there, with `-dirty` if files were changed."""
-    command = "git describe --always --abbrev=12 --exclude=* --dirty"
+def _commit(file: Path) -> str:
+    """Return the commit of a file's checkout, with `-dirty` if files were changed.
+
+    An installed package may lie in a folder of another project's checkout.
+    """
+    describe = "git describe --always --abbrev=12 --exclude=* --dirty"
     try:
-        done = subprocess.run(
-            command.split(), cwd=directory, capture_output=True, text=True, check=True
-        )
+        _git(["git", "ls-files", "--error-unmatch", file.name], file.parent)
+        return _git(describe.split(), file.parent)
     except (OSError, subprocess.CalledProcessError):
         return NONE
+
+
+def _git(command: Sequence[str], directory: Path) -> str:
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()

@@ -1,6 +1,8 @@
 """The Markdown report: a golden, and what is not known."""
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,28 @@ def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert stopped.value.code == 2
         assert out == ""
         assert message in err
+
+
+def test_the_commit_is_that_of_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.py"
+    file.touch()
+    monkeypatch.setattr("espnet_distopt.scoring.report.__file__", str(file))
+    assert Environment.current().commit == "-"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+
+    def commit() -> None:
+        subprocess.run(
+            [*git, "commit", "-qm", "x", "--allow-empty"], cwd=tmp_path, check=True
+        )
+
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    commit()
+    assert Environment.current().commit == "-"  # as in .venv of another project
+    subprocess.run([*git, "add", "."], cwd=tmp_path, check=True)
+    commit()
+    assert re.fullmatch("[0-9a-f]{12}", Environment.current().commit)
 
 
 def test_damaged_summary(experiments: list[Path]) -> None:
