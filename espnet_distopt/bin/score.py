@@ -1,6 +1,7 @@
 """Score decoded text against its reference: word errors by sclite, else by jiwer."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from espnet_distopt.scoring.trn import (
     format_trn,
     read_text,
     read_utt2spk,
+    unknown_speakers,
 )
 from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
 
@@ -58,6 +60,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
     speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
+    if args.utt2spk and (warning := unknown_speakers(ref, speakers)):
+        print(f"warning: {args.utt2spk}: {warning}", file=sys.stderr)
     result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Writes the results of a recipe as a report in Markdown."""
 
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +16,7 @@ from espnet_distopt.scoring.table import columns, format_interval
 NONE = "-"
 """What a cell shows if its value is not known."""
 
-INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the {}."
+INTERVALS = "In brackets: the 95 % interval, by a bootstrap over {}."
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,24 @@ def render(
 
 def interval_note(experiments: Sequence[DecodedExperiment]) -> str:
     """Return what the intervals of the main table are; "" if it has none."""
-    results = [result for _, _, result in _results(experiments)]
-    if not any(result.intervals for result in results):
+    results = [each for _, _, each in _results(experiments) if each.intervals]
+    if not results:
         return ""
     of_lines = any(result.measure == CER for result in results)
-    return INTERVALS.format("writers or fonts" if of_lines else "speakers")
+    unknown = "the writers, fonts or lines" if of_lines else "the speakers"
+    numbers: dict[str, set[int]] = {}
+    for result in results:
+        if result.draws:
+            found = numbers.setdefault(result.draws.kind, set())
+            found.update(result.draws.numbers.values())
+    drawn = [f"{_range(found)} {kind}" for kind, found in numbers.items()]
+    drawn += [unknown] * any(result.draws is None for result in results)
+    return INTERVALS.format(", or over ".join(drawn))
+
+
+def _range(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def counts(experiments: Sequence[DecodedExperiment]) -> Iterator[tuple[str, Table]]:

@@ -9,9 +9,15 @@ import pytest
 
 from espnet_distopt.bin.wer_report import main
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.confidence import Draws
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.experiment import DecodedExperiment
-from espnet_distopt.scoring.report import Environment, format_time, render
+from espnet_distopt.scoring.report import (
+    Environment,
+    format_time,
+    interval_note,
+    render,
+)
 from espnet_distopt.scoring.result import Result
 
 GOLDEN = """\
@@ -148,6 +154,22 @@ def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
     report = render([one], ENVIRONMENT, title="x")
     assert "| WER dev all (sclite) | WER test all (sclite) |" in report
     assert "In brackets" not in report and "Cross-check" not in report
+
+
+def test_intervals_say_what_they_are_drawn_over(tmp_path: Path) -> None:
+    total = {"all": counts(8, 20, 16, 1, 3, 1, 4)}
+    drawn = [Draws("speakers", {"all": 40}), Draws("lines", {"all": 9}), None]
+    for number, draws in enumerate(drawn):
+        result = Result("jiwer 4", total, {"all": (1.0, 2.0)}, draws=draws)
+        add_result(tmp_path / f"e{number}", "decode/test", result)
+        path = tmp_path / f"e{number}/decode/test/score_wer/result.json"
+        assert Result.read(path) == result
+    read = [
+        each for n in range(3) for each in DecodedExperiment.read(tmp_path / f"e{n}")
+    ]
+    assert interval_note(read).endswith(
+        "by a bootstrap over 40 speakers, or over 9 lines, or over the speakers."
+    )
 
 
 def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
