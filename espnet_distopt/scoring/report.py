@@ -1,6 +1,7 @@
 """Writes the results of a recipe as a report in Markdown."""
 
 import subprocess
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,6 +16,9 @@ from espnet_distopt.scoring.table import columns, format_interval
 
 NONE = "-"
 """What a cell shows if its value is not known."""
+
+OTHER_DATA = "(other test data)"
+"""What stands beside a figure that does not compare with the others of its column."""
 
 INTERVALS = "In brackets: the 95 % interval, by a bootstrap over {}."
 
@@ -123,11 +127,14 @@ def _results(
 
 
 def overview(experiments: Sequence[DecodedExperiment]) -> Table:
-    """Return the main table: how each experiment was trained, and its error rates."""
+    """Return the main table: how each experiment was trained, and its error rates.
+
+    An error rate is marked if it is of other test data than most of its column.
+    """
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
         {
-            _column(half if single else f"{name} {half}", result): _rate(result, half)
+            _column(half if single else f"{name} {half}", result): (result, half)
             for name, several in exp.results.items()
             for result in several
             for half in result.halves
@@ -135,6 +142,11 @@ def overview(experiments: Sequence[DecodedExperiment]) -> Table:
         for exp in experiments
     ]
     rates = list(dict.fromkeys(column for row in cells for column in row))
+    data = {
+        rate: Counter(_data(*row[rate]) for row in cells if rate in row)
+        for rate in rates
+    }
+    usual = {rate: counted.most_common(1)[0][0] for rate, counted in data.items()}
     head = ["experiment", "algorithm", "learners", "epochs", "training time"]
     rows = [
         [
@@ -143,7 +155,7 @@ def overview(experiments: Sequence[DecodedExperiment]) -> Table:
             _cell(exp.summary.learners),
             _cell(exp.summary.epochs),
             format_time(exp.summary.seconds),
-            *(row.get(column, NONE) for column in rates),
+            *(_rate(*row[r], usual[r]) if r in row else NONE for r in rates),
         ]
         for exp, row in zip(experiments, cells, strict=True)
     ]
@@ -154,10 +166,21 @@ def _column(half: str, result: Result) -> str:
     return f"{result.measure} {half} ({result.kind})"
 
 
-def _rate(result: Result, half: str) -> str:
+def _data(result: Result, half: str) -> tuple[int, ...]:
+    """Return what tells the test data of two results of one column apart."""
+    counts = result.halves[half]
+    if result.kind.startswith("hubscr"):
+        # Its words are those of the alternatives that suit the hypothesis.
+        return (counts.sentences,)
+    return counts.sentences, counts.words
+
+
+def _rate(result: Result, half: str, usual: tuple[int, ...]) -> str:
     rate = f"{result.halves[half].error_rate:.1f}"
     interval = result.intervals.get(half)
-    return f"{rate} ({format_interval(interval)})" if interval else rate
+    if interval:
+        rate += f" ({format_interval(interval)})"
+    return rate if _data(result, half) == usual else f"{rate} {OTHER_DATA}"
 
 
 def _details(

@@ -16,6 +16,7 @@ from espnet_distopt.scoring.report import (
     Environment,
     format_time,
     interval_note,
+    overview,
     render,
 )
 from espnet_distopt.scoring.result import Result
@@ -170,6 +171,25 @@ def test_intervals_say_what_they_are_drawn_over(tmp_path: Path) -> None:
     assert interval_note(read).endswith(
         "by a bootstrap over 40 speakers, or over 9 lines, or over the speakers."
     )
+
+
+@pytest.mark.parametrize(
+    ("scorer", "marked"),
+    [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])],
+)
+def test_figures_of_other_test_data_are_marked(
+    scorer: str, marked: list[int], tmp_path: Path
+) -> None:
+    # hubscr counts the words of the alternatives that suit the hypothesis.
+    sizes = [(8, 20), (7, 20), (8, 20), (8, 19)]
+    read = []
+    for number, size in enumerate(sizes):
+        result = Result(scorer, {"all": counts(*size, 16, 1, 3, 1, 4)})
+        add_result(tmp_path / f"e{number}", "decode/test", result)
+        read += DecodedExperiment.read(tmp_path / f"e{number}")
+    cells = [row[-1] for row in overview(read).rows]
+    assert [n for n, cell in enumerate(cells) if "other test data" in cell] == marked
+    assert cells[0] == "25.0" and cells[1] == "25.0 (other test data)"
 
 
 def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
