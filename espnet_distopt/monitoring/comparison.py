@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.pictures import write_picture
@@ -30,8 +31,10 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     unit = time_unit(max(each.seconds for each in experiments))
-    for number, experiment in enumerate(experiments):
-        colour, name = f"C{number}", experiment.last.algorithm
+    for number, (name, experiment) in enumerate(
+        zip(labels(experiments), experiments, strict=True)
+    ):
+        colour = f"C{number}"
         times, losses = training_losses(experiment, unit)
         axes.plot(times, losses, color=colour, alpha=0.4)
         times, losses = validation_losses(experiment, unit)
@@ -50,6 +53,16 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     axes.legend()
     axes.grid(alpha=0.3, which="both")
     write_picture(figure, path, dpi=150)
+
+
+def labels(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the algorithm of each experiment, and its directory if others have it."""
+    algorithms = [each.last.algorithm for each in experiments]
+    names = distinguishing_names([each.directory for each in experiments])
+    return [
+        f"{algorithm}, {name}" if algorithms.count(algorithm) > 1 else algorithm
+        for algorithm, name in zip(algorithms, names, strict=True)
+    ]
 
 
 def training_losses(

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,13 +17,17 @@ NO_METADATA = ("Creator", "Date", "Format", "Type")
 """What matplotlib would write about itself into each picture."""
 
 
-def losses(experiments: Sequence[Experiment]) -> str:
-    """Draw training and validation losses over time, and validation over samples."""
+def losses(experiments: Mapping[str, Experiment]) -> str:
+    """Draw training and validation losses over time, and validation over samples.
+
+    Args:
+        experiments: The experiments, read with all their lines, by name.
+    """
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    unit = time_unit(max(each.seconds for each in experiments))
-    for number, experiment in enumerate(experiments):
-        colour, name = f"C{number % 10}", experiment.directory.resolve().name
+    unit = time_unit(max(each.seconds for each in experiments.values()))
+    for number, (name, experiment) in enumerate(experiments.items()):
+        colour = f"C{number % 10}"
         for learner in experiment.learners.values():
             drawn = curve(
                 learner.lines, lambda line: line.loss, experiment.elapsed, unit
@@ -87,7 +91,7 @@ def learners(experiment: Experiment) -> str:
     figure.legend(
         *spent.get_legend_handles_labels(), fontsize="small", loc="outside right center"
     )
-    return _svg(figure, [speed, staleness, spent], experiment.directory.name)
+    return _svg(figure, [speed, staleness, spent], str(experiment.directory))
 
 
 def validations(

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.monitoring.duration import TimeUnit, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.learner import STARTS
@@ -31,14 +32,15 @@ def plot(experiments: Sequence[Experiment], path: Path) -> None:
     size = (1 + 6 * len(experiments), 11)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(4, len(experiments), squeeze=False, sharex="col")
-    for column, experiment in zip(grid.T, experiments, strict=True):
+    names = distinguishing_names([each.directory for each in experiments])
+    for column, name, experiment in zip(grid.T, names, experiments, strict=True):
+        column[0].set_title(f"{name} ({experiment.last.algorithm})")
         _column(list(column), experiment)
     write_picture(figure, path)
 
 
 def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
     unit = time_unit(experiment.seconds)
-    axes[0].set_title(f"{experiment.directory.name} ({experiment.last.algorithm})")
     rows: list[tuple[str, Callable[[Line], float | None]]] = [
         ("loss", lambda line: line.loss),
         ("samples/s", rate),

@@ -133,6 +133,20 @@ def test_command(
     assert "- command" not in out
 
 
+def test_equal_names_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result("sclite 2.10", {"all": counts(8, 20, 16, 1, 3, 1, 4)})
+    paths = [tmp_path / "exp" / "asr", tmp_path / "old" / "asr"]
+    for path in paths:
+        add_result(path, "decode/dev", result)
+    main(list(map(str, paths)))
+    assert re.findall(r"^\| (\S+/\S+) \|", capsys.readouterr().out, re.M) == [
+        *("exp/asr", "old/asr"),
+        *("exp/asr", "old/asr"),
+    ]
+
+
 def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
     result = Result("sclite 2.10", {"all": counts(8, 20, 16, 1, 3, 1, 4)})
     for place in ("decode/dev", "decode/test"):
