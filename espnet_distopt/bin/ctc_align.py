@@ -49,7 +49,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Align the utterances, and print how many words were written."""
     args = get_parser().parse_args(cmd)
-    remove_earlier(args.out)
+    inputs = (args.text, args.tokens, args.data / "text")
+    remove_earlier(args.out, inputs=inputs)
     started = time.monotonic()
     source = args.tokens or args.text
     decoded = read_table(source, str)

@@ -48,7 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
-    remove_earlier(args.out, "text", "token")
+    remove_earlier(args.out, "text", "token", inputs=[args.data / "text"])
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     scp = args.data / "wav.scp"

@@ -38,8 +38,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     text = args.out.with_suffix(".txt")
     if args.out.suffix != ".png":
         raise InputError(f"--out {args.out}: expected the name of a .png")
-    for path in (args.out, text):
-        remove_earlier(path)
+    # The text may be an input: it is looked at before anything is removed.
+    for path in (text, args.out):
+        remove_earlier(path, inputs=(args.ref, args.hyp))
     # These come late, so that --help doesn't wait for numpy and scipy.
     from espnet_distopt.scoring.characters import read_lines
     from espnet_distopt.scoring.error_sheet import worst_lines

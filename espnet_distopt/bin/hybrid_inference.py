@@ -59,7 +59,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the utterances, and print each of them."""
     args = get_parser().parse_args(cmd)
-    remove_earlier(args.out, "text", "ctm")
+    inputs = (args.data / "text", args.places / "text")
+    remove_earlier(args.out, "text", "ctm", inputs=inputs)
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     language = read_language(args.lang)

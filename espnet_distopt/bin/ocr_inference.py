@@ -58,7 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode the lines, and print how many there were."""
     args = get_parser().parse_args(cmd)
-    remove_earlier(args.out, "text", "unfit")
+    remove_earlier(args.out, "text", "unfit", inputs=[args.data / "text"])
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.bin.report_page import Training, page
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.scoring.report import Environment
 
@@ -33,7 +34,11 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Write the page; what is left out goes to stderr."""
     args = get_parser().parse_args(cmd)
-    found = [(directory, Training.read(directory)) for directory in args.experiments]
+    names = distinguishing_names(args.experiments)
+    found = [
+        (directory, Training.read(directory, name))
+        for directory, name in zip(args.experiments, names, strict=True)
+    ]
     for directory, training in found:
         if training is None:
             print(f"{directory}: no training, left out", file=sys.stderr)

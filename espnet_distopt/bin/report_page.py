@@ -39,31 +39,32 @@ class Training:
     """What an experiment directory holds for a report.
 
     Attributes:
-        directory: The experiment's directory.
+        name: The name of the experiment.
+        directory: Its directory.
         history: What its learners have written, all of it; None for a stock training.
         scores: How it was trained and what was scored, for each decoding.
     """
 
+    name: str
     directory: Path
     history: Experiment | None
     scores: Sequence[DecodedExperiment]
 
     @classmethod
-    def read(cls, directory: Path) -> "Training | None":
+    def read(cls, directory: Path, name: str) -> "Training | None":
         """Read an experiment; return None for what has neither learners nor scores.
+
+        Args:
+            directory: The experiment's directory.
+            name: The name by which the page calls it.
 
         Raises:
             InputError: There is no such directory, or a file in it is damaged.
         """
         history = Experiment.read(directory, whole=True)
-        scores = DecodedExperiment.read(directory)
+        scores = DecodedExperiment.read(directory, name)
         known = history or any(each.results for each in scores)
-        return cls(directory, history, scores) if known else None
-
-    @property
-    def name(self) -> str:
-        """The name of the directory."""
-        return self.directory.resolve().name
+        return cls(name, directory, history, scores) if known else None
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -114,23 +115,23 @@ def _trainings(trainings: Sequence[Training], now: float) -> Iterator[str]:
     # matplotlib takes a second to import, and is only needed here.
     from espnet_distopt.monitoring.figures import learners, losses
 
-    histories = [each.history for each in trainings if each.history is not None]
+    histories = {e.name: e.history for e in trainings if e.history is not None}
     if not histories:
         return
     yield "<h2>How they went</h2>"
     yield _table(_summary(histories, now))
     yield f'<div class="wide">{losses(histories)}</div>'
-    for history in histories:
-        yield f"<h3>{escape(history.directory.resolve().name)}</h3>"
+    for name, history in histories.items():
+        yield f"<h3>{escape(name)}</h3>"
         yield f"<p>{escape(history.describe(now))}</p>"
         yield f'<div class="wide">{learners(history)}</div>'
 
 
-def _summary(histories: Sequence[Experiment], now: float) -> Table:
+def _summary(histories: Mapping[str, Experiment], now: float) -> Table:
     """Return a row for each training."""
     head = "training,algorithm,state,learners,epoch,loss,validation,distance,duration"
     rows = []
-    for each in histories:
+    for name, each in histories.items():
         last = each.last
         figures = (
             each.loss,
@@ -139,7 +140,7 @@ def _summary(histories: Sequence[Experiment], now: float) -> Table:
         )
         rows.append(
             [
-                each.directory.resolve().name,
+                name,
                 last.algorithm,
                 each.state(now),
                 str(last.learners),

@@ -1,14 +1,19 @@
 """Score decoded text against its reference: word errors by sclite, else by jiwer."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.writing import explain_failed_write, write_text
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    write_text,
+)
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.result import Scorer, score
+from espnet_distopt.scoring.result import FILES, Scorer, score
 from espnet_distopt.scoring.sclite import find_sclite
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.trn import (
@@ -16,8 +21,11 @@ from espnet_distopt.scoring.trn import (
     format_trn,
     read_text,
     read_utt2spk,
+    unknown_speakers,
 )
 from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
+
+_WRITTEN = ("ref.trn", "hyp.trn", *FILES, FILE)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -47,13 +55,13 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Score the text, and print the counts."""
     args = get_parser().parse_args(cmd)
-    # They are removed first, so that a failed scoring leaves no earlier result.
-    for name in ("result.json", FILE):
-        (args.out / name).unlink(missing_ok=True)
+    remove_earlier(args.out, *_WRITTEN, inputs=(args.ref, args.hyp, args.utt2spk))
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
     speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
+    if args.utt2spk and (warning := unknown_speakers(ref, speakers)):
+        print(f"warning: {args.utt2spk}: {warning}", file=sys.stderr)
     result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)

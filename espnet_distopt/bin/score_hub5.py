@@ -10,11 +10,11 @@ from espnet_distopt.corpora.hub5.ctm import format_ctm, read_ctm, words_by_side
 from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.text import read_text
-from espnet_distopt.files.writing import explain_failed_write
+from espnet_distopt.files.writing import explain_failed_write, remove_earlier
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
-from espnet_distopt.scoring.result import AS_IS, FILTERED, Result, add_up
+from espnet_distopt.scoring.result import AS_IS, FILES, FILTERED, Result, add_up
 from espnet_distopt.scoring.self_test import CASES, check_counts, write_task
 from espnet_distopt.scoring.sides import (
     ConversationSide,
@@ -76,7 +76,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     missing = [f"--{name}" for name in _FILES if getattr(args, name) is None]
     if missing:
         parser.error(f"these arguments are required: {', '.join(missing)}")
-    _remove_old(args.out)
+    inputs = (args.stm, args.glm, args.ctm)
+    remove_earlier(args.out, *FILES, FILE, CTM, *REPORTS, inputs=inputs)
     halves = parse_halves(args.half)
     sides = read_sides(args.stm)
     check_glm(args.glm)
@@ -131,12 +132,6 @@ def _self_test(scorer: str, sctk: str | None) -> None:
         result = Result.read(out / "result.json")
     check_counts(result)
     print(f"self-test passed: {result.scorer} counts {len(CASES)} cases as known")
-
-
-def _remove_old(out: Path) -> None:
-    # They are removed first, so that a failed scoring leaves no earlier result.
-    for name in ("result.json", "result.txt", FILE, CTM, *REPORTS):
-        (out / name).unlink(missing_ok=True)
 
 
 def _find(choice: str, path: str | None) -> Hubscr | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.scoring.experiment import DecodedExperiment
 from espnet_distopt.scoring.report import Environment, render
 
@@ -30,7 +31,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Print the report; what is left out goes to stderr."""
     args = get_parser().parse_args(cmd)
     experiments = [
-        decoded for path in args.experiments for decoded in DecodedExperiment.read(path)
+        decoded
+        for path, name in zip(
+            args.experiments, distinguishing_names(args.experiments), strict=True
+        )
+        for decoded in DecodedExperiment.read(path, name)
     ]
     scored = [experiment for experiment in experiments if experiment.results]
     for experiment in experiments:

@@ -7,7 +7,7 @@ fails leaves the earlier file as it was.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,27 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
-def remove_earlier(out: Path, *names: str) -> None:
+def remove_earlier(out: Path, *names: str, inputs: Iterable[Path | None] = ()) -> None:
     """Remove results of an earlier run, so that a run that fails leaves none.
 
     Args:
         out: The file, or the folder of the files.
         names: The names of the files in the folder; none means that `out` is the file.
+        inputs: Files that the run is going to read; None and missing ones are skipped.
 
     Raises:
-        InputError: One cannot be removed; the message names `out` and says why.
+        InputError: One cannot be removed; the message names `out` and says why. Or one
+            is an input; then nothing is removed.
     """
+    paths = [out / name for name in names] or [out]
     with explain_failed_write(out):
-        for path in [out / name for name in names] or [out]:
+        given = [path for path in inputs if path is not None and path.exists()]
+        for path in paths:
+            if path.exists() and any(map(path.samefile, given)):
+                raise InputError(
+                    f"{path}: an input that would be overwritten: name another --out"
+                )
+        for path in paths:
             path.unlink(missing_ok=True)
 
 

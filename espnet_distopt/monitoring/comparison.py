@@ -1,12 +1,13 @@
 """A plot that compares trainings: their losses over the time that they took."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.pictures import write_picture
@@ -30,15 +31,17 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     unit = time_unit(max(each.seconds for each in experiments))
-    for number, experiment in enumerate(experiments):
-        colour, name = f"C{number}", experiment.last.algorithm
+    for number, (name, experiment) in enumerate(
+        zip(labels(experiments), experiments, strict=True)
+    ):
+        colour = f"C{number}"
         times, losses = training_losses(experiment, unit)
         axes.plot(times, losses, color=colour, alpha=0.4)
         times, losses = validation_losses(experiment, unit)
         label = f"{name}: {duration(times[-1] * unit.seconds)}" if times else name
         axes.plot(times, losses, color=colour, marker="o", label=label)
     axes.set(
-        xlabel=f"{unit.name} since the first batch",
+        xlabel=f"{unit.name} of training since the first batch",
         ylabel="loss (thin: training; dots: validation)",
         yscale="log",
         title=title,
@@ -52,13 +55,23 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     write_picture(figure, path, dpi=150)
 
 
+def labels(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the algorithm of each experiment, and its directory if others have it."""
+    algorithms = [each.last.algorithm for each in experiments]
+    names = distinguishing_names([each.directory for each in experiments])
+    return [
+        f"{algorithm}, {name}" if algorithms.count(algorithm) > 1 else algorithm
+        for algorithm, name in zip(algorithms, names, strict=True)
+    ]
+
+
 def training_losses(
     experiment: Experiment, unit: TimeUnit
 ) -> tuple[list[float], list[float]]:
     """Return times, and the mean training loss of all learners around each."""
     first = _first(experiment)
     points = [
-        (line.time - first, line.loss, line.samples)
+        (experiment.elapsed(line.time) - first, line.loss, line.samples)
         for learner in experiment.learners.values()
         for line in learner.lines
         if line.loss is not None and math.isfinite(line.loss) and line.samples
@@ -77,25 +90,19 @@ def validation_losses(
     experiment: Experiment, unit: TimeUnit
 ) -> tuple[list[float], list[float]]:
     """Return the times at which epochs ended, and the validation losses."""
-    found = dict(_validations(experiment))
     first = _first(experiment)
-    times = [found[epoch][0] for epoch in sorted(found)]
-    losses = [found[epoch][1] for epoch in sorted(found)]
-    return [(time - first) / unit.seconds for time in times], losses
-
-
-def _validations(experiment: Experiment) -> Iterator[tuple[int, tuple[float, float]]]:
-    """Yield each epoch with its time and loss; the first learner that tells counts."""
-    for learner in reversed(experiment.learners.values()):
-        for line in learner.lines:
-            if line.valid_loss is not None:
-                yield line.epoch, (line.time, line.valid_loss)
+    points = [
+        ((experiment.elapsed(line.time) - first) / unit.seconds, line.valid_loss)
+        for line in experiment.epoch_ends
+        if line.valid_loss is not None
+    ]
+    return [time for time, _ in points], [loss for _, loss in points]
 
 
 def _first(experiment: Experiment) -> float:
-    """Return the time at which the first learner began its first batch."""
+    """Return the seconds until the first learner began its first batch."""
     starts = [
-        line.time - line.seconds
+        experiment.elapsed(line.time) - line.seconds
         for learner in experiment.learners.values()
         for line in learner.lines
         if line.batches

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.monitoring import lines
+from espnet_distopt.monitoring import lines, runs
 from espnet_distopt.monitoring.learner import LearnerHistory, State, members_of
 from espnet_distopt.monitoring.lines import Line
 
@@ -49,6 +49,8 @@ class Experiment:
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
         """Read `distopt/learner*.jsonl`; return None if there are no such files.
 
+        What was written before the training last began anew is left out.
+
         Args:
             directory: The experiment's directory.
             whole: Whether to read all steps, and not only the last ones.
@@ -67,7 +69,8 @@ class Experiment:
         if not learners:
             return None
         size = max((each.last for each in learners.values()), key=_time).learners
-        kept = {rank: learners[rank] for rank in sorted(learners) if rank < size}
+        own_size = {rank: learners[rank] for rank in sorted(learners) if rank < size}
+        kept = runs.since_begin(own_size)
         return cls(directory, kept) if kept else None
 
     @property
@@ -82,8 +85,23 @@ class Experiment:
 
     @property
     def seconds(self) -> float:
-        """The seconds from the first line to the latest."""
-        return self.last.time - self.begin
+        """The seconds from the first line to the latest, without pauses."""
+        return self.elapsed(self.last.time)
+
+    def elapsed(self, time: float) -> float:
+        """Return the seconds from the first line to a Unix time, without pauses."""
+        paused = sum(max(0.0, min(end, time) - start) for start, end in self.pauses)
+        return time - self.begin - paused
+
+    @cached_property
+    def pauses(self) -> list[tuple[float, float]]:
+        """When the training as a whole stopped, and when it went on: Unix times."""
+        return list(runs.pauses(self.learners))
+
+    @cached_property
+    def epoch_ends(self) -> list[Line]:
+        """A line of each epoch that has ended, with its validation loss, by time."""
+        return runs.epoch_ends(self.learners)
 
     @property
     def failures(self) -> list[Line]:

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,15 +17,21 @@ NO_METADATA = ("Creator", "Date", "Format", "Type")
 """What matplotlib would write about itself into each picture."""
 
 
-def losses(experiments: Sequence[Experiment]) -> str:
-    """Draw training and validation losses over time, and validation over samples."""
+def losses(experiments: Mapping[str, Experiment]) -> str:
+    """Draw training and validation losses over time, and validation over samples.
+
+    Args:
+        experiments: The experiments, read with all their lines, by name.
+    """
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    unit = time_unit(max(each.seconds for each in experiments))
-    for number, experiment in enumerate(experiments):
-        colour, name = f"C{number % 10}", experiment.directory.resolve().name
+    unit = time_unit(max(each.seconds for each in experiments.values()))
+    for number, (name, experiment) in enumerate(experiments.items()):
+        colour = f"C{number % 10}"
         for learner in experiment.learners.values():
-            drawn = curve(learner, lambda line: line.loss, experiment.begin, unit)
+            drawn = curve(
+                learner.lines, lambda line: line.loss, experiment.elapsed, unit
+            )
             left.plot(*drawn, color=colour, linewidth=0.8, alpha=0.7)
         points = list(validations(experiment, unit))
         for axis, x in ((middle, 0), (right, 1)):
@@ -51,7 +57,7 @@ def learners(experiment: Experiment) -> str:
     """
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     speed, staleness, spent = figure.subplots(1, 3)
-    begin, unit = experiment.begin, time_unit(experiment.seconds)
+    unit = time_unit(experiment.seconds)
     rows: list[tuple[Axes, str, Callable[[Line], float | None]]] = [
         (speed, "utterances a second", rate),
         (staleness, "staleness in steps", lambda line: line.staleness),
@@ -59,7 +65,7 @@ def learners(experiment: Experiment) -> str:
     for axis, title, of in rows:
         empty = True
         for rank, learner in experiment.learners.items():
-            times, values = curve(learner, of, begin, unit)
+            times, values = curve(learner.lines, of, experiment.elapsed, unit)
             empty = empty and all(map(math.isnan, values))
             axis.plot(
                 times, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
@@ -69,7 +75,7 @@ def learners(experiment: Experiment) -> str:
             axis.set_yticks([])
         for change in experiment.changes:
             axis.axvline(
-                (change.time - begin) / unit.seconds,
+                experiment.elapsed(change.time) / unit.seconds,
                 color=f"C{change.rank % 10}",
                 linestyle="--" if change.joins else ":",
             )
@@ -85,7 +91,7 @@ def learners(experiment: Experiment) -> str:
     figure.legend(
         *spent.get_legend_handles_labels(), fontsize="small", loc="outside right center"
     )
-    return _svg(figure, [speed, staleness, spent], experiment.directory.name)
+    return _svg(figure, [speed, staleness, spent], str(experiment.directory))
 
 
 def validations(
@@ -93,16 +99,10 @@ def validations(
 ) -> Iterator[tuple[float, int, float]]:
     """Yield the time, utterances of all learners until then, and validation loss."""
     everything = [line for e in experiment.learners.values() for line in e.lines]
-    # All learners know the loss of an epoch; the first that told of it is taken.
-    told: dict[int, Line] = {}
-    for line in sorted(everything, key=lambda line: line.time):
-        if line.valid_loss is not None:
-            told.setdefault(line.epoch, line)
-    for line in told.values():
+    for line in experiment.epoch_ends:
         samples = sum(each.samples for each in everything if each.time <= line.time)
         assert line.valid_loss is not None
-        time = (line.time - experiment.begin) / unit.seconds
-        yield time, samples, line.valid_loss
+        yield experiment.elapsed(line.time) / unit.seconds, samples, line.valid_loss
 
 
 def shares(experiment: Experiment) -> dict[str, list[float]]:

@@ -1,15 +1,16 @@
 """A plot of the figures of `bin.status`, over the time of the training."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from espnet_distopt.files.names import distinguishing_names
 from espnet_distopt.monitoring.duration import TimeUnit, time_unit
 from espnet_distopt.monitoring.experiment import Experiment
-from espnet_distopt.monitoring.learner import STARTS, LearnerHistory
+from espnet_distopt.monitoring.learner import STARTS
 from espnet_distopt.monitoring.lines import Line
 from espnet_distopt.monitoring.pictures import write_picture
 
@@ -31,14 +32,15 @@ def plot(experiments: Sequence[Experiment], path: Path) -> None:
     size = (1 + 6 * len(experiments), 11)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(4, len(experiments), squeeze=False, sharex="col")
-    for column, experiment in zip(grid.T, experiments, strict=True):
+    names = distinguishing_names([each.directory for each in experiments])
+    for column, name, experiment in zip(grid.T, names, experiments, strict=True):
+        column[0].set_title(f"{name} ({experiment.last.algorithm})")
         _column(list(column), experiment)
     write_picture(figure, path)
 
 
 def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
-    begin, unit = experiment.begin, time_unit(experiment.seconds)
-    axes[0].set_title(f"{experiment.directory.name} ({experiment.last.algorithm})")
+    unit = time_unit(experiment.seconds)
     rows: list[tuple[str, Callable[[Line], float | None]]] = [
         ("loss", lambda line: line.loss),
         ("samples/s", rate),
@@ -47,12 +49,12 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
     for axis, (label, of) in zip(axes, rows, strict=False):
         axis.set_ylabel(label)
         for rank, learner in experiment.learners.items():
-            drawn = curve(learner, of, begin, unit)
+            drawn = curve(learner.lines, of, experiment.elapsed, unit)
             axis.plot(*drawn, marker=".", color=f"C{rank}", label=f"learner {rank}")
-    one = next(iter(experiment.learners.values()))
-    drawn = curve(one, lambda line: line.valid_loss, begin, unit)
+    ends, elapsed = experiment.epoch_ends, experiment.elapsed
+    drawn = curve(ends, lambda line: line.valid_loss, elapsed, unit)
     axes[0].plot(*drawn, marker="o", color="black", label="validation")
-    drawn = curve(one, lambda line: line.consensus_distance, begin, unit)
+    drawn = curve(ends, lambda line: line.consensus_distance, elapsed, unit)
     axes[3].plot(*drawn, marker="o")
     axes[3].set(ylabel="consensus distance", xlabel=unit.name)
     if len(experiment.learners) <= NAMED:
@@ -62,27 +64,27 @@ def _column(axes: Sequence[Axes], experiment: Experiment) -> None:
 
 
 def curve(
-    learner: LearnerHistory,
+    lines: Iterable[Line],
     of: Callable[[Line], float | None],
-    begin: float,
+    elapsed: Callable[[float], float],
     unit: TimeUnit,
 ) -> tuple[list[float], list[float]]:
-    """Return a figure of a learner over time; a NaN makes a gap before each start.
+    """Return a figure over the time of training; a NaN makes a gap before each start.
 
     Args:
-        learner: The learner, read with all its lines.
+        lines: The lines, of one learner or of the ends of epochs.
         of: Takes the figure from a line; None leaves the line out.
-        begin: Unix time of the curve's origin.
+        elapsed: Takes the seconds of training from a Unix time.
         unit: The unit of time.
 
     Returns:
-        The time since `begin`, and the figure.
+        The time of training, and the figure.
     """
     times, values = [], []
-    for line in learner.lines:
+    for line in lines:
         value = math.nan if line.event in STARTS else of(line)
         if value is not None:
-            times.append((line.time - begin) / unit.seconds)
+            times.append(elapsed(line.time) / unit.seconds)
             values.append(value)
     return times, values
 

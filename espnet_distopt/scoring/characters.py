@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
+from espnet_distopt.scoring.confidence import (
+    LINES,
+    WRITERS,
+    Draws,
+    Interval,
+    bootstrap_interval,
+)
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import CER, WER, Result, Scorer
@@ -80,6 +86,7 @@ def _score(
     name, scorer = measure
     counts: dict[str, Counts] = {}
     intervals: dict[str, Interval] = {}
+    numbers: dict[str, int] = {}
     for part, lines in parts.items():
         groups: dict[str, list[str]] = {}
         for line in lines:
@@ -91,8 +98,12 @@ def _score(
         counts[part] = Counts.total(each)
         interval = bootstrap_interval(each)
         if interval:
-            intervals[part] = interval
-    return Result(scorer.label, counts, intervals, measure=name)
+            intervals[part], numbers[part] = interval, len(each)
+    kind = (
+        WRITERS if len({writers.get(line, line) for line in ref}) < len(ref) else LINES
+    )
+    draws = Draws(kind, numbers) if numbers else None
+    return Result(scorer.label, counts, intervals, measure=name, draws=draws)
 
 
 def _composed(transcripts: Transcripts) -> Transcripts:

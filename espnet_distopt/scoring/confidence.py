@@ -1,6 +1,7 @@
-"""Tells how sure a word error rate is, by a bootstrap over the speakers."""
+"""Tells how sure an error rate is, by a bootstrap over the speakers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +9,22 @@ from espnet_distopt.scoring.counts import Counts
 
 Interval = tuple[float, float]
 """The lower and the upper end, in percent of the reference words."""
+
+SPEAKERS, WRITERS, LINES = "speakers", "writers or fonts", "lines"
+"""What a bootstrap draws."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What the bootstrap of a result has drawn.
+
+    Attributes:
+        kind: SPEAKERS, WRITERS or LINES.
+        numbers: How many of them there are in each half that has an interval.
+    """
+
+    kind: str
+    numbers: Mapping[str, int]
 
 
 def bootstrap_interval(

@@ -54,7 +54,7 @@ class DecodedExperiment:
     A set has one result, or one for characters and one for words.
 
     Attributes:
-        name: The name of the directory, and behind it that of the decoding, if the
+        name: The name of the experiment, and behind it that of the decoding, if the
             experiment was decoded in more than one way: `asr_adpsgd_2/decode_words`.
         summary: How it was trained.
         results: The results of each set.
@@ -68,11 +68,17 @@ class DecodedExperiment:
     worst: dict[str, list[WorstLine]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, directory: Path) -> "list[DecodedExperiment]":
+    def read(
+        cls, directory: Path, name: str | None = None
+    ) -> "list[DecodedExperiment]":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
         The worst lines are in `worst.json` beside a result. A file, or a directory of
         something else, is an experiment without results.
+
+        Args:
+            directory: The experiment's directory.
+            name: Its name; None for that of the directory.
 
         Returns:
             The experiment for each way in which it was decoded; at least one.
@@ -86,7 +92,7 @@ class DecodedExperiment:
         ways: dict[str, list[Path]] = {}
         for path in paths:
             ways.setdefault(path.parts[-4], []).append(path)
-        name = directory.resolve().name
+        name = directory.resolve().name if name is None else name
         summary = TrainingSummary.read(directory / "distopt" / "summary.json")
         return [
             cls(f"{name}/{way}" if len(ways) > 1 else name, summary, *_results(found))

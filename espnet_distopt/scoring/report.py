@@ -1,7 +1,8 @@
 """Writes the results of a recipe as a report in Markdown."""
 
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +17,10 @@ from espnet_distopt.scoring.table import columns, format_interval
 NONE = "-"
 """What a cell shows if its value is not known."""
 
-INTERVALS = "In brackets: the 95 % interval, by a bootstrap over the {}."
+OTHER_DATA = "(other test data)"
+"""What stands beside a figure that does not compare with the others of its column."""
+
+INTERVALS = "In brackets: the 95 % interval, by a bootstrap over {}."
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Environment:
         """Return today's date, this checkout's commit and the installed versions."""
         return cls(
             date=date.today().isoformat(),
-            commit=_commit(Path(__file__).parent),
+            commit=_commit(Path(__file__)),
             python=python_version(),
             torch=_version("torch"),
             espnet=_version("espnet"),
@@ -83,11 +87,24 @@ def render(
 
 def interval_note(experiments: Sequence[DecodedExperiment]) -> str:
     """Return what the intervals of the main table are; "" if it has none."""
-    results = [result for _, _, result in _results(experiments)]
-    if not any(result.intervals for result in results):
+    results = [each for _, _, each in _results(experiments) if each.intervals]
+    if not results:
         return ""
     of_lines = any(result.measure == CER for result in results)
-    return INTERVALS.format("writers or fonts" if of_lines else "speakers")
+    unknown = "the writers, fonts or lines" if of_lines else "the speakers"
+    numbers: dict[str, set[int]] = {}
+    for result in results:
+        if result.draws:
+            found = numbers.setdefault(result.draws.kind, set())
+            found.update(result.draws.numbers.values())
+    drawn = [f"{_range(found)} {kind}" for kind, found in numbers.items()]
+    drawn += [unknown] * any(result.draws is None for result in results)
+    return INTERVALS.format(", or over ".join(drawn))
+
+
+def _range(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def counts(experiments: Sequence[DecodedExperiment]) -> Iterator[tuple[str, Table]]:
@@ -110,11 +127,14 @@ def _results(
 
 
 def overview(experiments: Sequence[DecodedExperiment]) -> Table:
-    """Return the main table: how each experiment was trained, and its error rates."""
+    """Return the main table: how each experiment was trained, and its error rates.
+
+    An error rate is marked if it is of other test data than most of its column.
+    """
     single = len({name for exp in experiments for name in exp.results}) == 1
     cells = [
         {
-            _column(half if single else f"{name} {half}", result): _rate(result, half)
+            _column(half if single else f"{name} {half}", result): (result, half)
             for name, several in exp.results.items()
             for result in several
             for half in result.halves
@@ -122,6 +142,11 @@ def overview(experiments: Sequence[DecodedExperiment]) -> Table:
         for exp in experiments
     ]
     rates = list(dict.fromkeys(column for row in cells for column in row))
+    data = {
+        rate: Counter(_data(*row[rate]) for row in cells if rate in row)
+        for rate in rates
+    }
+    usual = {rate: counted.most_common(1)[0][0] for rate, counted in data.items()}
     head = ["experiment", "algorithm", "learners", "epochs", "training time"]
     rows = [
         [
@@ -130,7 +155,7 @@ def overview(experiments: Sequence[DecodedExperiment]) -> Table:
             _cell(exp.summary.learners),
             _cell(exp.summary.epochs),
             format_time(exp.summary.seconds),
-            *(row.get(column, NONE) for column in rates),
+            *(_rate(*row[r], usual[r]) if r in row else NONE for r in rates),
         ]
         for exp, row in zip(experiments, cells, strict=True)
     ]
@@ -141,10 +166,21 @@ def _column(half: str, result: Result) -> str:
     return f"{result.measure} {half} ({result.kind})"
 
 
-def _rate(result: Result, half: str) -> str:
+def _data(result: Result, half: str) -> tuple[int, ...]:
+    """Return what tells the test data of two results of one column apart."""
+    counts = result.halves[half]
+    if result.kind.startswith("hubscr"):
+        # Its words are those of the alternatives that suit the hypothesis.
+        return (counts.sentences,)
+    return counts.sentences, counts.words
+
+
+def _rate(result: Result, half: str, usual: tuple[int, ...]) -> str:
     rate = f"{result.halves[half].error_rate:.1f}"
     interval = result.intervals.get(half)
-    return f"{rate} ({format_interval(interval)})" if interval else rate
+    if interval:
+        rate += f" ({format_interval(interval)})"
+    return rate if _data(result, half) == usual else f"{rate} {OTHER_DATA}"
 
 
 def _details(
@@ -219,13 +255,21 @@ def _version(package: str) -> str:
         return NONE
 
 
-def _commit(directory: Path) -> str:
-    """Return the commit checked out there, with `-dirty` if files were changed."""
-    command = "git describe --always --abbrev=12 --exclude=* --dirty"
+def _commit(file: Path) -> str:
+    """Return the commit of a file's checkout, with `-dirty` if files were changed.
+
+    An installed package may lie in a folder of another project's checkout.
+    """
+    describe = "git describe --always --abbrev=12 --exclude=* --dirty"
     try:
-        done = subprocess.run(
-            command.split(), cwd=directory, capture_output=True, text=True, check=True
-        )
+        _git(["git", "ls-files", "--error-unmatch", file.name], file.parent)
+        return _git(describe.split(), file.parent)
     except (OSError, subprocess.CalledProcessError):
         return NONE
+
+
+def _git(command: Sequence[str], directory: Path) -> str:
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()

@@ -8,7 +8,12 @@ from typing import Any, Protocol
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import write_text
-from espnet_distopt.scoring.confidence import Interval, bootstrap_interval
+from espnet_distopt.scoring.confidence import (
+    SPEAKERS,
+    Draws,
+    Interval,
+    bootstrap_interval,
+)
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.subsets import ALL, members
 from espnet_distopt.scoring.table import counts_table
@@ -17,6 +22,9 @@ from espnet_distopt.scoring.trn import Transcripts
 WER, CER = "WER", "CER"
 UNITS = {WER: "words", CER: "characters"}
 """What each measure counts; `Counts.words` are of this unit."""
+
+FILES = ("result.txt", "result.json")
+"""What a result is written into."""
 
 AS_IS = "as it is"
 FILTERED = "without hesitations, cut-off words and tags"
@@ -49,6 +57,8 @@ class Result:
         measure: WER or CER.
         ctm: What was scored of a CTM, AS_IS or FILTERED; None if there was no CTM, or
             if the result is older than this attribute.
+        draws: What the intervals are a bootstrap over; None if there are none, or if
+            the result is older than this attribute.
     """
 
     scorer: str
@@ -58,6 +68,7 @@ class Result:
     cross_check: "Result | None" = None
     measure: str = WER
     ctm: str | None = None
+    draws: Draws | None = None
 
     @property
     def kind(self) -> str:
@@ -118,6 +129,8 @@ class Result:
         content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
         if self.ctm:
             content["ctm"] = self.ctm
+        if self.draws:
+            content["bootstrap_over"] = asdict(self.draws)
         content["halves"] = {}
         for name, counts in self.halves.items():
             content["halves"][name] = asdict(counts) | {
@@ -138,6 +151,7 @@ class Result:
     def _parse(cls, content: Mapping[str, Any]) -> "Result":
         halves = content["halves"]
         other = content.get("cross_check")
+        draws = content.get("bootstrap_over")
         measure = str(content.get("measure", WER))  # older results are all of words
         if measure not in UNITS:
             raise ValueError(f"measure {measure}")
@@ -157,6 +171,7 @@ class Result:
             cls._parse(other) if other else None,
             measure,
             content.get("ctm"),
+            Draws(**draws) if draws else None,
         )
 
 
@@ -208,6 +223,7 @@ def add_up(
     """
     counts: dict[str, Counts] = {}
     intervals: dict[str, Interval] = {}
+    numbers: dict[str, int] = {}
     for name, pattern in (*halves.items(), (ALL, "")):
         chosen = [speakers[each] for each in members(name, pattern, speakers)]
         counts[name] = Counts.total(chosen)
@@ -215,9 +231,15 @@ def add_up(
             raise InputError(f"no reference word in '{name}': nothing to score")
         interval = bootstrap_interval(chosen)
         if interval:
-            intervals[name] = interval
+            intervals[name], numbers[name] = interval, len(chosen)
     return Result(
-        scorer, counts, intervals, dict(speakers), cross_check=cross_check, ctm=ctm
+        scorer,
+        counts,
+        intervals,
+        dict(speakers),
+        cross_check=cross_check,
+        ctm=ctm,
+        draws=Draws(SPEAKERS, numbers) if numbers else None,
     )
 
 

@@ -27,16 +27,17 @@ class Sclite:
     def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
         """Align hypothesis and reference, which hold the same utterances, and count.
 
-        Upper and lower case differ (`-s`). A word that sclite reads as markup (`{`,
-        `;;`, an id in brackets) changes the sums without an error, so they are checked.
+        Words are equal if they are spelt alike, with their upper and lower case. sclite
+        gets numbers in place of them, because it drops what it reads as markup (`;` and
+        what follows, `{ a / b }`, `@`), and then counts fewer errors without a word.
 
         Raises:
             InputError: sclite failed or did not count what it was given.
         """
         with tempfile.TemporaryDirectory(prefix="sclite.") as name:
             paths = Path(name, "ref.trn"), Path(name, "hyp.trn")
-            for path, transcripts in zip(paths, (ref, hyp), strict=True):
-                path.write_text(format_trn(transcripts, {}), encoding="utf-8")
+            for path, numbered in zip(paths, _numbered(ref, hyp), strict=True):
+                path.write_text(format_trn(numbered, {}), encoding="utf-8")
             summary = self._summary(*paths)
         counts = parse_raw_summary(summary)
         expected = len(ref), sum(map(len, ref.values()))
@@ -44,8 +45,7 @@ class Sclite:
             raise InputError(
                 f"{self.label} counted {counts.sentences} sentences and "
                 f"{counts.words} words, the reference has {expected[0]} and "
-                f"{expected[1]}: look for markup ({{, }}, ;;, brackets) in the text, "
-                f"or use --scorer jiwer"
+                f"{expected[1]}: install another version of SCTK, or use --scorer jiwer"
             )
         return counts
 
@@ -109,6 +109,19 @@ def parse_raw_summary(summary: str) -> Counts:
                 sentence_errors=wrong,
             )
     raise InputError("sclite's report has no 'Sum' line: is it sclite 2.4 or later?")
+
+
+def _numbered(ref: Transcripts, hyp: Transcripts) -> tuple[Transcripts, Transcripts]:
+    """Return both with numbers in place of utterances' ids and of words."""
+    words: dict[str, str] = {}
+    first, second = (
+        {
+            str(number): [words.setdefault(w, str(len(words))) for w in each[utterance]]
+            for number, utterance in enumerate(ref)
+        }
+        for each in (ref, hyp)
+    )
+    return first, second
 
 
 def _probe(command: tuple[str, ...]) -> Sclite | None:

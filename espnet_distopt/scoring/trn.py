@@ -1,6 +1,6 @@
 """Reads transcripts from Kaldi's `text` files, and writes them as sclite's `trn`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
@@ -43,6 +43,17 @@ def read_utt2spk(path: Path) -> dict[str, str]:
             )
         speakers[fields[0]] = fields[1]
     return speakers
+
+
+def unknown_speakers(utterances: Collection[str], speakers: Mapping[str, str]) -> str:
+    """Return a warning of utterances whose speaker is not known; "" if all are."""
+    unknown = sorted(set(utterances) - speakers.keys())
+    if not unknown:
+        return ""
+    return (
+        f"{len(unknown)} of {len(utterances)} utterances have no speaker, the first is "
+        f"{unknown[0]}: each counts as a speaker of its own"
+    )
 
 
 def check_same_utterances(

@@ -101,6 +101,17 @@ def test_only_what_differs_stands_in_the_table_of_options(tmp_path: Path) -> Non
     assert text.count("seed: 7") == 2
 
 
+def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+    one = scored(trained(tmp_path / "exp" / "a", lr=0.1))
+    other = scored(trained(tmp_path / "old" / "a", lr=0.2))
+    text = written(tmp_path, one, other)
+    for name in ("exp/a", "old/a"):
+        # In the tables of trainings, rates, counts and options, in the legend of the
+        # losses, over the pictures, and over the configuration.
+        assert text.count(f">{name}<") == 7
+    assert re.search(r"<td[^>]*>lr</td><td[^>]*>0.1</td><td[^>]*>0.2</td>", text)
+
+
 def test_names_are_not_taken_for_markup(tmp_path: Path) -> None:
     text = written(tmp_path, trained(tmp_path / "a<b>&c", note="'<script>'"))
     assert "<script>" not in text

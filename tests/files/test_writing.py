@@ -134,3 +134,15 @@ def test_earlier_results_are_removed(tmp_path: Path) -> None:
     earlier.write_text("")
     with pytest.raises(InputError, match=r"earlier: cannot be written: Not a dir"):
         remove_earlier(earlier, "text")
+
+
+def test_an_input_is_no_earlier_result(tmp_path: Path) -> None:
+    text, token, link = (tmp_path / name for name in ("text", "token", "link"))
+    text.touch()
+    token.touch()
+    link.symlink_to(text)
+    with pytest.raises(InputError, match=r"/text: an input that would be overwritten"):
+        remove_earlier(tmp_path, "token", "text", inputs=[None, tmp_path / "no", link])
+    assert text.exists() and token.exists()
+    remove_earlier(tmp_path, "token", inputs=[text])
+    assert text.exists() and not token.exists()

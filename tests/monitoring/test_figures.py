@@ -56,8 +56,8 @@ def test_shares_of_learners_that_have_not_trained(tmp_path: Path) -> None:
 
 
 def test_pictures_are_svg_with_ids_of_their_own(tmp_path: Path) -> None:
-    each = [experiment(tmp_path / name) for name in ("a", "b")]
-    drawn = [losses(each), *map(learners, each)]
+    each = [experiment(tmp_path / name / "asr") for name in ("a", "b")]
+    drawn = [losses(dict(zip("ab", each, strict=True))), *map(learners, each)]
     ids = []
     for picture in drawn:
         ElementTree.fromstring(picture)
@@ -80,5 +80,5 @@ def test_the_axis_of_a_short_training_is_not_in_hours(tmp_path: Path) -> None:
     long = Experiment.read(write(tmp_path / "long", *lines), whole=True)
     short = experiment(tmp_path / "short")
     assert long is not None
-    assert ">minutes<" in losses([short]) and ">hours<" in losses([long])
-    assert ">minutes<" not in losses([short, long])
+    assert ">minutes<" in losses({"a": short}) and ">hours<" in losses({"b": long})
+    assert ">minutes<" not in losses({"a": short, "b": long})

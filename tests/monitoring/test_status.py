@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import status
-from espnet_distopt.monitoring.comparison import training_losses, validation_losses
+from espnet_distopt.monitoring.comparison import (
+    labels,
+    training_losses,
+    validation_losses,
+)
 from espnet_distopt.monitoring.duration import time_unit
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.monitoring.written import START, line, pair, step, write
@@ -85,6 +89,14 @@ def test_losses_are_compared_in_one_picture(exp: Path) -> None:
     assert losses == [2.0] and minutes == [pytest.approx(1.0)]
     minutes, losses = training_losses(experiment, unit)
     assert minutes == sorted(minutes) and all(loss > 0 for loss in losses)
+
+
+def test_trainings_by_one_algorithm_have_their_names_in_the_legend(exp: Path) -> None:
+    write(Path("other/asr"), *pair(line("begin", 0)))
+    write(Path("exp/none"), [line("begin", 0, learners=1, algorithm="none")])
+    read = [Experiment.read(Path(p)) for p in ("exp/asr", "other/asr", "exp/none")]
+    found = labels([each for each in read if each is not None])
+    assert found == ["adpsgd, exp/asr", "adpsgd, other/asr", "none"]
 
 
 def test_watching_goes_on_until_it_is_stopped(

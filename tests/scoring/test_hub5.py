@@ -282,3 +282,5 @@ def test_result_holds_everything(tmp_path: Path) -> None:
     content = json.loads(result.to_json())
     assert content["halves"]["swbd"]["interval"] == list(result.intervals["swbd"])
     assert set(content["speakers"]) == set(result.speakers)
+    sides = {"swbd": 2, "callhome": 2, "all": 4}
+    assert content["bootstrap_over"] == {"kind": "speakers", "numbers": sides}

@@ -34,6 +34,12 @@ PAIRS = [
     ("grüße aus köln", "grüße aus koln", 2, 1, 0, 0),
     ("we were there for a week", "we are there a weak", 3, 2, 1, 0),
     ("so what do you do", "so what you do uh", 4, 0, 1, 1),
+    ("b;c d", "b;x d", 1, 1, 0, 0),
+    ("a &amp;b", "a &amp;c", 1, 1, 0, 0),
+    (";; all", ";; fall", 1, 1, 0, 0),
+    ("a b c", "a @ @ @ { x / b } c", 3, 0, 0, 7),
+    ("{ a / b }", "a", 1, 0, 4, 0),
+    ("a b", "a b (x-1)", 2, 0, 0, 1),
 ]
 
 needs_sclite = pytest.mark.skipif(

@@ -1,15 +1,24 @@
 """The Markdown report: a golden, and what is not known."""
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.bin.wer_report import main
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.confidence import Draws
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.experiment import DecodedExperiment
-from espnet_distopt.scoring.report import Environment, format_time, render
+from espnet_distopt.scoring.report import (
+    Environment,
+    format_time,
+    interval_note,
+    overview,
+    render,
+)
 from espnet_distopt.scoring.result import Result
 
 GOLDEN = """\
@@ -124,6 +133,20 @@ def test_command(
     assert "- command" not in out
 
 
+def test_equal_names_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result("sclite 2.10", {"all": counts(8, 20, 16, 1, 3, 1, 4)})
+    paths = [tmp_path / "exp" / "asr", tmp_path / "old" / "asr"]
+    for path in paths:
+        add_result(path, "decode/dev", result)
+    main(list(map(str, paths)))
+    assert re.findall(r"^\| (\S+/\S+) \|", capsys.readouterr().out, re.M) == [
+        *("exp/asr", "old/asr"),
+        *("exp/asr", "old/asr"),
+    ]
+
+
 def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
     result = Result("sclite 2.10", {"all": counts(8, 20, 16, 1, 3, 1, 4)})
     for place in ("decode/dev", "decode/test"):
@@ -146,6 +169,41 @@ def test_several_test_sets_and_decodings(tmp_path: Path) -> None:
     report = render([one], ENVIRONMENT, title="x")
     assert "| WER dev all (sclite) | WER test all (sclite) |" in report
     assert "In brackets" not in report and "Cross-check" not in report
+
+
+def test_intervals_say_what_they_are_drawn_over(tmp_path: Path) -> None:
+    total = {"all": counts(8, 20, 16, 1, 3, 1, 4)}
+    drawn = [Draws("speakers", {"all": 40}), Draws("lines", {"all": 9}), None]
+    for number, draws in enumerate(drawn):
+        result = Result("jiwer 4", total, {"all": (1.0, 2.0)}, draws=draws)
+        add_result(tmp_path / f"e{number}", "decode/test", result)
+        path = tmp_path / f"e{number}/decode/test/score_wer/result.json"
+        assert Result.read(path) == result
+    read = [
+        each for n in range(3) for each in DecodedExperiment.read(tmp_path / f"e{n}")
+    ]
+    assert interval_note(read).endswith(
+        "by a bootstrap over 40 speakers, or over 9 lines, or over the speakers."
+    )
+
+
+@pytest.mark.parametrize(
+    ("scorer", "marked"),
+    [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])],
+)
+def test_figures_of_other_test_data_are_marked(
+    scorer: str, marked: list[int], tmp_path: Path
+) -> None:
+    # hubscr counts the words of the alternatives that suit the hypothesis.
+    sizes = [(8, 20), (7, 20), (8, 20), (8, 19)]
+    read = []
+    for number, size in enumerate(sizes):
+        result = Result(scorer, {"all": counts(*size, 16, 1, 3, 1, 4)})
+        add_result(tmp_path / f"e{number}", "decode/test", result)
+        read += DecodedExperiment.read(tmp_path / f"e{number}")
+    cells = [row[-1] for row in overview(read).rows]
+    assert [n for n, cell in enumerate(cells) if "other test data" in cell] == marked
+    assert cells[0] == "25.0" and cells[1] == "25.0 (other test data)"
 
 
 def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
@@ -180,6 +238,28 @@ def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert stopped.value.code == 2
         assert out == ""
         assert message in err
+
+
+def test_the_commit_is_that_of_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.py"
+    file.touch()
+    monkeypatch.setattr("espnet_distopt.scoring.report.__file__", str(file))
+    assert Environment.current().commit == "-"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+
+    def commit() -> None:
+        subprocess.run(
+            [*git, "commit", "-qm", "x", "--allow-empty"], cwd=tmp_path, check=True
+        )
+
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    commit()
+    assert Environment.current().commit == "-"  # as in .venv of another project
+    subprocess.run([*git, "add", "."], cwd=tmp_path, check=True)
+    commit()
+    assert re.fullmatch("[0-9a-f]{12}", Environment.current().commit)
 
 
 def test_damaged_summary(experiments: list[Path]) -> None:

@@ -83,7 +83,17 @@ def test_bad_input(
     assert stopped.value.code == 2
     assert error.startswith("error: ") and message in error
     assert error.count("\n") == 1
-    assert not (out / "result.json").exists()
+    assert not list(out.iterdir())
+
+
+def test_an_out_that_is_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "score_wer").touch()
+    with pytest.raises(SystemExit):
+        score(tmp_path, REF, HYP)
+    said = capsys.readouterr().err
+    assert "score_wer: cannot be written: Not a directory" in said
 
 
 def test_bad_encoding_and_bad_speakers(

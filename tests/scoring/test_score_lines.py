@@ -12,6 +12,7 @@ from espnet_distopt.bin.score_lines import main
 from espnet_distopt.bin.wer_report import main as report
 from espnet_distopt.corpora.kaldi.tables import write_table
 from espnet_distopt.scoring.characters import score_lines
+from espnet_distopt.scoring.confidence import Draws
 from espnet_distopt.scoring.jiwer_counts import Jiwer
 from espnet_distopt.scoring.result import Result
 from tests.scoring.line_sets import HYP, REF
@@ -67,6 +68,23 @@ def test_intervals_are_over_the_writers(tmp_path: Path) -> None:
         score(tmp_path, None, None, *HALVES) / "score_cer" / "result.json"
     )
     assert set(by_line.intervals) == {"known", "digits", "all"}
+    assert result.draws == Draws("writers or fonts", {"digits": 2, "all": 3})
+    assert by_line.draws == Draws("lines", {"known": 2, "digits": 2, "all": 4})
+
+
+def test_lines_without_a_writer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writers = tmp_path / "utt2spk"
+    write_table(writers, {line: line.split("-")[0] for line in list(REF)[:3]})
+    score(tmp_path, None, None, "--utt2spk", str(writers))
+    assert capsys.readouterr().err == (
+        f"warning: {writers}: 1 of 4 utterances have no speaker, the first is "
+        "cyd-digits-1: each counts as a speaker of its own\n"
+    )
+    write_table(writers, {line: line.split("-")[0] for line in REF})
+    score(tmp_path, None, None, "--utt2spk", str(writers))
+    assert capsys.readouterr().err == ""
 
 
 def test_text_is_composed_and_blanks_are_single(tmp_path: Path) -> None:
@@ -89,7 +107,7 @@ def test_one_table_of_character_and_word_errors(
     assert text.count("| ocr_none_1 | - | - | - | - |") == 1
     assert f"## Counts (percent): jiwer {version('jiwer')}, characters\n" in text
     assert f"## Counts (percent): jiwer {version('jiwer')}\n" in text
-    assert "by a bootstrap over the writers or fonts" in text
+    assert "by a bootstrap over 2 to 4 lines." in text
 
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=4)
@@ -149,7 +167,7 @@ def test_bad_input(
     assert stopped.value.code == 2
     assert error.startswith("error: ") and message in error
     assert error.count("\n") == 1
-    assert not list(out.glob("*/result.json"))
+    assert not list(out.glob("*/*"))
 
 
 def test_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
