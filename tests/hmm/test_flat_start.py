@@ -10,6 +10,7 @@ import torch
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.cepstra import cepstra
 from espnet_distopt.hmm.flat_start import (
+    Aligner,
     FlatStart,
     align_all,
     even_alignment,
@@ -122,6 +123,15 @@ def test_a_flat_start_finds_the_boundaries_of_phones() -> None:
         wrong += sum(abs(a - b) > 1 for a, b in zip(found, ends, strict=True))
         total += len(ends)
     assert wrong < 0.05 * total
+
+
+def test_sets_that_share_an_utterance_are_aligned_each_with_its_own_words() -> None:
+    mixtures, aligner = Mixtures.flat(len(STATES), 4), Aligner(LEXICON, STATES)
+    features = {"a": np.zeros((18, 4), np.float32)}
+    for word in ("hi", "oh"):
+        found = align_all(aligner, mixtures, features, {"a": [word]})
+        phones = [phone for phone, *_ in phone_segments(STATES, found["a"])]
+        assert [phone for phone in phones if phone != "SIL"] == [*LEXICON[word][0]]
 
 
 def test_utterances_that_are_all_too_short() -> None:
