@@ -37,7 +37,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
     parser.add_argument(
-        "--priors", default="train", help="alignments in --gmm that give the priors"
+        "--priors",
+        default="train",
+        help="alignments in --gmm that the network has learned: they give the priors",
     )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
     parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
@@ -73,7 +75,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.hmm.search import Decoding
 
     search = configure(Decoding, conf, str(args.config))
-    mixtures, stay = read_gmm(args.gmm / "gmm.npz", len(language.states))
+    mixtures, stay = read_gmm(args.gmm / "gmm.npz", language.states.names())
     if args.exp is None:
         scored = _likelihoods(mixtures, mine)
     else:
@@ -102,17 +104,15 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
-    refuse_other_labels(args.exp, args.gmm / "train")
+    labels = args.gmm / args.priors
+    refuse_other_labels(args.exp, labels)
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.hmm.alignments import require_states
 
     model = PosteriorModel(*model_files(args.exp, args.model))
-    if model.pdfs != len(language.states):
-        raise InputError(
-            f"{args.exp}: a model of {model.pdfs} pdfs, but {args.lang} has "
-            f"{len(language.states)} states"
-        )
-    counts = args.gmm / args.priors / "counts"
-    return model.scaled_likelihoods(feats, counts, prior_scale)
+    require_states(labels, model.states, str(args.exp))
+    require_states(labels, language.states.names(), str(args.lang))
+    return model.scaled_likelihoods(feats, labels / "counts", prior_scale)
 
 
 def _decode(

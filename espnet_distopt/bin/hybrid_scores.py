@@ -46,8 +46,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
     # This comes late, because ESPnet is slow to import.
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.hmm.alignments import require_states
 
     model = PosteriorModel(config, parameters)
+    require_states(args.ali, model.states, str(args.exp))
     path = args.out / "scores.ark"
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)

@@ -151,17 +151,18 @@ def test_passes_and_doublings() -> None:
 
 def test_a_stored_gmm(tmp_path: Path) -> None:
     path, model = tmp_path / "gmm.npz", mixtures()
-    write_gmm(path, model, np.array([0.1, 0.2, 0.3]))
-    again, stay = read_gmm(path, 3)
+    write_gmm(path, model, np.array([0.1, 0.2, 0.3]), ["a", "b", "c"])
+    again, stay = read_gmm(path, ["a", "b", "c"])
     assert torch.equal(again.means, model.means)
     assert stay == [0.1, 0.2, 0.3]
-    with pytest.raises(InputError, match="3 pdfs, but the lexicon has 6 states"):
-        read_gmm(path, 6)
+    for other in (["a", "c", "b"], ["a", "b", "c", "d"]):
+        with pytest.raises(InputError, match="other states than the lexicon"):
+            read_gmm(path, other)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="not a trained GMM"):
-        read_gmm(path, 3)
+        read_gmm(path, ["a", "b", "c"])
     with pytest.raises(InputError, match="no such file"):
-        read_gmm(tmp_path / "none", 3)
+        read_gmm(tmp_path / "none", ["a", "b", "c"])
 
 
 def test_cepstra_are_those_of_the_cosine_transform() -> None:
