@@ -73,15 +73,22 @@ def main(cmd: Sequence[str] | None = None) -> None:
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
     mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
+    decoded: _Decoded
     if ngram is None:
         decoded = decode(model, mine, samples)
     else:
         decoded = _search(model, ngram, mine, samples, search)
-    tokens, texts = {}, {}
+    tokens, texts, lost = {}, {}, 0
     for name, found in decoded:
-        tokens[name], texts[name] = " ".join(found), model.spell(found)
+        lost += found is None
+        tokens[name], texts[name] = " ".join(found or []), model.spell(found or [])
         print(f"{name} (speech length: {samples[name]}): {texts[name]}", flush=True)
     _write(args.out, {"token": tokens, "text": texts})
+    print(f"{len(mine)} utterances, {lost} of them without a path")
+
+
+_Decoded = Iterator[tuple[str, list[str] | None]]
+"""Each utterance with its tokens, or None if the search has found no path."""
 
 
 def _search(
@@ -90,7 +97,7 @@ def _search(
     wavs: Mapping[str, str],
     samples: Mapping[str, int],
     search: Any,
-) -> Iterator[tuple[str, list[str]]]:
+) -> _Decoded:
     from espnet_distopt.espnet.alignment.word_search import (
         decode_words,
         spellings,

@@ -81,8 +81,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     else:
         scored = _posteriors(args, language, mine, search.prior_scale)
     started = time.monotonic()
-    _decode(args, language, stay, search, scored)
-    print(f"{len(mine)} utterances in {time.monotonic() - started:.1f} s")
+    lost = _decode(args, language, stay, search, scored)
+    seconds = time.monotonic() - started
+    print(f"{len(mine)} utterances in {seconds:.1f} s, {lost} of them without a path")
 
 
 _Scored = Iterator[tuple[str, np.ndarray]]
@@ -121,7 +122,8 @@ def _decode(
     stay: Sequence[float],
     search: Any,
     scored: _Scored,
-) -> None:
+) -> int:
+    """Decode the utterances, and return the number of those without a path."""
     from espnet_distopt.corpora.audio.log_mel import FRAME_SECONDS
     from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
     from espnet_distopt.corpora.hub5.placing import placed, reference_spans
@@ -136,10 +138,12 @@ def _decode(
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
     texts: dict[str, str] = {}
     timed: list[Word] = []
+    lost = 0
     for name, scores in scored:
         if name not in places:
             raise InputError(f"{args.places / 'text'}: {name} is missing")
         found = best_path(graph, scores, search)
+        lost += found is None
         words = found.words if found else []
         texts[name] = " ".join(word for word, *_ in words)
         place = places[name]
@@ -154,6 +158,7 @@ def _decode(
         write_ctm(args.out / "ctm", timed)
         with whole_file(args.out / "text") as new:
             write_table(new, texts)
+    return lost
 
 
 if __name__ == "__main__":

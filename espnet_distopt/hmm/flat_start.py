@@ -22,7 +22,6 @@ from espnet_distopt.hmm.search import Search, best_path
 from espnet_distopt.hmm.states import PhoneStates
 
 _ALIGNING = Search(acoustic_scale=1.0, beam=200.0)
-_RETRY = Search(acoustic_scale=1.0, beam=2000.0)
 
 Features = Mapping[str, NDArray[np.float32]]
 """Utterance -> its features, shape (frames, dimensions)."""
@@ -101,11 +100,8 @@ class Aligner:
         """
         models = HmmSet(self._states, self._stay)
         graph = expand(linear_grammar(words), self._lexicon, models)
-        for search in (_ALIGNING, _RETRY):
-            found = best_path(graph, scores, search)
-            if found is not None:
-                return found.pdfs
-        return None
+        found = best_path(graph, scores, _ALIGNING)
+        return found.pdfs if found else None
 
 
 def train(

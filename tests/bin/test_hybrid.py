@@ -21,7 +21,6 @@ from espnet_distopt.corpora.hub5 import placing
 from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.corpora.kaldi.directory import DataDir
-from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.espnet.hybrid import posteriors
 from espnet_distopt.espnet.training.same_training import (
@@ -181,6 +180,7 @@ class Network:
     """A network that knows the states of the lexicon, and nothing else."""
 
     states: Sequence[str] = ()
+    frames = 100
 
     def __init__(self, config: Path, model: Path) -> None:
         pass
@@ -188,8 +188,8 @@ class Network:
     def scaled_likelihoods(
         self, feats: dict[str, str], counts: Path, prior_scale: float
     ) -> Iterator[tuple[str, np.ndarray]]:
-        for name, location in feats.items():
-            yield name, np.zeros((len(read_matrix(location)), 15), np.float32)
+        for name in feats:
+            yield name, np.zeros((self.frames, 15), np.float32)
 
 
 @pytest.fixture
@@ -237,7 +237,10 @@ def test_a_lexicon_with_a_renamed_phone_decodes_nothing(
 
 
 def test_priors_come_from_the_labels_that_are_named(
-    root: Path, tmp_path: Path, network: type[Network]
+    root: Path,
+    tmp_path: Path,
+    network: type[Network],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     gmm, out, exp = tmp_path / "gmm", tmp_path / "out", tmp_path / "exp"
     shutil.copytree(root / "gmm", gmm)
@@ -249,6 +252,26 @@ def test_priors_come_from_the_labels_that_are_named(
         inference(root, out, "--exp", str(exp), "--gmm", str(gmm), *job)
     )
     assert list(read_table(out / "text", str)) == ["s-00", "s-20"]
+    assert last_line(capsys).endswith(" s, 0 of them without a path")
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_utterances_without_a_path_are_counted(
+    root: Path,
+    tmp_path: Path,
+    network: type[Network],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(network, "frames", 2)  # A phone has three states.
+    job = ["--exp", str(tmp_path / "exp"), "--job", "1", "--nj", "20"]
+    hybrid_inference.main(inference(root, tmp_path / "out", *job))
+    found = read_table(tmp_path / "out" / "text", str)
+    assert found == {"s-00": "", "s-20": ""}
+    assert last_line(capsys).endswith(" s, 2 of them without a path")
 
 
 def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:
