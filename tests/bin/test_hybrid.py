@@ -310,4 +310,12 @@ def test_commands_name_what_is_missing(
         assert message in error_of(gmm_train.main, [*train, "--data", option], capsys)
     scores = ["--exp", str(tmp_path), "--ali", str(root / "gmm/train")]
     scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
+    earlier = [tmp_path / name for name in ("scores.scp", "scores.ark")]
+    for file in earlier:
+        file.write_text("of an earlier model\n")
     assert "config.yaml: no such file" in error_of(hybrid_scores.main, scores, capsys)
+    assert not any(file.exists() for file in earlier)
+    (tmp_path / "file").touch()
+    scores[-1] = str(tmp_path / "file")
+    error = error_of(hybrid_scores.main, scores, capsys)
+    assert error == f"{tmp_path}/file: cannot be written: Not a directory"
