@@ -425,6 +425,35 @@ def test_utterances_without_a_path_are_counted(
 
 
 @pytest.mark.parametrize(
+    ("search", "has_ngram", "message"),
+    [
+        ("words", False, "words needs an n-gram: pass --ngram_file"),
+        ("best_path", True, "best_path uses no n-gram (--ngram_file)"),
+        ("word", True, "word: expected best_path or words"),
+        ("[words]", False, "['words']: expected best_path or words"),
+    ],
+)
+def test_a_search_and_an_n_gram_that_do_not_fit_are_refused(
+    toy: Path,
+    tmp_path: Path,
+    search: str,
+    has_ngram: bool,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "decode.yaml"
+    config.write_text(f"search: {search}\n")
+    more = ["--config", str(config)]
+    if has_ngram:
+        more += ["--ngram_file", ngram_of([[WORDS[0]]], tmp_path / "lm.arpa")]
+    with pytest.raises(SystemExit) as stopped:
+        decode(toy, tmp_path / "out", *more)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"error: {config}: search: {message}\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("arpa", "config", "message"),
     [
         ("", "", "expected \\data\\ first"),
