@@ -24,7 +24,36 @@ use_system() {
         [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
             "states is Kaldi's, and hybrid_scores writes what it decodes"
     fi
+    if [ -n "$ali" ]; then check_imported; else check_language; fi
     decode_options+=(--system hybrid --gmm "$gmm")
+}
+
+# check_imported: end the script if stage 11 would train on the alignments of another
+# directory, which an earlier stage 10 has imported.
+check_imported() {
+    local from=$gmm/imported_from
+    if [ "$stage" -le 10 ] || [ ! -s "$from" ]; then return 0; fi
+    from=$(cat "$from")
+    # Of one directory there are several names.
+    [ "$from" = "${ali%/}" ] || [ "$from" -ef "$ali" ] ||
+        die "--ali $ali: the alignments in $gmm are those of $from:" \
+            "run from stage 10 (--stage 10)"
+}
+
+# check_language: end the script if one of the stages 10 to 12 would use a lexicon or an
+# n-gram that stage 5 has made with other options.
+check_language() {
+    local made=$lang/made_with digest
+    [ "$stage" -gt 5 ] && [ "$stage" -le 12 ] && [ "$stop_stage" -ge 10 ] || return 0
+    [ -s "$token_list" ] || return 0 # The stage says what it misses.
+    grep -qsxe "--order $ngram_order" "$made" ||
+        die "--ngram_order $ngram_order: the n-gram in $lang is not known to be of this" \
+            "order: run stage 5 again (--stage 5 --stop_stage 5)"
+    [ -f "$lexicon" ] || die "--lexicon $lexicon: no such file (in $PWD)"
+    digest=$(sha256sum <"$lexicon")
+    grep -qsxe "--lexicon ${digest%% *}" "$made" ||
+        die "--lexicon $lexicon: not known to be the lexicon that $lang was made with:" \
+            "run from stage 5 (--stage 5)"
 }
 
 make_tokens() {

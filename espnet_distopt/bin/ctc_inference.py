@@ -36,7 +36,8 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config",
         type=Path,
-        help="YAML for --ngram_file: acoustic_scale, beam, max_active, word_penalty",
+        help="YAML: search (best_path, or words with --ngram_file), and for words "
+        "acoustic_scale, beam, max_active, word_penalty",
     )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
@@ -60,6 +61,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     config, parameters = model_files(args.exp, args.model)
     ngram = read_arpa(args.ngram_file) if args.ngram_file else None
     conf = read_yaml(args.config) if args.config else {}
+    _check_search(conf.pop("search", None), ngram is not None, args.config)
 
     # These come late, because ESPnet is slow to import.
     from espnet_distopt.algorithms.options import configure
@@ -67,21 +69,37 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.espnet.alignment.ctc_model import CTCModel
     from espnet_distopt.hmm.search import WordSearch
 
-    conf.pop("search", None)
     search = configure(WordSearch, conf, str(args.config))
     model = CTCModel(config, parameters)
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
     mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
+    decoded: _Decoded
     if ngram is None:
         decoded = decode(model, mine, samples)
     else:
         decoded = _search(model, ngram, mine, samples, search)
-    tokens, texts = {}, {}
+    tokens, texts, lost = {}, {}, 0
     for name, found in decoded:
-        tokens[name], texts[name] = " ".join(found), model.spell(found)
+        lost += found is None
+        tokens[name], texts[name] = " ".join(found or []), model.spell(found or [])
         print(f"{name} (speech length: {samples[name]}): {texts[name]}", flush=True)
     _write(args.out, {"token": tokens, "text": texts})
+    print(f"{len(mine)} utterances, {lost} of them without a path")
+
+
+def _check_search(search: Any, has_ngram: bool, config: Path) -> None:
+    """Refuse a configuration that asks for another search than the options."""
+    if search not in (None, "best_path", "words"):
+        raise InputError(f"{config}: search: {search}: expected best_path or words")
+    if search == "words" and not has_ngram:
+        raise InputError(f"{config}: search: words needs an n-gram: pass --ngram_file")
+    if search == "best_path" and has_ngram:
+        raise InputError(f"{config}: search: best_path uses no n-gram (--ngram_file)")
+
+
+_Decoded = Iterator[tuple[str, list[str] | None]]
+"""Each utterance with its tokens, or None if the search has found no path."""
 
 
 def _search(
@@ -90,7 +108,7 @@ def _search(
     wavs: Mapping[str, str],
     samples: Mapping[str, int],
     search: Any,
-) -> Iterator[tuple[str, list[str]]]:
+) -> _Decoded:
     from espnet_distopt.espnet.alignment.word_search import (
         decode_words,
         spellings,

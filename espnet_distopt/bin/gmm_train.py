@@ -86,7 +86,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
                 flush=True,
             ),
         )
-        write_gmm(new / "gmm.npz", mixtures, np.asarray(aligner.stay))
+        stay = np.asarray(aligner.stay)
+        write_gmm(new / "gmm.npz", mixtures, stay, language.states.names())
         for name in sets:
             aligned: dict[str, np.ndarray] = {}
             for key in words[name]:

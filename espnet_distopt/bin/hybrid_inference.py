@@ -37,7 +37,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
     parser.add_argument(
-        "--priors", default="train", help="alignments in --gmm that give the priors"
+        "--priors",
+        default="train",
+        help="alignments in --gmm that the network has learned: they give the priors",
     )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
     parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
@@ -74,14 +76,15 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.hmm.search import Decoding
 
     search = configure(Decoding, conf, str(args.config))
-    mixtures, stay = read_gmm(args.gmm / "gmm.npz", len(language.states))
+    mixtures, stay = read_gmm(args.gmm / "gmm.npz", language.states.names())
     if args.exp is None:
         scored = _likelihoods(mixtures, mine)
     else:
         scored = _posteriors(args, language, mine, search.prior_scale)
     started = time.monotonic()
-    _decode(args, language, stay, search, scored)
-    print(f"{len(mine)} utterances in {time.monotonic() - started:.1f} s")
+    lost = _decode(args, language, stay, search, scored)
+    seconds = time.monotonic() - started
+    print(f"{len(mine)} utterances in {seconds:.1f} s, {lost} of them without a path")
 
 
 _Scored = Iterator[tuple[str, np.ndarray]]
@@ -103,17 +106,15 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
-    refuse_other_labels(args.exp, args.gmm / "train")
+    labels = args.gmm / args.priors
+    refuse_other_labels(args.exp, labels)
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.hmm.alignments import require_states
 
     model = PosteriorModel(*model_files(args.exp, args.model))
-    if model.pdfs != len(language.states):
-        raise InputError(
-            f"{args.exp}: a model of {model.pdfs} pdfs, but {args.lang} has "
-            f"{len(language.states)} states"
-        )
-    counts = args.gmm / args.priors / "counts"
-    return model.scaled_likelihoods(feats, counts, prior_scale)
+    require_states(labels, model.states, str(args.exp))
+    require_states(labels, language.states.names(), str(args.lang))
+    return model.scaled_likelihoods(feats, labels / "counts", prior_scale)
 
 
 def _decode(
@@ -122,7 +123,8 @@ def _decode(
     stay: Sequence[float],
     search: Any,
     scored: _Scored,
-) -> None:
+) -> int:
+    """Decode the utterances, and return the number of those without a path."""
     from espnet_distopt.corpora.audio.log_mel import FRAME_SECONDS
     from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
     from espnet_distopt.corpora.hub5.placing import placed, reference_spans
@@ -137,10 +139,12 @@ def _decode(
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
     texts: dict[str, str] = {}
     timed: list[Word] = []
+    lost = 0
     for name, scores in scored:
         if name not in places:
             raise InputError(f"{args.places / 'text'}: {name} is missing")
         found = best_path(graph, scores, search)
+        lost += found is None
         words = found.words if found else []
         texts[name] = " ".join(word for word, *_ in words)
         place = places[name]
@@ -155,6 +159,7 @@ def _decode(
         write_ctm(args.out / "ctm", timed)
         with whole_file(args.out / "text") as new:
             write_table(new, texts)
+    return lost
 
 
 if __name__ == "__main__":

@@ -9,7 +9,11 @@ from espnet_distopt.corpora.kaldi.matrix_arks import FloatArkWriter
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.training.same_training import refuse_other_labels
-from espnet_distopt.files.writing import explain_failed_write, whole_file
+from espnet_distopt.files.writing import (
+    explain_failed_write,
+    remove_earlier,
+    whole_file,
+)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -39,15 +43,17 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Write the scores, and print how many utterances there were."""
     args = get_parser().parse_args(cmd)
-    (args.out / "scores.scp").unlink(missing_ok=True)
+    remove_earlier(args.out, "scores.scp", "scores.ark")
     feats = read_table(args.data / "hybrid/feats.scp", str)
     config, parameters = model_files(args.exp, args.model)
     refuse_other_labels(args.exp, args.ali)
 
     # This comes late, because ESPnet is slow to import.
     from espnet_distopt.espnet.hybrid.posteriors import PosteriorModel
+    from espnet_distopt.hmm.alignments import require_states
 
     model = PosteriorModel(config, parameters)
+    require_states(args.ali, model.states, str(args.exp))
     path = args.out / "scores.ark"
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)

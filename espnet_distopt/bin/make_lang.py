@@ -4,10 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.hmm.language import make_language
-from espnet_distopt.hmm.lexicon import phones_of, read_lexicon
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -31,12 +29,10 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Make the directory, and print its sizes."""
     args = get_parser().parse_args(cmd)
-    lexicon = read_lexicon(args.lexicon)
-    texts = read_table(args.text, str)
-    model = make_language(lexicon, texts, args.order, args.out, str(args.text))
+    made = make_language(args.lexicon, args.text, args.order, args.out)
     print(
-        f"{args.out}: {len(lexicon)} words, {len(phones_of(lexicon))} phones, "
-        f"{len(model.probabilities)} n-grams up to order {args.order}"
+        f"{args.out}: {len(made.lexicon)} words, {len(made.states.phones)} phones, "
+        f"{len(made.ngram.probabilities)} n-grams up to order {args.order}"
     )
 
 

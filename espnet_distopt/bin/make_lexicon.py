@@ -1,12 +1,18 @@
 """Make the lexicon of a text from a dictionary, or from the speech synthesizer."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.corpora.ldc.acronyms import find_acronyms, spoken_letter
 from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
-from espnet_distopt.corpora.ldc.ms98 import plain_words, read_dictionary
+from espnet_distopt.corpora.ldc.ms98 import (
+    Entry,
+    plain_word,
+    plain_words,
+    read_dictionary,
+)
 from espnet_distopt.corpora.mini_swbd.pronunciations import pronounce
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
@@ -20,7 +26,8 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Write 'word phone phone ...' for each word of some texts. Words "
-        f"that a dictionary lacks get the phone {SPOKEN_NOISE}, and are counted.",
+        f"that a dictionary lacks get the phone {SPOKEN_NOISE}, and are counted. "
+        "Letters get their names, because the texts of Switchboard spell acronyms out.",
     )
     parser.add_argument(
         "--text",
@@ -70,17 +77,35 @@ def main(cmd: Sequence[str] | None = None) -> None:
 def _look_up(
     path: Path, words: Sequence[str], max_lost: float
 ) -> dict[str, list[Pronunciation]]:
-    known: dict[str, list[Pronunciation]] = {}
     losses = Losses("lines of the dictionary", max_lost)
     entries = read_dictionary(path, losses)
     losses.check(print)
+    acronyms = find_acronyms(entries)
+    # Switchboard's texts spell acronyms out, so that `US` is no pronunciation of `us`;
+    # Fisher's have some, which their transcribers did not spell.
+    whole = [entry for entry in entries if plain_word(entry.word) not in acronyms]
+    known = _pronunciations(entries) | _pronunciations(whole)
+    return {word: _with_letter(word, known.get(word, [])) for word in words}
+
+
+def _pronunciations(entries: Iterable[Entry]) -> dict[str, list[Pronunciation]]:
+    known: dict[str, list[Pronunciation]] = {}
     for entry in entries:
         # Marks of variants and of coinages are not part of a word.
         for word in plain_words(entry.word):
             found = known.setdefault(word, [])
             if entry.phones not in found:
                 found.append(entry.phones)
-    return {word: known.get(word) or [(SPOKEN_NOISE,)] for word in words}
+    return known
+
+
+def _with_letter(word: str, known: list[Pronunciation]) -> list[Pronunciation]:
+    """Return what a dictionary knows of a word, and the letter's name if it is one."""
+    letter = spoken_letter(word)
+    # The article `a` is a letter, too, but `as` and `is` are hardly ever two of them.
+    if letter is None or letter in known or (known and len(word) > 1):
+        return known or [(SPOKEN_NOISE,)]
+    return [*known, letter]
 
 
 if __name__ == "__main__":

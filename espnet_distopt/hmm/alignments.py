@@ -7,7 +7,7 @@
 - `stay`: the probability of staying in each state for one more frame.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +99,25 @@ class PdfCounts:
         stays = (self.frames - self.visits).astype(np.float64)
         stay: NDArray[np.float64] = np.divide(stays + 0.5, self.frames + 1.0)
         return stay
+
+
+def require_states(directory: Path, names: Sequence[str], where: str) -> None:
+    """Check that the pdfs of alignments are the states with these names.
+
+    Args:
+        directory: The directory of the alignments, which has `states.txt`.
+        names: The expected name of each pdf.
+        where: What has these names, for the message.
+
+    Raises:
+        InputError: They have other names, or another order.
+    """
+    path = directory / "states.txt"
+    if read_text(path).splitlines() != list(names):
+        raise InputError(
+            f"{where}: its states are not those of {path}: label the data, and train "
+            "the network, again (in a recipe: from --stage 10)"
+        )
 
 
 def log_priors(frames: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ Viterbi alignment and of re-estimation follow, and the mixtures double in size s
 times (Kaldi's train_mono.sh does the same with other numbers).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.alignments import PdfCounts, Pdfs
-from espnet_distopt.hmm.fst_text import Graph
 from espnet_distopt.hmm.grammar import linear_grammar
 from espnet_distopt.hmm.graph import HmmSet, expand
 from espnet_distopt.hmm.lexicon import SILENCE, Lexicon
@@ -23,7 +22,6 @@ from espnet_distopt.hmm.search import Search, best_path
 from espnet_distopt.hmm.states import PhoneStates
 
 _ALIGNING = Search(acoustic_scale=1.0, beam=200.0)
-_RETRY = Search(acoustic_scale=1.0, beam=2000.0)
 
 Features = Mapping[str, NDArray[np.float32]]
 """Utterance -> its features, shape (frames, dimensions)."""
@@ -83,7 +81,6 @@ class Aligner:
         self._lexicon = lexicon
         self._states = states
         self._stay: Sequence[float] = [0.5] * len(states)
-        self._graphs: dict[str, Graph] = {}
 
     @property
     def stay(self) -> Sequence[float]:
@@ -93,28 +90,18 @@ class Aligner:
     def move(self, stay: Sequence[float]) -> None:
         """Set the probabilities of staying in each state, by pdf."""
         self._stay = stay
-        self._graphs.clear()
 
-    def align(
-        self, name: str, words: Sequence[str], scores: NDArray[np.float32]
-    ) -> Pdfs | None:
+    def align(self, words: Sequence[str], scores: NDArray[np.float32]) -> Pdfs | None:
         """Return the pdf of each frame, or None if the words do not fit.
 
         Args:
-            name: The utterance, whose graph is kept for the next call.
-            words: Its words.
+            words: The words of the utterance.
             scores: The log likelihood of each pdf, shape (frames, pdfs).
         """
-        graph = self._graphs.get(name)
-        if graph is None:
-            models = HmmSet(self._states, self._stay)
-            graph = expand(linear_grammar(words), self._lexicon, models)
-            self._graphs[name] = graph
-        for search in (_ALIGNING, _RETRY):
-            found = best_path(graph, scores, search)
-            if found is not None:
-                return found.pdfs
-        return None
+        models = HmmSet(self._states, self._stay)
+        graph = expand(linear_grammar(words), self._lexicon, models)
+        found = best_path(graph, scores, _ALIGNING)
+        return found.pdfs if found else None
 
 
 def train(
@@ -175,13 +162,12 @@ def align_all(
     mixtures: Mixtures,
     features: Features,
     texts: Mapping[str, Sequence[str]],
-    names: Iterable[str] | None = None,
 ) -> dict[str, Pdfs]:
     """Align utterances; those that do not fit their words are left out."""
     found = {}
-    for name in features if names is None else names:
-        scores = mixtures.scores(torch.from_numpy(features[name])).numpy()
-        pdfs = aligner.align(name, texts[name], scores)
+    for name, matrix in features.items():
+        scores = mixtures.scores(torch.from_numpy(matrix)).numpy()
+        pdfs = aligner.align(texts[name], scores)
         if pdfs is not None:
             found[name] = pdfs
     return found

@@ -4,7 +4,7 @@ The scores of a frame are log likelihoods, or log posteriors minus log priors, w
 differ from them by a constant of the frame.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.fst_text import Graph, import_library
+
+_WIDER = 10
+"""How many times as wide the second search is for what the first one has lost."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class BestPath:
 def best_path(
     graph: Graph, scores: NDArray[np.float32], search: Search
 ) -> BestPath | None:
-    """Return the best path, or None if none within the beam reaches an end.
+    """Return the best path, or None if none reaches an end.
+
+    If no path within the beam does, the search is repeated with a beam ten times as
+    wide, and ten times as many paths.
 
     Args:
         graph: The graph to search.
@@ -84,6 +90,15 @@ def best_path(
     """
     if len(scores) == 0:
         return None
+    wider = replace(
+        search, beam=_WIDER * search.beam, max_active=_WIDER * search.max_active
+    )
+    return _best_within(graph, scores, search) or _best_within(graph, scores, wider)
+
+
+def _best_within(
+    graph: Graph, scores: NDArray[np.float32], search: Search
+) -> BestPath | None:
     decoder = _library()
     both = np.concatenate([scores, scores], axis=1) * np.float32(search.acoustic_scale)
     options = decoder.FasterDecoderOptions(

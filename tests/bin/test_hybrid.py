@@ -1,5 +1,7 @@
 """The commands of a hybrid system, one after the other, on words made of tones."""
 
+import shutil
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from espnet_distopt.corpora.hub5.ctm import read_ctm
 from espnet_distopt.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.corpora.kaldi.directory import DataDir
 from espnet_distopt.corpora.kaldi.tables import read_table
+from espnet_distopt.espnet.hybrid import posteriors
 from espnet_distopt.espnet.training.same_training import (
     LEARNED,
     refuse_other_labels,
@@ -173,6 +176,104 @@ def test_only_a_network_with_the_labels_of_the_gmm_decodes(
     refuse_other_labels(exp, gmm / "train")
 
 
+class Network:
+    """A network that knows the states of the lexicon, and nothing else."""
+
+    states: Sequence[str] = ()
+    frames = 100
+
+    def __init__(self, config: Path, model: Path) -> None:
+        pass
+
+    def scaled_likelihoods(
+        self, feats: dict[str, str], counts: Path, prior_scale: float
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        for name in feats:
+            yield name, np.zeros((self.frames, 15), np.float32)
+
+
+@pytest.fixture
+def network(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> type[Network]:
+    """Return the network that seems to be in `tmp_path / "exp"`."""
+    states = (root / "lang/states.txt").read_text().split()
+    monkeypatch.setattr(posteriors, "PosteriorModel", Network)
+    monkeypatch.setattr(Network, "states", states)
+    (tmp_path / "exp").mkdir()
+    for name in ("config.yaml", "valid.loss.ave.pth"):
+        (tmp_path / "exp" / name).write_text("{}\n")
+    return Network
+
+
+def test_a_lexicon_with_a_renamed_phone_decodes_nothing(
+    root: Path,
+    tmp_path: Path,
+    network: type[Network],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has as many states, but in another order."""
+    (tmp_path / "lexicon.txt").write_text("hi Z I\nlo L O\n")
+    lang, gmm, exp = tmp_path / "lang", tmp_path / "gmm", tmp_path / "exp"
+    make_lang.main(
+        [
+            *["--lexicon", str(tmp_path / "lexicon.txt"), "--out", str(lang)],
+            *["--text", str(root / "data/text"), "--order", "2"],
+        ]
+    )
+    other = ["--lang", str(lang)]
+    error = error_of(
+        hybrid_inference.main, inference(root, tmp_path / "out", *other), capsys
+    )
+    assert error.startswith(f"{root}/gmm/gmm.npz: the GMM has other states than the ")
+    shutil.copytree(root / "gmm", gmm)
+    cmd = inference(root, tmp_path / "out", "--exp", str(exp), "--gmm", str(gmm))
+    network.states = [name.replace("H", "Z") for name in network.states]
+    error = error_of(hybrid_inference.main, cmd, capsys)
+    assert error.startswith(f"{exp}: its states are not those of {gmm}/train/states.t")
+    (gmm / "train/states.txt").write_text("\n".join(network.states))
+    error = error_of(hybrid_inference.main, cmd, capsys)
+    assert error.startswith(f"{root}/lang: its states are not those of {gmm}/train/s")
+
+
+def test_priors_come_from_the_labels_that_are_named(
+    root: Path,
+    tmp_path: Path,
+    network: type[Network],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gmm, out, exp = tmp_path / "gmm", tmp_path / "out", tmp_path / "exp"
+    shutil.copytree(root / "gmm", gmm)
+    (gmm / "train").rename(gmm / "train_nodup")
+    counts = (gmm / "train_nodup/counts").read_bytes()
+    (exp / LEARNED).write_text(f"{sha256(counts).hexdigest()}\n")
+    job = ["--job", "1", "--nj", "20", "--priors", "train_nodup"]
+    hybrid_inference.main(
+        inference(root, out, "--exp", str(exp), "--gmm", str(gmm), *job)
+    )
+    assert list(read_table(out / "text", str)) == ["s-00", "s-20"]
+    assert last_line(capsys).endswith(" s, 0 of them without a path")
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_utterances_without_a_path_are_counted(
+    root: Path,
+    tmp_path: Path,
+    network: type[Network],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(network, "frames", 2)  # A phone has three states.
+    job = ["--exp", str(tmp_path / "exp"), "--job", "1", "--nj", "20"]
+    hybrid_inference.main(inference(root, tmp_path / "out", *job))
+    found = read_table(tmp_path / "out" / "text", str)
+    assert found == {"s-00": "", "s-20": ""}
+    assert last_line(capsys).endswith(" s, 2 of them without a path")
+
+
 def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:
     hybrid_inference.main(inference(root, tmp_path, "--job", "3", "--nj", "20"))
     assert list(read_table(tmp_path / "text", str)) == ["s-02", "s-22"]
@@ -209,4 +310,12 @@ def test_commands_name_what_is_missing(
         assert message in error_of(gmm_train.main, [*train, "--data", option], capsys)
     scores = ["--exp", str(tmp_path), "--ali", str(root / "gmm/train")]
     scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
+    earlier = [tmp_path / name for name in ("scores.scp", "scores.ark")]
+    for file in earlier:
+        file.write_text("of an earlier model\n")
     assert "config.yaml: no such file" in error_of(hybrid_scores.main, scores, capsys)
+    assert not any(file.exists() for file in earlier)
+    (tmp_path / "file").touch()
+    scores[-1] = str(tmp_path / "file")
+    error = error_of(hybrid_scores.main, scores, capsys)
+    assert error == f"{tmp_path}/file: cannot be written: Not a directory"

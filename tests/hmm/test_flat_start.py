@@ -10,6 +10,7 @@ import torch
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.cepstra import cepstra
 from espnet_distopt.hmm.flat_start import (
+    Aligner,
     FlatStart,
     align_all,
     even_alignment,
@@ -124,6 +125,15 @@ def test_a_flat_start_finds_the_boundaries_of_phones() -> None:
     assert wrong < 0.05 * total
 
 
+def test_sets_that_share_an_utterance_are_aligned_each_with_its_own_words() -> None:
+    mixtures, aligner = Mixtures.flat(len(STATES), 4), Aligner(LEXICON, STATES)
+    features = {"a": np.zeros((18, 4), np.float32)}
+    for word in ("hi", "oh"):
+        found = align_all(aligner, mixtures, features, {"a": [word]})
+        phones = [phone for phone, *_ in phone_segments(STATES, found["a"])]
+        assert [phone for phone in phones if phone != "SIL"] == [*LEXICON[word][0]]
+
+
 def test_utterances_that_are_all_too_short() -> None:
     features = {"a": np.zeros((8, 4), np.float32)}
     with pytest.raises(InputError, match="none of 1 utterances has as many frames"):
@@ -141,17 +151,18 @@ def test_passes_and_doublings() -> None:
 
 def test_a_stored_gmm(tmp_path: Path) -> None:
     path, model = tmp_path / "gmm.npz", mixtures()
-    write_gmm(path, model, np.array([0.1, 0.2, 0.3]))
-    again, stay = read_gmm(path, 3)
+    write_gmm(path, model, np.array([0.1, 0.2, 0.3]), ["a", "b", "c"])
+    again, stay = read_gmm(path, ["a", "b", "c"])
     assert torch.equal(again.means, model.means)
     assert stay == [0.1, 0.2, 0.3]
-    with pytest.raises(InputError, match="3 pdfs, but the lexicon has 6 states"):
-        read_gmm(path, 6)
+    for other in (["a", "c", "b"], ["a", "b", "c", "d"]):
+        with pytest.raises(InputError, match="other states than the lexicon"):
+            read_gmm(path, other)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="not a trained GMM"):
-        read_gmm(path, 3)
+        read_gmm(path, ["a", "b", "c"])
     with pytest.raises(InputError, match="no such file"):
-        read_gmm(tmp_path / "none", 3)
+        read_gmm(tmp_path / "none", ["a", "b", "c"])
 
 
 def test_cepstra_are_those_of_the_cosine_transform() -> None:

@@ -100,6 +100,7 @@ def test_imported_alignments_train_the_same(toy: Path) -> None:
         for name in ["train" if "/train/" in option else "valid"]
     ]
     assert swapped != arguments(toy, toy / "other", "--max_epoch", "1")
+    swapped += ["--token_list", f"{toy}/imported/train/states.txt"]
     DistoptHybridTask.main(cmd=swapped)
     own, other = (torch.load(toy / name / "1epoch.pth") for name in ("own", "other"))
     assert all(torch.equal(own[key], other[key]) for key in own)

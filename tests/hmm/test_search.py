@@ -89,6 +89,17 @@ def test_nothing_within_the_beam_reaches_an_end() -> None:
     assert best_path(graph, scores(spoken("oh"), -99.0), narrow) is None
 
 
+def test_a_path_that_the_beam_has_lost_is_found_by_a_wider_one() -> None:
+    """Speech that is cut within a word agrees with a path that is no sentence."""
+    model = estimate([["hi", "hi"], ["hi"]], LEXICON, 2)
+    graph = expand(ngram_grammar(model, LEXICON), LEXICON, MODELS)
+    heard = scores(spoken("h", "ai", "h", "ai")[:13], -15.0)
+    found = best_path(graph, heard, Search(acoustic_scale=1.0, beam=30.0))
+    assert found is not None
+    assert [word for word, *_ in found.words] == ["hi"]
+    assert best_path(graph, heard, Search(acoustic_scale=1.0, beam=3.0)) is None
+
+
 def test_a_word_without_pronunciation() -> None:
     with pytest.raises(InputError, match="'bye' has no pronunciation"):
         expand(linear_grammar(["bye"]), LEXICON, MODELS)

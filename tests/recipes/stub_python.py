@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -127,6 +128,9 @@ def make_lang() -> None:
     directory = Path(option("--out"))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "states.txt").write_text("SIL_0\nSIL_1\nSIL_2\n")
+    digest = sha256(Path(option("--lexicon")).read_bytes()).hexdigest()
+    made = f"--order {option('--order')}\n--lexicon {digest}\n"
+    (directory / "made_with").write_text(made)
 
 
 def make_features() -> None:
@@ -139,6 +143,13 @@ def gmm_train() -> None:
     directory = Path(option("--out"))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "gmm.npz").write_text("-")
+
+
+def import_alignments() -> None:
+    out = Path(option("--out"))
+    (out / "train").mkdir(parents=True, exist_ok=True)
+    (out / "imported_from").write_text(f"{Path(option('--ali'))}\n")
+    (out / "train" / "ali.scp").write_text("a-1 ali.ark:4\n")
 
 
 def make_tokens() -> None:

@@ -12,6 +12,7 @@ HYBRID = ("--system", "hybrid")
 @pytest.fixture
 def hybrid(recipe: Recipe) -> Recipe:
     conf = recipe.directory / "conf"
+    (conf / "lexicon.txt").write_text("one W O\ntwo T U\nthree T R I\n")
     for name in ("train", "decode"):
         (conf / f"{name}_hybrid.yaml").write_text((conf / f"{name}.yaml").read_text())
     return recipe
@@ -127,6 +128,64 @@ def test_an_added_test_set_gets_its_features_when_it_is_decoded(hybrid: Recipe) 
         made = [call for call in hybrid.calls()[before:] if "make_features" in call[1]]
         assert [call[-1] for call in made] == [f"dump/{n}/hybrid" for n in expected]
         assert "gmm_train" not in hybrid.modules()[before:]
+
+
+@pytest.mark.parametrize("real", ["", "make_lang"])
+def test_another_lexicon_or_order_needs_stage_5(hybrid: Recipe, real: str) -> None:
+    options = (*HYBRID, "--distopt", "adpsgd", "--stop_stage", "5")
+    done = hybrid.asr(*options, STUB_REAL=real)
+    assert done.returncode == 0, done.stderr
+    options = (*HYBRID, "--distopt", "adpsgd", "--stage")
+    done = hybrid.asr(*options, "10", "--stop_stage", "11")
+    assert done.returncode == 0, done.stderr
+    before = hybrid.calls()
+    lexicon = hybrid.directory / "conf" / "more.txt"
+    lexicon.write_text("one W\ntwo T U\nthree T R I\n")
+    more = ("--lexicon", "conf/more.txt")
+    order = (
+        "the n-gram in data/lang is not known to be of this order: run stage 5 again"
+    )
+    other = "not known to be the lexicon that data/lang was made with: run from stage 5"
+    for changed, message in (
+        (
+            ("--ngram_order", "2"),
+            f"--ngram_order 2: {order} (--stage 5 --stop_stage 5)",
+        ),
+        (more, f"--lexicon conf/more.txt: {other} (--stage 5)"),
+        (
+            ("--lexicon", "none"),
+            f"--lexicon none: no such file (in {hybrid.directory})",
+        ),
+    ):
+        for stage in ("10", "11", "12"):
+            refused = hybrid.asr(*options, stage, *changed)
+            assert refused.returncode == 2
+            assert refused.stderr == f"error: {message}\n"
+    assert hybrid.calls() == before
+    changed = (*more, "--ngram_order", "2")
+    made = hybrid.asr(*options, "5", "--stop_stage", "5", *changed, STUB_REAL=real)
+    assert made.returncode == 0, made.stderr
+    done = hybrid.asr(*options, "12", *changed)
+    assert done.returncode == 0, done.stderr
+
+
+def test_alignments_of_another_directory_need_stage_10(hybrid: Recipe) -> None:
+    options = (*HYBRID, "--distopt", "adpsgd", "--stop_stage", "11")
+    for name in ("a", "b"):
+        (hybrid.directory / name).mkdir()
+    done = hybrid.asr(*options, "--ali", "a/")
+    assert done.returncode == 0, done.stderr
+    refused = hybrid.asr(*options, "--stage", "11", "--ali", "b")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "error: --ali b: the alignments in exp/hybrid_ali are those of a: "
+        "run from stage 10 (--stage 10)\n"
+    )
+    for name in ("a", "a/", "./a", str(hybrid.directory / "a")):
+        done = hybrid.asr(*options, "--stage", "11", "--ali", name)
+        assert done.returncode == 0, done.stderr
+    done = hybrid.asr(*options, "--stage", "10", "--ali", "b")
+    assert done.returncode == 0, done.stderr
 
 
 def test_queued_decodings_wait_for_features(hybrid: Recipe) -> None:

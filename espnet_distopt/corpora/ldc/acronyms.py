@@ -6,10 +6,11 @@ pronunciation is that of its letters, one after another. So `IBM` and `TV's` are
 acronyms, `NASA` and `it` are not, and `IT` is one where the dictionary spells it so.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.corpora.ldc.losses import Losses
-from espnet_distopt.corpora.ldc.ms98 import plain_word, read_dictionary
+from espnet_distopt.corpora.ldc.ms98 import Entry, plain_word, read_dictionary
 
 LETTER_PHONES = {
     name[0]: tuple(name[2:].split())
@@ -26,22 +27,30 @@ LETTER_PHONES = {
 def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, str]:
     """Find the acronyms of the MS98 dictionary and how they are spelled out.
 
-    Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
-    lower case (`ibm`) if the dictionary has no word of that spelling.
-
     Args:
         dictionary: The path of `sw-ms98-dict.text`.
         losses: Gets its bad lines; None makes them an error.
 
     Returns:
-        The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
-        `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
+        The spelling of each acronym, as `find_acronyms` returns it.
 
     Raises:
         InputError: The dictionary is missing, or has a bad line and none may be left
             out.
     """
-    entries = read_dictionary(dictionary, losses)
+    return find_acronyms(read_dictionary(dictionary, losses))
+
+
+def find_acronyms(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return how the acronyms among the words of a dictionary are spelled out.
+
+    Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
+    lower case (`ibm`) if the dictionary has no word of that spelling.
+
+    Returns:
+        The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
+        `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
+    """
     words = [(plain_word(entry.word), entry.phones) for entry in entries]
     acronyms = {
         word: spelled for word, phones in words if (spelled := _spell(word, phones))
@@ -50,6 +59,28 @@ def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, s
     lower = {word.lower(): spelled for word, spelled in acronyms.items()}
     unused = {word: spelled for word, spelled in lower.items() if word not in written}
     return acronyms | unused
+
+
+def spoken_letter(word: str) -> tuple[str, ...] | None:
+    """Return the phones of a letter's name, with `'s` or `s` behind it if it has one.
+
+    Args:
+        word: A word in lower case: `w`, `w's` or `ws`.
+
+    Returns:
+        The phones, or None if the word is none of these.
+    """
+    name = LETTER_PHONES.get(word[:1])
+    if name is None or word[1:] not in ("", "'s", "s"):
+        return None
+    return name + (_s_behind(name[-1]) if word[1:] else ())
+
+
+def _s_behind(phone: str) -> tuple[str, ...]:
+    """Return how the ending `s` is spoken behind the last phone of a letter's name."""
+    if phone in ("s", "ch"):
+        return ("ih", "z")
+    return ("s",) if phone == "f" else ("z",)
 
 
 def _spell(word: str, phones: tuple[str, ...]) -> str:

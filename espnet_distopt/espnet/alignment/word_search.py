@@ -56,10 +56,10 @@ def decode_words(
     wavs: Mapping[str, str],
     samples: Mapping[str, int],
     search: WordSearch,
-) -> Iterator[tuple[str, list[str]]]:
+) -> Iterator[tuple[str, list[str] | None]]:
     """Yield each utterance with the tokens of its best words, the longest first.
 
-    An utterance for which no path reaches an end within the beam has no words.
+    An utterance for which no path reaches an end has None for its tokens.
 
     Args:
         model: The model that decodes.
@@ -72,5 +72,8 @@ def decode_words(
     order = sorted(wavs, key=lambda utterance: (-samples[utterance], utterance))
     for utterance, log_probs in model.posteriors({name: wavs[name] for name in order}):
         found = best_path(graph, log_probs, search)
-        words = [word for word, *_ in found.words] if found else []
+        if found is None:
+            yield utterance, None
+            continue
+        words = [word for word, *_ in found.words]
         yield utterance, [model.tokens[n] for word in words for n in spelled[word]]

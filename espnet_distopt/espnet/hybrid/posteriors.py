@@ -23,6 +23,7 @@ class PosteriorModel:
     """A trained acoustic model, for inference on CPU.
 
     Attributes:
+        states: The name of each pdf.
         pdfs: The number of pdfs.
     """
 
@@ -34,7 +35,8 @@ class PosteriorModel:
         """
         self._model, args = load_ctc_model(HybridTask, config, model, "decode")
         self._input_size: int = args.input_size
-        self.pdfs = len(self._model.token_list)
+        self.states: list[str] = list(self._model.token_list)
+        self.pdfs = len(self.states)
 
     @torch.no_grad()
     def log_posteriors(

@@ -13,6 +13,7 @@ from pathlib import Path
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.hmm.alignments import require_states
 
 LEARNED = "learned.sha256"
 """The file that tells which text or labels the training in its directory learns."""
@@ -69,6 +70,20 @@ def label_files(args: argparse.Namespace) -> list[Path]:
     data = args.train_data_path_and_name_and_type or ()
     labels = [Path(path) for path, name, _ in data if name == "states"]
     return [path.with_name("counts") for path in labels]
+
+
+def refuse_other_states(args: argparse.Namespace) -> None:
+    """Refuse frame labels whose pdfs are not the tokens, one by one.
+
+    Args:
+        args: ESPnet's options. Tasks without frame labels are never refused.
+
+    Raises:
+        InputError: The labels are numbers of other states than `token_list` names.
+    """
+    for counts in label_files(args):
+        named = args.token_list if isinstance(args.token_list, str) else "token_list"
+        require_states(counts.parent, _read(args.token_list), named)
 
 
 def refuse_other_labels(exp: Path, labels: Path) -> None:

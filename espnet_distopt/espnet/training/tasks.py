@@ -31,6 +31,7 @@ from espnet_distopt.espnet.training.queued_batches import (
 from espnet_distopt.espnet.training.same_training import (
     keep_to_one_source,
     label_files,
+    refuse_other_states,
     refuse_other_tokens,
 )
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
@@ -90,6 +91,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
                     refuse_other_tokens(args, _ELSEWHERE)
+                    refuse_other_states(args)
                     keep_to_one_source(args, label_files(args), _ELSEWHERE)
             except InputError:
                 if launched_rank() > 0:

@@ -1,6 +1,6 @@
 import pytest
 
-from espnet_distopt.corpora.ldc.acronyms import read_acronyms
+from espnet_distopt.corpora.ldc.acronyms import read_acronyms, spoken_letter
 from tests.refusal import refuses
 
 DICTIONARY = """
@@ -65,6 +65,26 @@ def test_names_of_all_letters(tmp_path):
         "eh n ow p iy k y uw aa r eh s t iy y uw v iy d ah b ax l y uw eh k s w ay z iy"
     )
     assert read_acronyms(tmp_path / "dict")[alphabet] == " ".join(alphabet.lower())
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("w", "d ah b ax l y uw"),
+        ("m's", "eh m z"),
+        ("rs", "aa r z"),
+        ("f's", "eh f s"),
+        ("h's", "ey ch ih z"),
+        ("x's", "eh k s ih z"),
+    ],
+)
+def test_spoken_letters(word, phones):
+    assert spoken_letter(word) == tuple(phones.split())
+
+
+@pytest.mark.parametrize("word", ["", "'s", "us's", "bm", "ss's", "é"])
+def test_no_letters(word):
+    assert spoken_letter(word) is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
 from espnet_distopt.corpora.kaldi.places import ArkPlace
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.alignment import word_search
 from espnet_distopt.espnet.alignment.alignment import align
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
@@ -399,14 +400,57 @@ def test_a_search_of_words_hears_what_the_n_gram_expects(
     found = read_table(tmp_path / "likely" / "text", str)
     mixed = {name for name, line in spoken.items() if len(set(line.split())) > 1}
     assert all(found[name] == spoken[name] for name in mixed)
-    assert (
-        f"{len(WORDS)} of {len(WORDS) + 1} words have tokens" in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert f"{len(WORDS)} of {len(WORDS) + 1} words have tokens" in printed
+    assert printed.endswith("8 utterances, 0 of them without a path\n")
     # An n-gram that knows a single word hears only this one, as often as it fits.
     only = ngram_of([[WORDS[0]]] * 9, tmp_path / "only.arpa")
     decode(toy, tmp_path / "only", "--ngram_file", only)
     heard = read_table(tmp_path / "only" / "token", str)
     assert {word for line in heard.values() for word in line.split()} == {WORDS[0]}
+
+
+def test_utterances_without_a_path_are_counted(
+    toy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(word_search, "best_path", lambda *args: None)
+    ngram = ngram_of([[WORDS[0]]], tmp_path / "lm.arpa")
+    decode(toy, tmp_path / "out", "--ngram_file", ngram)
+    found = read_table(tmp_path / "out" / "text", str)
+    assert list(found.values()) == [""] * 8
+    assert capsys.readouterr().out.endswith("8 utterances, 8 of them without a path\n")
+
+
+@pytest.mark.parametrize(
+    ("search", "has_ngram", "message"),
+    [
+        ("words", False, "words needs an n-gram: pass --ngram_file"),
+        ("best_path", True, "best_path uses no n-gram (--ngram_file)"),
+        ("word", True, "word: expected best_path or words"),
+        ("[words]", False, "['words']: expected best_path or words"),
+    ],
+)
+def test_a_search_and_an_n_gram_that_do_not_fit_are_refused(
+    toy: Path,
+    tmp_path: Path,
+    search: str,
+    has_ngram: bool,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "decode.yaml"
+    config.write_text(f"search: {search}\n")
+    more = ["--config", str(config)]
+    if has_ngram:
+        more += ["--ngram_file", ngram_of([[WORDS[0]]], tmp_path / "lm.arpa")]
+    with pytest.raises(SystemExit) as stopped:
+        decode(toy, tmp_path / "out", *more)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"error: {config}: search: {message}\n"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

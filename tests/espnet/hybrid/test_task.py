@@ -21,10 +21,12 @@ from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
 from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.hmm.alignments import Pdfs, read_alignments, write_alignments
+from espnet_distopt.hmm.states import PhoneStates, write_states
 from tests.espnet.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.espnet.training import learners
 from tests.espnet.training.learners import Injection
 from tests.espnet.training.test_stop import SignalAt
+from tests.refusal import error_of
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +119,30 @@ def test_a_network_keeps_to_its_labels(tmp_path: Path) -> None:
     assert (exp / "config.yaml").read_text() == config
     with pytest.raises(InputError, match="the network there has learned other labels"):
         refuse_other_labels(exp, ali)
+
+
+def test_labels_of_other_states_are_refused(
+    root: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lexicon with a renamed phone has as many states, in another order."""
+    other, ali = tmp_path / "states.txt", tmp_path / "ali"
+    write_states(other, PhoneStates(("SIL", "b")))
+    cmd = arguments(root, tmp_path / "exp", "--token_list", str(other))
+    with pytest.raises(InputError) as refused:
+        DistoptHybridTask.main(cmd=cmd)
+    assert str(refused.value).startswith(
+        f"{other}: its states are not those of {root}/train/states.txt: label the data"
+    )
+    assert not (tmp_path / "exp").exists()
+    ali.mkdir()
+    (ali / "counts").write_bytes((root / "train/counts").read_bytes())
+    other.rename(ali / "states.txt")
+    (tmp_path / "hybrid").mkdir()
+    feats = (root / "valid/feats.scp").read_text()
+    (tmp_path / "hybrid/feats.scp").write_text(feats)
+    files = ["--data", str(tmp_path), "--ali", str(ali), "--out", str(tmp_path / "out")]
+    error = error_of(hybrid_scores.main, ["--exp", str(trained), *files], capsys)
+    assert error.startswith(f"{trained}: its states are not those of {ali}/states.txt")
 
 
 def read_labels(ali: Path) -> dict[str, Pdfs]:

@@ -19,6 +19,7 @@ def write_toy_frames(root: Path, train: int = 12, valid: int = 4) -> None:
     for name, count in (("train", train), ("valid", valid)):
         folder = root / name
         folder.mkdir()
+        write_states(folder / "states.txt", STATES)
         alignments: dict[str, Pdfs] = {}
         with FloatArkWriter(folder / "feats.ark") as ark:
             for number in range(count):
