@@ -178,6 +178,26 @@ def test_sets_of_a_folder_of_pages(
     )
 
 
+def test_a_broken_page_leaves_all_sets_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else pages of the old test set would be in the new training set."""
+    pages, out = tmp_path / "pages", tmp_path / "data"
+    for number in range(10):
+        write_page(pages / f"p{number}.xml", {"a b": bars()})
+    before = divided(pages, out)
+    # Two more pages move p8 and p9 into training, and the broken one into dev.
+    for name in ("a0", "a1"):
+        write_page(pages / f"{name}.xml", {"a b": bars()})
+    (pages / "p6.png").unlink()
+    options = ["--pages", str(pages), "--sets", "--out", str(out)]
+    assert "p6.xml: no image " in error_of(main, options, capsys)
+    assert before == {
+        name: sorted({*LineDir.read(out / name).utt2spk.values()}) for name in before
+    }
+    assert sorted(path.name for path in out.iterdir()) == ["dev", "test", "train"]
+
+
 def test_sets_that_a_folder_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
