@@ -16,6 +16,7 @@ from espnet_distopt.corpora.lines.sets import (
     IMAGES,
     LineDir,
     TextLine,
+    check_direction,
     normal_text,
     plain_id,
 )
@@ -42,8 +43,9 @@ def read_table_of_lines(table: Path, images: Path) -> LineDir:
         The lines. Lines without text, and images that the table lacks, are skipped.
 
     Raises:
-        InputError: The table or an image does not exist, a line is malformed, or two
-            lines have the same id; the message names file and line.
+        InputError: The table or an image does not exist, a line is malformed, a text
+            runs from right to left, or two lines have the same id; the message names
+            file and line.
     """
     if not images.is_dir():
         raise InputError(f"{images}: no such directory of images")
@@ -80,7 +82,9 @@ def _read_row(fields: list[str], images: Path, where: str) -> tuple[Path, TextLi
     name = plain_id(Path(fields[0]).with_suffix("").as_posix().lstrip("/"))
     writer = plain_id(fields[2]) if len(fields) == 3 else ""
     key = f"{writer}-{name}" if writer else name
-    return image, TextLine(key, str(image), normal_text(fields[1]), writer or key)
+    text = normal_text(fields[1])
+    check_direction(text, where)
+    return image, TextLine(key, str(image), text, writer or key)
 
 
 def write_pages(
@@ -201,6 +205,7 @@ def _cut_page(
         key = f"{prefix}-{plain_id(line.id)}"
         if key in texts or key in skipped:
             raise InputError(f"{page.path}: two lines are called {plain_id(line.id)}")
+        check_direction(line.text, f"{page.path}: line {line.id}")
         if not line.text:
             skipped[key] = f"without text: {page.path}: line {line.id}"
             continue

@@ -61,6 +61,13 @@ def test_table(table: Path, tmp_path: Path) -> None:
     assert lines.utt2spk["bob-more-b_1"] == "bob"
 
 
+def test_a_word_from_right_to_left_in_another_text(table: Path, tmp_path: Path) -> None:
+    text = "aleph: \u05d0\u05d1 12"
+    table.write_text(f"a.png\t{text}\n", encoding="utf-8")
+    main(["--table", str(table), "--out", str(tmp_path / "data")])
+    assert LineDir.read(tmp_path / "data").text == {"a": text}
+
+
 def test_table_without_writers_or_header(table: Path, tmp_path: Path) -> None:
     rows = "\ufeffa.png\tone\r\n\nmore/c.png\t\n"
     table.with_name("x.tsv").write_bytes(rows.encode())
@@ -93,6 +100,10 @@ BAD_TABLES = {
     "no image": (_rows("a.png\to\nx.png\tp\n"), "lines.tsv:2: "),
     "twice": (_rows("a.png\to\na.png\tp\n"), "is listed before, at"),
     "one id": (_rows("a.png\to\na.jpg\tp\n"), "two lines are called a"),
+    "hebrew": (
+        _rows("a.png\to\nmore/c.png\t12 \u05d0\u05d1 ab \u05d2.\n"),
+        "lines.tsv:2: the text runs from right to left",
+    ),
     "no text at all": (_rows("a.png\t\n"), "no line is left; 4 skipped, the first: a"),
 }
 
@@ -317,6 +328,10 @@ BAD_PAGES = {
     "no numbers": (_page("80,40 140", "80,a 140"), "line l2: expected points as"),
     "odd numbers": (_page("80,40 140", "80 40 140"), "line l2: expected points as"),
     "infinite": (_page("80,40 140", "80,inf 140"), "line l2: points that are not fin"),
+    "arabic": (
+        _page("caf\u00e9", "\u0643\u062a\u0627\u0628"),
+        "p1.xml: line l2: the text runs from right to left",
+    ),
     "no line": (
         lambda page: page.write_text(PAGE.replace("TextLine", "Line")),
         "no line is left",
