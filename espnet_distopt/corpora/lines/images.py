@@ -38,8 +38,9 @@ class UnfitLine(InputError):
 def read_image(path: Path) -> Gray:
     """Read an image as grey levels.
 
-    16 bits are reduced to 8, and colours and CMYK to grey. Transparent pixels become
-    white. An image that a camera has stored turned (EXIF) is turned upright.
+    Up to 16 bits are reduced to 8, and colours and CMYK to grey. Transparent pixels
+    become white. An image that a camera has stored turned (EXIF) is turned upright. Of
+    a JPEG's several pictures (MPO), as phones store them, the first is taken.
 
     Args:
         path: A PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000 file.
@@ -125,6 +126,15 @@ def line_features(image: Gray, height: int, least_rows: int = 0) -> Ink:
     return np.pad(ink, ((0, 0), (above, height - filled - above)))
 
 
+def is_blank(ink: Ink) -> bool:
+    """Tell whether a line has no ink: no pixel stands out against its paper.
+
+    >>> is_blank(line_features(np.full((32, 100), 200, np.uint8), 32))
+    True
+    """
+    return bool(ink.max() < 1)
+
+
 def _ink(image: Gray, count: int, height: int) -> Ink:
     """Return the ink of a line that is scaled to (height, count), transposed."""
     small = Image.fromarray(image).resize((count, height), Image.Resampling.BOX)
@@ -153,7 +163,8 @@ def _check(image: Image.Image, path: Path) -> None:
         raise InputError(
             f"{path}: {width} x {height} pixels, expected at most {_MAX_PIXELS:,}"
         )
-    if getattr(image, "n_frames", 1) > 1:
+    # Phones store further views of a photo behind it, as MPO; the first is the photo.
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
         raise InputError(
             f"{path}: several pages or frames, expected one: split the file"
         )
@@ -175,10 +186,15 @@ def _gray(image: Image.Image, path: Path) -> Gray:
 
 
 def _from_deep(levels: NDArray[np.generic], path: Path) -> Gray:
-    """Return the grey levels of 16 bits, which Pillow may also give as 32."""
+    """Return the 8 highest bits of 8 to 16, which Pillow may also give as 32.
+
+    Scanners with 12 bits, and programs with 8, store their levels in 16 unchanged. The
+    lightest pixel, which is paper, tells how many bits are used.
+    """
     if levels.dtype.kind == "f" or levels.min() < 0 or levels.max() > 65535:
         raise InputError(f"{path}: 32 bits a pixel, expected 8 or 16")
-    return (levels.astype(np.uint32) // 257).astype(np.uint8)
+    bits = max(int(levels.max()).bit_length(), 8)
+    return (levels.astype(np.uint32) >> (bits - 8)).astype(np.uint8)
 
 
 def _is_light_on_dark(levels: Gray) -> bool:
