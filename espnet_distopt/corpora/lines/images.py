@@ -5,11 +5,12 @@ and its contrast is made the same as that of every other line.
 """
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from scipy import ndimage
 
 from espnet_distopt.errors import InputError
@@ -29,6 +30,17 @@ _MIN_CONTRAST = 24  # grey levels; a paler line is taken for empty paper
 # Light pixels are the ink if they differ from the paper so many times as much as dark
 # ones do.
 _LIGHT_INK = 1.5
+
+# These undo the turns by which EXIF's orientations become upright.
+_TURN_BACK: dict[int, Callable[[Gray], Gray]] = {
+    2: np.fliplr,
+    3: lambda image: np.rot90(image, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: np.rot90,
+    7: lambda image: np.rot90(image, 2).T,
+    8: lambda image: np.rot90(image, -1),
+}
 
 
 class UnfitLine(InputError):
@@ -57,7 +69,9 @@ def read_image(path: Path) -> Gray:
             raise InputError(f"{path}: empty, expected an image")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about sizes, which are checked below
-            with Image.open(path, formats=_FORMATS) as image:
+            # Pillow 13 maps a plain TIFF that it knows by its path into memory, and
+            # mixes its pixels up if it is stored turned.
+            with open(path, "rb") as file, Image.open(file, formats=_FORMATS) as image:
                 _check(image, path)
                 return _gray(image, path)
     except FileNotFoundError:
@@ -73,6 +87,22 @@ def read_image(path: Path) -> Gray:
     except Exception as error:  # Pillow's decoders raise many kinds, even SyntaxError
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: the image cannot be read: {reason}") from None
+
+
+def stored_image(path: Path, upright: Gray) -> Gray | None:
+    """Return an image as its file stores it, if that is another way than upright.
+
+    Args:
+        path: The file.
+        upright: What `read_image` returns for it.
+
+    Returns:
+        The image, or None if the file names no turn (EXIF).
+    """
+    with Image.open(path, formats=_FORMATS) as image:
+        turn = image.getexif().get(ExifTags.Base.Orientation, 1)
+    turn_back = _TURN_BACK.get(turn)
+    return None if turn_back is None else turn_back(upright)
 
 
 def columns(image: Gray, height: int, least_rows: int = 0) -> int:
