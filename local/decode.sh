@@ -20,7 +20,7 @@ nj=2                        # processes
 lm=                         # directory of a language model (local/lm.sh), or none
 ngram_file=                 # n-gram over the tokens, as KenLM reads it, or none
 arpa=                       # n-gram of the search (ARPA), if the config has one that needs it
-align_data=                 # if this data directory has an STM, tell the times of words
+align_data=                 # what --data was made of; if it has an STM, tell the times of words
 part=                       # only this one of the nj parts, or only `merge`; all if empty
 # end of options
 
@@ -57,6 +57,18 @@ if [ "$system" = hybrid ]; then
     . "$here/system_hybrid.sh"
 fi
 
+# all_kept: end the script if stage 3 has left out a part of the set, as it does if no
+# --test_sets names the set.
+all_kept() {
+    local lacking
+    [ -f "$align_data/text" ] || return 0
+    lacking=$(awk 'NR == FNR { kept[$1]; next } !($1 in kept)' \
+        "$data/$dump_list" "$align_data/text" | wc -l)
+    [ "$((lacking))" = 0 ] ||
+        die "$data lacks $((lacking)) of the ids of $align_data/text, as training sets may:" \
+            "run stage 3 for it (--stage 3 --stop_stage 3 --test_sets ${data##*/})"
+}
+
 for option in exp data out; do
     [ -n "${!option}" ] || die "decode.sh: --$option is needed"
 done
@@ -71,6 +83,7 @@ if [ "$dry_run" = false ]; then
     for file in "${needed[@]}"; do
         [ -s "$file" ] || die "decode.sh: $file: no such file, or empty"
     done
+    all_kept
     total=$(wc -l <"$data/$dump_list")
     total=$((total))
     [ "$nj" -le "$total" ] || nj=$total

@@ -60,6 +60,11 @@ def main(cmd: Sequence[str] | None = None) -> None:
     )
     for reason, count in sorted(formatted.dropped.items()):
         print(f"{args.target}: dropped {count} {reason}")
+    if formatted.unreadable:
+        print(
+            f"{args.target}: left out {len(formatted.unreadable)} recording(s) that "
+            f"cannot be read, the first: {formatted.unreadable[0]}"
+        )
 
 
 if __name__ == "__main__":

@@ -69,10 +69,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         if args.sets:
             parts = divide_pages(args.pages[0])
             divided = {args.out / name: pages for name, pages in parts.items()}
-        made = {}
-        for out, pages in divided.items():
-            progress = ProgressLine("pages: {done} of {total}", every=50)
-            made[out] = write_pages(pages, out, args.writer, progress)
+        progress = ProgressLine("pages: {done} of {total}", every=50)
+        made = write_pages(divided, args.writer, progress)
     print(summarize({out.name: lines for out, lines in made.items()}))
     for out, lines in made.items():
         if lines.skipped:

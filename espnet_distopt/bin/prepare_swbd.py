@@ -145,17 +145,21 @@ def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
         return [train_nodup, dev]
     _say(f"reading {', '.join(map(str, args.fisher_speech))}")
     fisher = read_fisher(args.fisher_speech, args.fisher_text, _say, args.max_lost)
+    # Switchboard comes first, so that Fisher's copies of a text displace none of it.
     both = replace(
         train,
         audio={**fisher.audio, **train.audio},
-        utterances=(*fisher.utterances, *train.utterances),  # in order: fe < sw
+        utterances=(*train_nodup.utterances, *fisher.utterances),
     )
-    train_all = cap_duplicates(both, args.max_duplicates)
+    capped = cap_duplicates(both, args.max_duplicates).utterances
+    train_all = replace(
+        both, name="train_all", utterances=tuple(sorted(capped, key=lambda u: u.id))
+    )
     return [
         train_nodup,
         dev,
         replace(fisher, name="train_fisher"),
-        replace(train_all, name="train_all"),
+        train_all,
     ]
 
 

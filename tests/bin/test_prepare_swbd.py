@@ -168,6 +168,17 @@ def test_duplicates_are_capped_in_each_training_set(discs: Path) -> None:
     assert {texts.count(text) for text in texts} == {1, 2}
 
 
+def test_all_training_speech_has_all_of_switchboards(discs: Path) -> None:
+    """Fisher's copies of a text do not displace those of Switchboard."""
+    replace(FISHER_TEXT, "A: hello", "A: uh-huh")(discs)
+    prepare_swbd.main([*options(discs), "--max_duplicates", "2"])
+    data = discs.parent / "data"
+    train, together = read(data / "train_nodup").text, read(data / "train_all").text
+    assert list(train.values()).count("uh-huh") == 2
+    fisher = f"{FE}-B-000600-000700"
+    assert together == {fisher: "i work at i b m", **train}
+
+
 def remove(name: str) -> Damage:
     return lambda discs: (discs / name).unlink()
 

@@ -150,6 +150,26 @@ def test_only_test_sets_keep_every_utterance(recipe: Recipe) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["dev", "train"])
+def test_a_set_that_lacks_utterances_is_not_decoded(recipe: Recipe, name: str) -> None:
+    assert recipe.asr("--stop_stage", "11").returncode == 0
+    for file in ("text", "wav.scp"):
+        path = recipe.directory / "dump" / name / file
+        lines = path.read_text().splitlines(keepends=True)
+        # Stage 3 has left out b-2, and made a copy of the other at another speed.
+        path.write_text(lines[0] + f"sp0.9-{lines[0]}")
+    options = ("--stage", "12", "--stop_stage", "12", "--test_sets", f"test {name}")
+    refused = recipe.asr(*options)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"error: dump/{name} lacks 1 of the ids of data/{name}/text, as training sets "
+        f"may: run stage 3 for it (--stage 3 --stop_stage 3 --test_sets {name})\n",
+    )
+    formatting = ("--stage", "3", "--stop_stage", "3", "--test_sets", name)
+    assert recipe.asr(*formatting).returncode == 0
+    assert "lacks" not in recipe.asr(*options).stderr
+
+
 def test_only_the_training_set_changes_its_speed(recipe: Recipe) -> None:
     recipe.asr("--stop_stage", "3", "--speed_perturb_factors", "0.9 1.0", "--nj", "3")
     formatted = [call[2:] for call in recipe.calls() if "format_data" in call[1]]

@@ -1,7 +1,8 @@
 """Cuts the utterances out of audio files, and writes them into an ark."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +23,13 @@ class Limits:
     Attributes:
         min_seconds: The shortest duration.
         max_seconds: The longest duration.
+        max_lost: How many of the recordings may be left out because they cannot be
+            read, in percent.
     """
 
     min_seconds: float = 0.1
     max_seconds: float = 20.0
+    max_lost: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_seconds <= self.max_seconds:
@@ -73,6 +77,7 @@ class CutShare:
         limits: Which utterances to keep; None for all.
         factors: The speeds at which each utterance is written.
         sample_rate: The rate that the audio must have, in Hz.
+        may_lose: How many files may be left out because they cannot be read.
     """
 
     files: Mapping[str, list[Cut]]
@@ -81,6 +86,7 @@ class CutShare:
     limits: Limits | None
     factors: tuple[float, ...]
     sample_rate: int
+    may_lose: int
 
 
 @dataclass
@@ -91,17 +97,39 @@ class Written:
         locations: The place of each utterance as `path.ark:offset`.
         samples: The length of each utterance in samples.
         dropped: The number of utterances left out, by reason.
+        unreadable: Why files cannot be read, whose utterances are left out.
     """
 
     locations: dict[str, str] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
+    unreadable: list[str] = field(default_factory=list)
 
     def add(self, other: "Written") -> None:
         """Add what another process has written."""
         self.locations |= other.locations
         self.samples |= other.samples
         self.dropped += other.dropped
+        self.unreadable += other.unreadable
+
+    def check_lost(self, most: int) -> None:
+        """Check that at most so many files cannot be read.
+
+        Raises:
+            InputError: There are more; the message says what is wrong with the first.
+        """
+        if len(self.unreadable) > most:
+            what = self.unreadable[most]
+            if most > 0:
+                what += (
+                    f" (like {most} before it, which may be left out, but no more: "
+                    "check the paths, or take them out of the data directory)"
+                )
+            raise InputError(what)
+
+
+class _Unreadable(InputError):
+    """Raised for a file that cannot be opened or read."""
 
 
 def cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
@@ -112,21 +140,45 @@ def cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
         progress: Called after each file with the number of utterances in it.
 
     Raises:
-        InputError: A file cannot be read or has another sample rate, a segment lies
-            outside its recording, or an utterance has no samples.
+        InputError: More files than may be left out cannot be read or have another
+            sample rate, a segment lies outside its recording, or an utterance has no
+            samples.
     """
     written = Written()
     with WavArkWriter(share.ark, named=share.named) as ark:
         for location, cuts in share.files.items():
-            with open_audio(location, share.sample_rate) as audio:
-                for cut in cuts:
-                    recording = audio.recording(cut.channel)
-                    samples = _cut(cut, recording, share.sample_rate)
-                    for factor in share.factors:
-                        _write(cut, samples, factor, share, ark, written)
+            try:
+                written.add(_cut_file(location, cuts, share, ark))
+            except _Unreadable as error:
+                written.unreadable.append(str(error))
+                written.check_lost(share.may_lose)
             progress(len(cuts) * len(share.factors))
-    written.locations = ark.locations
+    # The ark may also have utterances of a file that is damaged further behind.
+    written.locations = {utt: ark.locations[utt] for utt in written.samples}
     return written
+
+
+def _cut_file(
+    location: str, cuts: list[Cut], share: CutShare, ark: WavArkWriter
+) -> Written:
+    """Cut a file; of what is returned, the locations are missing."""
+    written = Written()
+    with ExitStack() as stack:
+        with _reading():
+            audio = stack.enter_context(open_audio(location, share.sample_rate))
+        for cut in cuts:
+            samples = _cut(cut, audio.recording(cut.channel), share.sample_rate)
+            for factor in share.factors:
+                _write(cut, samples, factor, share, ark, written)
+    return written
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise _Unreadable(str(error)) from None
 
 
 def _write(
@@ -154,11 +206,13 @@ def _write(
 def _cut(cut: Cut, recording: Recording, sample_rate: int) -> Samples:
     segment, length = cut.segment, recording.length
     if segment is None:
-        return recording.read(0, length)
+        with _reading():
+            return recording.read(0, length)
     start, stop = round(segment.start * sample_rate), round(segment.end * sample_rate)
     if start >= length or stop > length + OVERSHOOT_SECONDS * sample_rate:
         raise InputError(
             f"{cut.where}: utterance {cut.utterance}: ends at {segment.end} s, but "
             f"recording {segment.recording} is {length / sample_rate} s long"
         )
-    return recording.read(start, min(stop, length))
+    with _reading():
+        return recording.read(start, min(stop, length))

@@ -23,11 +23,19 @@ from espnet_distopt.files.whole_directory import whole_directory
 
 @dataclass(frozen=True)
 class Formatted:
-    """How much was written, and how many utterances were dropped for each reason."""
+    """How much was written, and what was left out.
+
+    Attributes:
+        utterances: The number of utterances that were written.
+        seconds: Their duration.
+        dropped: The number of utterances that were dropped, by reason.
+        unreadable: Why files cannot be read, whose utterances are left out.
+    """
 
     utterances: int
     seconds: float
     dropped: Counter[str]
+    unreadable: tuple[str, ...]
 
 
 def format_data(
@@ -45,7 +53,8 @@ def format_data(
     Args:
         source: The data directory.
         target: The dump directory, which is replaced whole or not at all.
-        limits: Which utterances to keep; None for all.
+        limits: Which utterances to keep, and how many recordings may be unreadable;
+            None to keep all of all.
         sample_rate: The rate that the recordings must have, in Hz.
         factors: The speeds at which each utterance is written. A copy of another speed
             than 1 is called `sp0.9-UTTERANCE`, and its speaker `sp0.9-SPEAKER`.
@@ -53,8 +62,9 @@ def format_data(
         progress: Called with the number of utterances done, and of all.
 
     Raises:
-        InputError: The data directory is bad, an audio file cannot be read or has
-            another rate, a segment lies outside its recording, or no utterance is left.
+        InputError: The data directory is bad, more audio files than `limits` says
+            cannot be read or have another rate, a segment lies outside its recording,
+            or no utterance is left.
     """
     if nj < 1:
         raise InputError(f"--nj is {nj}, expected at least 1")
@@ -64,8 +74,10 @@ def format_data(
     _refuse_copies(data, factors, source)
     words = {utt: " ".join(text.split()) for utt, text in data.text.items()}
     written = Written()
+    cuts = _cuts(data, words, source)
+    may_lose = int(len(cuts) * limits.max_lost / 100) if limits else 0
     with whole_directory(target) as new:
-        parts = _split(_cuts(data, words, source), nj)
+        parts = _split(cuts, nj)
         shares = [
             CutShare(
                 files=part,
@@ -74,17 +86,20 @@ def format_data(
                 limits=limits,
                 factors=factors,
                 sample_rate=sample_rate,
+                may_lose=may_lose,
             )
             for part, name in zip(parts, ark_names("wav", len(parts)), strict=True)
         ]
         for each in do_shares(cut_share, shares, len(words) * len(factors), progress):
             written.add(each)
+            written.check_lost(may_lose)
         if not written.samples:
             reasons = (f"{count} {why}" for why, count in written.dropped.items())
             raise InputError(f"{source}: no utterance is left: {', '.join(reasons)}")
         _write_tables(data, words, factors, written, new, target)
     seconds = sum(written.samples.values()) / sample_rate
-    return Formatted(len(written.samples), seconds, written.dropped)
+    unreadable = tuple(written.unreadable)
+    return Formatted(len(written.samples), seconds, written.dropped, unreadable)
 
 
 def _refuse_copies(data: DataDir, factors: tuple[float, ...], source: Path) -> None:

@@ -105,7 +105,9 @@ def open_audio(location: str, sample_rate: int) -> Iterator[AudioFile]:
             _check_rate(location, header.sample_rate, sample_rate)
             yield AudioFile(location, header.channels, header.samples, sphere.read)
     else:
-        with _open_sndfile(location) as file:
+        with _explained(location):
+            file = soundfile.SoundFile(location)
+        with file:
             _check_rate(location, file.samplerate, sample_rate)
             yield AudioFile(
                 location,
@@ -116,10 +118,9 @@ def open_audio(location: str, sample_rate: int) -> Iterator[AudioFile]:
 
 
 @contextmanager
-def _open_sndfile(location: str) -> Iterator[soundfile.SoundFile]:
+def _explained(location: str) -> Iterator[None]:
     try:
-        with soundfile.SoundFile(location) as file:
-            yield file
+        yield
     except soundfile.LibsndfileError as error:
         raise InputError(
             f"{location}: not readable audio: {error.error_string}"
@@ -127,12 +128,14 @@ def _open_sndfile(location: str) -> Iterator[soundfile.SoundFile]:
 
 
 def _read(file: soundfile.SoundFile, start: int, stop: int, channel: int) -> Samples:
-    file.seek(start)
-    if file.subtype not in ("FLOAT", "DOUBLE"):
-        samples = file.read(stop - start, dtype="int16", always_2d=True)
-    else:  # libsndfile does not scale floats to integers
-        values = file.read(stop - start, dtype="float64", always_2d=True)
-        samples = np.clip(np.rint(values * 32768), -32768, 32767).astype(np.int16)
+    floats = file.subtype in ("FLOAT", "DOUBLE")
+    with _explained(file.name):
+        file.seek(start)
+        samples = file.read(
+            stop - start, dtype="float64" if floats else "int16", always_2d=True
+        )
+    if floats:  # libsndfile does not scale floats to integers
+        samples = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     if len(samples) < stop - start:
         raise InputError(f"{file.name}: the file ends early: it is truncated")
     return np.ascontiguousarray(samples[:, channel])

@@ -7,6 +7,7 @@ speech. They read a bare wav as integers, and ESPnet's feature extraction then f
 """
 
 import importlib
+import io
 import re
 import struct
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import ModuleType, TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
@@ -22,6 +24,8 @@ Samples = NDArray[np.int16]
 
 _LOCATION = re.compile(r"(.+):(\d+)")
 _AUDIO = b"AUDIO"  # is followed by a byte n, and by the wav's length in n bytes
+_16_BITS = "PCM_16"
+_HEAD_BYTES = 1 << 16  # enough of a wav to tell what samples it has
 _RIFF_HEADER = struct.Struct("<4sI")
 # A program that writes a wav to a pipe cannot go back to note its length; it notes a
 # number from here on instead.
@@ -51,8 +55,10 @@ def read_wav(location: str) -> tuple[int, Samples]:
         raise InputError(f"{location}: expected path.ark:offset")
     try:
         with open(found[1], "rb") as file:
-            check_whole(file, _wav_offset(file, int(found[2])), location)
+            offset = _wav_offset(file, int(found[2]))
+            check_whole(file, offset, location)
             rate, samples = ark_library().load_mat(location, fd_dict={found[1]: file})
+            kind = _kind(file, offset)
     except OSError as error:
         raise InputError(
             f"{location}: cannot be read: {error.strerror or error}"
@@ -61,15 +67,15 @@ def read_wav(location: str) -> tuple[int, Samples]:
         raise
     except Exception as error:  # the libraries raise many kinds, even AssertionError
         raise InputError(f"{location}: cannot be read: {error}") from error
-    if samples.dtype == np.float64:
-        # The library has divided 16-bit samples by 2^15, which is exact.
-        samples = (samples * 2**15).astype(np.int16)
-    if samples.dtype != np.int16 or samples.ndim != 1:
+    if kind != _16_BITS or samples.ndim != 1:
         raise InputError(
-            f"{location}: expected 16-bit mono, got {samples.dtype} of shape "
+            f"{location}: expected 16-bit mono ({_16_BITS}), got {kind} of shape "
             f"{samples.shape}"
         )
-    return rate, samples
+    if samples.dtype == np.float64:
+        # The library has divided 16-bit samples by 2^15, which is exact.
+        samples = samples * 2**15
+    return rate, samples.astype(np.int16)
 
 
 class ArkWriter:
@@ -127,6 +133,13 @@ def _wav_offset(file: BinaryIO, offset: int) -> int:
     if not start.startswith(_AUDIO) or len(start) == len(_AUDIO):
         return offset
     return offset + len(start) + start[-1]
+
+
+def _kind(file: BinaryIO, offset: int) -> str:
+    """Return libsndfile's name for the kind of samples of a wav, such as `PCM_16`."""
+    file.seek(offset)
+    kind: str = soundfile.info(io.BytesIO(file.read(_HEAD_BYTES))).subtype
+    return kind
 
 
 def check_whole(file: BinaryIO, offset: int, location: str) -> None:

@@ -18,6 +18,7 @@ from espnet_distopt.corpora.lines.images import (
     UnfitLine,
     check_columns,
     columns,
+    is_blank,
     line_features,
     read_image,
 )
@@ -104,10 +105,11 @@ def format_lines(
 ) -> FormattedLines:
     """Check the lines of a data directory, and write them into a dump directory.
 
-    A line that can't be used (unreadable, without text, too narrow, too wide) is
-    skipped and listed in `skipped.txt`. With `keep_all`, which is meant for test sets,
-    an image that can't be read is an error. A line of an impossible width is kept then,
-    as a blank line where features are written, so that a score still counts its text.
+    A line that can't be used (unreadable, without text, without ink, too narrow, too
+    wide) is skipped and listed in `skipped.txt`. With `keep_all`, which is meant for
+    test sets, an image that can't be read is an error. Other lines are kept then, and
+    one of an impossible width is blank where features are written, so that a score
+    still counts its text.
 
     Args:
         source: The data directory.
@@ -207,30 +209,33 @@ def _format_line(
             raise InputError(f"{line.where}: {line.id}: {error}") from None
         written.unfit[line.id] = f"unreadable: {error}"
         return
-    count = columns(image, work.height, work.least_rows)
+    count, ink = columns(image, work.height, work.least_rows), _features(image, work)
     try:
-        _check_line(count, line.characters)
+        _check_line(count, ink, line.characters)
     except UnfitLine as error:
         written.unfit[line.id] = str(error)
         if not work.keep_all:
             return
     if ark is not None:
-        ark[line.id] = features = _features(image, work)
-        count = len(features)
+        ark[line.id] = ink
+        count = len(ink)
     else:
         written.places[line.id] = str(Path(line.path).absolute())
     written.columns[line.id] = max(count, 1)
 
 
-def _check_line(count: int, characters: int) -> None:
+def _check_line(count: int, ink: Ink, characters: int) -> None:
     check_columns(count)
     if characters == 0:
         raise UnfitLine("without text")
     if count < characters * _COLUMNS_PER_CHARACTER:
         raise UnfitLine(f"too narrow for its text: {characters} in {count} columns")
+    if is_blank(ink):
+        raise UnfitLine("without ink")
 
 
 def _features(image: Gray, work: LineJob) -> Ink:
+    """Return the features of a line, which is blank if its width is impossible."""
     try:
         return line_features(image, work.height, work.least_rows)
     except UnfitLine:

@@ -5,11 +5,12 @@ and its contrast is made the same as that of every other line.
 """
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from scipy import ndimage
 
 from espnet_distopt.errors import InputError
@@ -30,6 +31,17 @@ _MIN_CONTRAST = 24  # grey levels; a paler line is taken for empty paper
 # ones do.
 _LIGHT_INK = 1.5
 
+# These undo the turns by which EXIF's orientations become upright.
+_TURN_BACK: dict[int, Callable[[Gray], Gray]] = {
+    2: np.fliplr,
+    3: lambda image: np.rot90(image, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: np.rot90,
+    7: lambda image: np.rot90(image, 2).T,
+    8: lambda image: np.rot90(image, -1),
+}
+
 
 class UnfitLine(InputError):
     """Raised for a line that cannot be recognized, such as one with too few columns."""
@@ -38,8 +50,9 @@ class UnfitLine(InputError):
 def read_image(path: Path) -> Gray:
     """Read an image as grey levels.
 
-    16 bits are reduced to 8, and colours and CMYK to grey. Transparent pixels become
-    white. An image that a camera has stored turned (EXIF) is turned upright.
+    Up to 16 bits are reduced to 8, and colours and CMYK to grey. Transparent pixels
+    become white. An image that a camera has stored turned (EXIF) is turned upright. Of
+    a JPEG's several pictures (MPO), as phones store them, the first is taken.
 
     Args:
         path: A PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000 file.
@@ -56,7 +69,9 @@ def read_image(path: Path) -> Gray:
             raise InputError(f"{path}: empty, expected an image")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about sizes, which are checked below
-            with Image.open(path, formats=_FORMATS) as image:
+            # Pillow 13 maps a plain TIFF that it knows by its path into memory, and
+            # mixes its pixels up if it is stored turned.
+            with open(path, "rb") as file, Image.open(file, formats=_FORMATS) as image:
                 _check(image, path)
                 return _gray(image, path)
     except FileNotFoundError:
@@ -72,6 +87,22 @@ def read_image(path: Path) -> Gray:
     except Exception as error:  # Pillow's decoders raise many kinds, even SyntaxError
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: the image cannot be read: {reason}") from None
+
+
+def stored_image(path: Path, upright: Gray) -> Gray | None:
+    """Return an image as its file stores it, if that is another way than upright.
+
+    Args:
+        path: The file.
+        upright: What `read_image` returns for it.
+
+    Returns:
+        The image, or None if the file names no turn (EXIF).
+    """
+    with Image.open(path, formats=_FORMATS) as image:
+        turn = image.getexif().get(ExifTags.Base.Orientation, 1)
+    turn_back = _TURN_BACK.get(turn)
+    return None if turn_back is None else turn_back(upright)
 
 
 def columns(image: Gray, height: int, least_rows: int = 0) -> int:
@@ -125,6 +156,15 @@ def line_features(image: Gray, height: int, least_rows: int = 0) -> Ink:
     return np.pad(ink, ((0, 0), (above, height - filled - above)))
 
 
+def is_blank(ink: Ink) -> bool:
+    """Tell whether a line has no ink: no pixel stands out against its paper.
+
+    >>> is_blank(line_features(np.full((32, 100), 200, np.uint8), 32))
+    True
+    """
+    return bool(ink.max() < 1)
+
+
 def _ink(image: Gray, count: int, height: int) -> Ink:
     """Return the ink of a line that is scaled to (height, count), transposed."""
     small = Image.fromarray(image).resize((count, height), Image.Resampling.BOX)
@@ -153,7 +193,8 @@ def _check(image: Image.Image, path: Path) -> None:
         raise InputError(
             f"{path}: {width} x {height} pixels, expected at most {_MAX_PIXELS:,}"
         )
-    if getattr(image, "n_frames", 1) > 1:
+    # Phones store further views of a photo behind it, as MPO; the first is the photo.
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
         raise InputError(
             f"{path}: several pages or frames, expected one: split the file"
         )
@@ -175,10 +216,15 @@ def _gray(image: Image.Image, path: Path) -> Gray:
 
 
 def _from_deep(levels: NDArray[np.generic], path: Path) -> Gray:
-    """Return the grey levels of 16 bits, which Pillow may also give as 32."""
+    """Return the 8 highest bits of 8 to 16, which Pillow may also give as 32.
+
+    Scanners with 12 bits, and programs with 8, store their levels in 16 unchanged. The
+    lightest pixel, which is paper, tells how many bits are used.
+    """
     if levels.dtype.kind == "f" or levels.min() < 0 or levels.max() > 65535:
         raise InputError(f"{path}: 32 bits a pixel, expected 8 or 16")
-    return (levels.astype(np.uint32) // 257).astype(np.uint8)
+    bits = max(int(levels.max()).bit_length(), 8)
+    return (levels.astype(np.uint32) >> (bits - 8)).astype(np.uint8)
 
 
 def _is_light_on_dark(levels: Gray) -> bool:

@@ -1,6 +1,7 @@
 """Reads the lines of users: images with a table, or pages in PAGE XML."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from PIL import Image
@@ -15,6 +16,7 @@ from espnet_distopt.corpora.lines.sets import (
     IMAGES,
     LineDir,
     TextLine,
+    check_direction,
     normal_text,
     plain_id,
 )
@@ -41,8 +43,9 @@ def read_table_of_lines(table: Path, images: Path) -> LineDir:
         The lines. Lines without text, and images that the table lacks, are skipped.
 
     Raises:
-        InputError: The table or an image does not exist, a line is malformed, or two
-            lines have the same id; the message names file and line.
+        InputError: The table or an image does not exist, a line is malformed, a text
+            runs from right to left, or two lines have the same id; the message names
+            file and line.
     """
     if not images.is_dir():
         raise InputError(f"{images}: no such directory of images")
@@ -79,59 +82,82 @@ def _read_row(fields: list[str], images: Path, where: str) -> tuple[Path, TextLi
     name = plain_id(Path(fields[0]).with_suffix("").as_posix().lstrip("/"))
     writer = plain_id(fields[2]) if len(fields) == 3 else ""
     key = f"{writer}-{name}" if writer else name
-    return image, TextLine(key, str(image), normal_text(fields[1]), writer or key)
+    text = normal_text(fields[1])
+    check_direction(text, where)
+    return image, TextLine(key, str(image), text, writer or key)
 
 
 def write_pages(
-    paths: Sequence[Path],
-    out: Path,
+    sets: Mapping[Path, Sequence[Path]],
     writer: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> LineDir:
-    """Cut the lines out of pages, and write all with their texts, or nothing.
+) -> dict[Path, LineDir]:
+    """Cut the lines out of pages, and write all sets with their texts, or none.
 
     The id of a line is made of its page's name and its own id. If no writer is given,
     each page counts as a writer of its own.
 
     Args:
-        paths: PAGE files, or directories of such.
-        out: The data directory to write; the images go into `images` in it.
+        sets: For each data directory to write, PAGE files or directories of such; the
+            images go into `images` in it.
         writer: The writer of all lines, or an empty text.
         progress: Called with the number of pages done, and of all.
 
     Returns:
-        The lines that were written. Lines without text or outside their page are
-        skipped.
+        The lines that were written into each directory. Lines without text or outside
+        their page are skipped.
 
     Raises:
         InputError: There is no PAGE file, or one is malformed; an image is missing,
-            can't be read or has another size; two pages have the same name; or no line
-            is left.
+            can't be read or has another size; a text runs from right to left; two pages
+            of a set have the same name; or no line of a set is left.
     """
-    files = [file for path in paths for file in _page_files(path)]
-    writer = plain_id(writer)
+    files = {
+        out: [file for path in paths for file in _page_files(path)]
+        for out, paths in sets.items()
+    }
+    done, total, made = 0, sum(map(len, files.values())), {}
+
+    def page_done() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    with ExitStack() as whole:
+        for out, pages in files.items():
+            new = whole.enter_context(whole_directory(out, marker=IMAGES))
+            (new / "images").mkdir()
+            made[out] = _cut_pages(pages, out, new, plain_id(writer), page_done)
+            made[out].write_files(new, out)
+    return made
+
+
+def _cut_pages(
+    files: Sequence[Path],
+    out: Path,
+    new: Path,
+    writer: str,
+    page_done: Callable[[], None],
+) -> LineDir:
+    """Write the images of a set into `new`, which becomes `out`; return its lines."""
     lines: list[TextLine] = []
     skipped: dict[str, str] = {}
     names: dict[str, Path] = {}
-    with whole_directory(out, marker=IMAGES) as new:
-        (new / "images").mkdir()
-        for number, file in enumerate(files, start=1):
-            name = plain_id(file.stem)
-            if name in names:
-                raise InputError(f"{file}: a page of the same name is {names[name]}")
-            names[name] = file
-            page = read_page(file)
-            prefix = f"{writer}-{name}" if writer else name
-            found, lost = _cut_page(page, prefix, new / "images")
-            skipped |= lost
-            lines += [
-                TextLine(key, str(out / "images" / f"{key}.png"), text, writer or name)
-                for key, text in found.items()
-            ]
-            progress(number, len(files))
-        data = LineDir.of(lines, skipped)
-        data.write_files(new, out)
-    return data
+    for file in files:
+        name = plain_id(file.stem)
+        if name in names:
+            raise InputError(f"{file}: a page of the same name is {names[name]}")
+        names[name] = file
+        page = read_page(file)
+        prefix = f"{writer}-{name}" if writer else name
+        found, lost = _cut_page(page, prefix, new / "images")
+        skipped |= lost
+        lines += [
+            TextLine(key, str(out / "images" / f"{key}.png"), text, writer or name)
+            for key, text in found.items()
+        ]
+        page_done()
+    return LineDir.of(lines, skipped)
 
 
 def divide_pages(directory: Path) -> dict[str, list[Path]]:
@@ -179,6 +205,7 @@ def _cut_page(
         key = f"{prefix}-{plain_id(line.id)}"
         if key in texts or key in skipped:
             raise InputError(f"{page.path}: two lines are called {plain_id(line.id)}")
+        check_direction(line.text, f"{page.path}: line {line.id}")
         if not line.text:
             skipped[key] = f"without text: {page.path}: line {line.id}"
             continue

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 from PIL import Image, ImageDraw
 
-from espnet_distopt.corpora.lines.images import Gray, read_image
+from espnet_distopt.corpora.lines.images import Gray, read_image, stored_image
 from espnet_distopt.corpora.lines.sets import normal_text
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.xml import children, local_name, read_xml
@@ -78,16 +78,29 @@ def read_page(path: Path) -> Page:
 def read_page_image(page: Page) -> Gray:
     """Read the image of a page, shape (height, width).
 
+    If the image is stored turned (EXIF), the page's file may describe what is stored or
+    what is upright; its size tells which.
+
     Raises:
-        InputError: It can't be read, or has not the size that the page's file tells.
+        InputError: It can't be read, has not the size that the page's file tells, or is
+            stored turned and has this size both ways.
     """
-    image = read_image(page.image)
-    if image.shape != (page.height, page.width):
+    upright = read_image(page.image)
+    stored = stored_image(page.image, upright)
+    ways = [upright] if stored is None else [upright, stored]
+    fitting = [way for way in ways if way.shape == (page.height, page.width)]
+    if not fitting:
         raise InputError(
             f"{page.path}: the page is {page.width} x {page.height} pixels, its image "
-            f"{page.image} is {image.shape[1]} x {image.shape[0]}"
+            f"{page.image} is {upright.shape[1]} x {upright.shape[0]}"
         )
-    return image
+    if len(fitting) > 1:
+        raise InputError(
+            f"{page.path}: its image {page.image} is stored turned (EXIF), and nothing "
+            "tells whether the coordinates are of the stored or the upright image: "
+            "save the image as the coordinates see it, without EXIF"
+        )
+    return fitting[0]
 
 
 def cut_line(image: Gray, line: PageLine) -> Gray:

@@ -163,6 +163,25 @@ def normal_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
+def check_direction(text: str, where: str) -> None:
+    """Check that a text runs from left to right, as models read the columns of a line.
+
+    Args:
+        text: The text, which is right to left if most of its letters are.
+        where: What the message names.
+
+    Raises:
+        InputError: It is right to left. Its characters would stand in the order of
+            reading against that of the columns, which CTC cannot align.
+    """
+    kinds = [unicodedata.bidirectional(char) for char in text]
+    if kinds.count("R") + kinds.count("AL") > kinds.count("L"):
+        raise InputError(
+            f"{where}: the text runs from right to left, and models here read lines "
+            "from left to right only: leave this line out"
+        )
+
+
 def plain_id(name: str) -> str:
     """Return a name as an id: without blanks, which end an id, and without slashes."""
     return "_".join(name.replace("/", "-").split())

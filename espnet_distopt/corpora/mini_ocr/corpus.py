@@ -24,7 +24,12 @@ from espnet_distopt.corpora.mini_ocr.digits import (
     digits_of,
     render_digits,
 )
-from espnet_distopt.corpora.mini_ocr.fonts import Font, known_fonts, unseen_fonts
+from espnet_distopt.corpora.mini_ocr.fonts import (
+    Font,
+    check_added,
+    known_fonts,
+    unseen_fonts,
+)
 from espnet_distopt.corpora.mini_ocr.rendering import render_text
 from espnet_distopt.corpora.mini_ocr.texts import random_text
 from espnet_distopt.corpora.parallel import do_shares
@@ -111,8 +116,9 @@ def make_corpus(
         The three sets, by name.
 
     Raises:
-        InputError: The sizes are impossible, two fonts have the same name, matplotlib
-            or scikit-learn is missing, or `out` holds something else.
+        InputError: The sizes are impossible, two fonts have the same name, an added
+            font is an unseen one, matplotlib or scikit-learn is missing, or `out` holds
+            something else.
     """
     for name, value in {**vars(sizes), "nj": nj}.items():
         if value < 1:
@@ -138,14 +144,15 @@ def plan_corpus(
     """Decide what is written on each line, and by whom.
 
     Raises:
-        InputError: Two fonts have the same name, or matplotlib or scikit-learn is
-            missing.
+        InputError: Two fonts have the same name, an added font is an unseen one, or
+            matplotlib or scikit-learn is missing.
     """
     known, unseen = [*known_fonts(), *fonts], unseen_fonts()
     names = [font.name for font in (*known, *unseen)]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two fonts are called {name}: leave one out")
+    check_added(fonts)
     rng = random.Random(f"lines {seed}")
     planner = _Planner(rng)
     # Test lines come first, so that the size of the training set does not change them.

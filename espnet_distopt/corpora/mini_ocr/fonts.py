@@ -92,6 +92,27 @@ def has_characters(path: Path, alphabet: str) -> bool:
     return all(any(glyph) and glyph != missing for glyph in drawn)
 
 
+def check_added(added: Sequence[Font]) -> None:
+    """Check that no added font is one of the unseen fonts under another name.
+
+    Raises:
+        InputError: Two fonts have the same family and style, as the files tell them.
+    """
+    unseen = {_face(font): font.name for font in unseen_fonts()}
+    for font in added:
+        name = unseen.get(_face(font))
+        if name is not None:
+            raise InputError(
+                f"{font.path}: the font {name} is for test lines only, and added fonts "
+                "are for training, too: leave it out"
+            )
+
+
+def _face(font: Font) -> tuple[str | None, str | None]:
+    """Return a font's family and style."""
+    return ImageFont.truetype(font.path).getname()
+
+
 def _fonts_of_matplotlib(names: dict[str, str]) -> list[Font]:
     try:
         import matplotlib

@@ -18,6 +18,7 @@ from espnet_distopt.corpora.audio.recordings import AudioFile, open_audio
 from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
 from espnet_distopt.errors import InputError
+from tests.refusal import error_of
 
 RATE = 8000
 
@@ -163,6 +164,53 @@ def test_keep_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(dumped(tmp_path / "dump")) == [f"ann-{number}" for number in range(5)]
     assert DataDir.read(tmp_path / "dump").text["ann-4"] == ""
     assert "dropped" not in capsys.readouterr().out
+
+
+def hundred(tmp_path: Path, *damaged: str) -> None:
+    """Make 100 files of two utterances; of the damaged ones only the first is there."""
+    names = [f"r{number:02}" for number in range(100)]
+    segments = {}
+    for name in names:
+        path = tmp_path / f"{name}.flac"
+        soundfile.write(path, noise(2), RATE)
+        if name in damaged:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        segments[f"{name}-1"] = Segment(name, 0.0, 0.5)
+        segments[f"{name}-2"] = Segment(name, 1.5, 2.0)
+    data = one_speaker(
+        {name: str(tmp_path / f"{name}.flac") for name in names},
+        dict.fromkeys(segments, "hi"),
+    )
+    data = replace(data, segments=segments, utt2spk={u: u[:3] for u in segments})
+    data.write(tmp_path / "data")
+
+
+@pytest.mark.parametrize("nj", ["1", "2"])
+def test_one_percent_of_a_training_set_may_be_unreadable(
+    nj: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hundred(tmp_path, "r10")
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", nj]
+    main(command)
+    left = [f"r{number:02}-{half}" for number in range(100) for half in (1, 2)]
+    left = [name for name in left if not name.startswith("r10-")]
+    assert list(dumped(tmp_path / "dump")) == left
+    told = f"left out 1 recording(s) that cannot be read, the first: {tmp_path}/r10.fla"
+    assert told in capsys.readouterr().out
+    error = error_of(main, [*command, "--keep_all"], capsys)
+    assert error.startswith(f"{tmp_path}/r10.flac: ")
+
+
+@pytest.mark.parametrize("nj", ["1", "2"])
+def test_more_than_one_percent_may_not_be_unreadable(
+    nj: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hundred(tmp_path, "r10", "r60")
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", nj]
+    error = error_of(main, command, capsys)
+    assert error.startswith(f"{tmp_path}/r60.flac: ")
+    assert "(like 1 before it, which may be left out, but no more: " in error
+    assert not (tmp_path / "dump").exists()
 
 
 @pytest.mark.parametrize("limits", [(-1, 2), (3, 2), (float("nan"), 2)])

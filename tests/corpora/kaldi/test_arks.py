@@ -1,10 +1,12 @@
 """Arks of wavs: exact samples back, Kaldi's layout, and damage noticed."""
 
+import io
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter, is_in_ark, read_wav
 from espnet_distopt.errors import InputError
@@ -95,6 +97,30 @@ def test_bad_location(location: str, message: str, tmp_path: Path) -> None:
     names = {name: tmp_path / name for name in ("broken", "stereo")}
     with pytest.raises(InputError, match=message):
         read_wav(location.format(ark=tmp_path / "wav.ark", **names))
+
+
+@pytest.mark.parametrize("entry", [True, False], ids=["AUDIO", "bare"])
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE", "PCM_24", "PCM_32", "ULAW"])
+def test_other_samples_are_an_error(kind: str, entry: bool, tmp_path: Path) -> None:
+    """A float of 1.0 would become -32768, and 24 bits would lose 8."""
+    content = io.BytesIO()
+    soundfile.write(content, np.array([0.0, 1.0]), 8000, format="WAV", subtype=kind)
+    wav = content.getvalue()
+    start = b"AUDIO\x04" + len(wav).to_bytes(4, "little") if entry else b""
+    (tmp_path / "wav.ark").write_bytes(start + wav)
+    # The library itself reads few kinds of bare wavs.
+    message = f"expected 16-bit mono .*, got {kind}" + ("" if entry else "|bytes_per_s")
+    with pytest.raises(InputError, match=message):
+        read_wav(f"{tmp_path}/wav.ark:0")
+
+
+def test_a_bare_wav(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    soundfile.write(content, SPEECH["bob-é"], 8000, format="WAV")
+    (tmp_path / "wav.ark").write_bytes(b"x " + content.getvalue())
+    rate, samples = read_wav(f"{tmp_path}/wav.ark:2")
+    assert (rate, samples.dtype) == (8000, np.int16)
+    np.testing.assert_array_equal(samples, SPEECH["bob-é"])
 
 
 def test_only_16_bit_mono_is_written(tmp_path: Path) -> None:

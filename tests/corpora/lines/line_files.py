@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from espnet_distopt.bin.prepare_lines import main
 from espnet_distopt.corpora.lines.images import Gray
 from espnet_distopt.corpora.lines.sets import LineDir
+from tests.refusal import error_of
 
 
 def bars(width: int = 60, height: int = 20) -> Gray:
@@ -51,3 +54,15 @@ def data_dir(path: Path, texts: dict[str, str]) -> Path:
         path / "data"
     )
     return path / "data"
+
+
+def refuses(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`prepare_lines` refuses what is in `own`, and writes nothing beside it."""
+    options = [*options, "--out", str(tmp_path / "data")]
+    assert message in error_of(main, options, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]

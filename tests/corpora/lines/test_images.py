@@ -34,6 +34,13 @@ def turned(image: np.ndarray, path: Path) -> None:
     Image.fromarray(np.rot90(image).copy()).save(path, exif=exif)
 
 
+def phone(image: np.ndarray, path: Path) -> None:
+    """As phones save a photo and a second view of it in one JPEG."""
+    photo = Image.fromarray(image).convert("RGB")
+    more = [photo.resize((8, 4))]
+    photo.save(path, format="MPO", save_all=True, append_images=more, quality=100)
+
+
 KINDS: dict[str, Callable[[np.ndarray, Path], None]] = {
     "gray.png": lambda image, path: Image.fromarray(image).save(path),
     "rgb.bmp": lambda image, path: Image.fromarray(image).convert("RGB").save(path),
@@ -46,6 +53,16 @@ KINDS: dict[str, Callable[[np.ndarray, Path], None]] = {
     "16_bits.tif": lambda image, path: Image.fromarray(
         image.astype(np.uint16) * 257
     ).save(path),
+    "8_bits_in_16.png": lambda image, path: Image.fromarray(
+        image.astype(np.uint16)
+    ).save(path),
+    "8_bits_in_32.tif": lambda image, path: Image.fromarray(
+        image.astype(np.int32)
+    ).save(path),
+    "12_bits.tif": lambda image, path: Image.fromarray(
+        image.astype(np.uint16) * 16
+    ).save(path),
+    "phone.jpg": phone,
     "cmyk.tif": lambda image, path: Image.fromarray(image).convert("CMYK").save(path),
     "cmyk.jpg": lambda image, path: (
         Image.fromarray(image).convert("CMYK").save(path, quality=100)

@@ -1,6 +1,7 @@
 """The corpus of rendered lines and handwritten digits: what its sets share."""
 
 import random
+import re
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -203,6 +204,16 @@ def test_added_fonts(tmp_path):
     assert (fonts, lacking) == ([Font("My_Font", link)], [])
     trained = {p.writer for p in plan_corpus(TINY, 0, fonts) if p.set == "train"}
     assert "My_Font" in trained
+
+
+@pytest.mark.parametrize("font", unseen_fonts(), ids=lambda font: font.name)
+def test_an_unseen_font_stays_out_of_training_under_any_name(font, tmp_path):
+    copy = tmp_path / "My Font.ttf"
+    copy.symlink_to(font.path)
+    fonts, _ = added_fonts([copy], "a")
+    expected = f"{copy}: the font {font.name} is for test lines only"
+    with pytest.raises(InputError, match=re.escape(expected)):
+        plan_corpus(TINY, 0, fonts)
 
 
 def test_lines_in_added_fonts_are_drawn(tmp_path):
