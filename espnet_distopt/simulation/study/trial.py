@@ -45,7 +45,7 @@ class Trial:
         model_bytes: the size of the model by which messages cost time, in bytes; None
             takes the size of the model that is trained.
         faults: what happens to learners.
-        seed: the seed of the random numbers that gradients use.
+        seed: the seed of the random numbers that gradients and methods use.
 
     Raises:
         InputError: a figure is out of its range.
@@ -178,14 +178,15 @@ class Trial:
         """Return the method's options.
 
         A method that asks for `per_node`, the number of learners of a node, gets the
-        network's if it does not give one; in a real training the launcher gives it.
+        network's if it does not give one; in a real training the launcher gives it. A
+        method that draws at random gets the trial's seed if it gives none.
         """
         options = dict(method.options)
         config = lookup(method.algorithm).config
         defaults = {option.name: option.default for option in fields(config)}
         if defaults.get("per_node", 1) is None and options.get("per_node") is None:
             options["per_node"] = min(self.network.per_node, learners)
-        return options
+        return {"seed": self.seed} | options if "seed" in defaults else options
 
     def _compute(self, learners: int) -> Compute:
         """Return how long steps take if `learners` share the batch."""
