@@ -92,8 +92,8 @@ def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
     steps = trial.samples // trial.batch_size
     lines = [
         f"Simulated: virtual learners in one process, {_gradients(trial)}; times are "
-        "those of a virtual clock. Speed-up is against one learner that makes all "
-        "these steps, and is not slowed.",
+        "those of a virtual clock. Speed-up is against one learner that trains on as "
+        "many samples in whole batches, and is not slowed.",
         f"Problem: {trial.problem.describe()}; batches of {trial.batch_size} samples "
         f"in all, {trial.epochs} epochs of {steps * trial.batch_size} samples.",
         f"Compute: {_of_compute(trial)}.",

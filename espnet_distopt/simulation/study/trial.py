@@ -195,6 +195,20 @@ class Trial:
         trace = [seconds * factor for seconds in self.compute.trace]
         return replace(self.compute, seconds=self.compute.seconds * factor, trace=trace)
 
+    def _alone(self, steps: int, learners: int) -> float:
+        """Return the seconds in which one learner alone trains on as many samples.
+
+        It is not slowed, and trains on whole batches: its steps are as many as those of
+        all `learners`, divided by their number.
+
+        Args:
+            steps: the number of steps of all learners together.
+            learners: the number of learners that share a batch.
+        """
+        even = replace(self._compute(learners), slowdown={})
+        seconds = sum(even.of(0, step) for step in range(steps))
+        return seconds / learners * self._compute(1).seconds / even.seconds
+
     def message_factor(self, model: nn.Module) -> float:
         """Return the factor by which messages count as larger than they are."""
         if self.model_bytes is None:
@@ -217,17 +231,11 @@ class Trial:
             outcome.history.append(point)
             last = {line.rank: line.seconds for line in simulation.record}
             outcome.stepped = fmean(last.values())
-            outcome.alone = _alone(simulation.compute, made)
+            outcome.alone = self._alone(made, len(replicas))
             living = simulation.engine.members.now.ranks
             outcome.dead = [r for r in range(len(replicas)) if r not in living]
             outcome.add([replica.metrics() for replica in replicas], factor)
             log(point)
-
-
-def _alone(compute: Compute, steps: int) -> float:
-    """Return the seconds that a single learner that is not slowed takes for `steps`."""
-    even = replace(compute, slowdown={})
-    return sum(even.of(0, step) for step in range(steps))
 
 
 def steps_each(simulation: Simulation, steps: int) -> list[int]:

@@ -9,7 +9,14 @@ from torch import nn
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.simulation import Compute, Fault, Simulation, VirtualLearner
+from espnet_distopt.simulation import (
+    Compute,
+    Fault,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
 from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.quadratic import Quadratic
@@ -84,6 +91,19 @@ def test_a_method_that_draws_at_random_gets_the_seed_of_the_trial(
     learners = trial(seed=7).simulation(method, 4).learners
     configs: list[Any] = [getattr(each.algorithm, "config", None) for each in learners]
     assert [config.seed for config in configs] == [expected] * 4
+
+
+@pytest.mark.parametrize("learners", [1, 2, 4])
+@pytest.mark.parametrize("fixed", [0, 0.8, 1])
+def test_the_speedup_is_that_of_samples_a_second(learners: int, fixed: float) -> None:
+    """One learner alone takes fixed + 4 (1 - fixed) seconds for 8 samples."""
+    method = SimulatedMethod(name="a", algorithm="allreduce")
+    free = Network(between=Link(latency=0, bandwidth=1e30))
+    steps = {"compute": Compute(seconds=1), "fixed_seconds": fixed}
+    outcome = trial(network=free, **steps).run(method, learners, lambda point: None)
+    assert outcome.throughput is not None
+    alone = 8 / (fixed + 4 * (1 - fixed))
+    assert outcome.speedup == pytest.approx(outcome.throughput / alone, rel=1e-6)
 
 
 # The queue
