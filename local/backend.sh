@@ -36,9 +36,11 @@ check_backend() {
 }
 
 # slurm STAGE NAME LOG [OPTIONS...] -- COMMAND...: run a command as a job of Slurm, and
-# return its status.
+# return its status. All jobs but trainings are one process, whatever the settings say,
+# because several would write the same files.
 slurm() {
     local about=(--stage "$1" --name "$(job_name "$2")" --log "$3")
+    [ "$1" = train ] || about+=(--tasks 1)
     if [ "$dry_run" = true ]; then
         about+=(--dry_run)
         echo "### ${3%.log}.sbatch"

@@ -7,7 +7,9 @@
 Each learner gets the variables that torchrun sets, and DISTOPT_INCARNATION, which says
 how often it was started before. The rendezvous store is in a process of its own, so
 that every learner is expendable. SIGTERM, SIGINT (Ctrl-C) and SIGUSR1 go to all
-learners. On several machines, start it once on each; inside a Slurm step of one task
+learners, and so does SIGHUP (the terminal is gone), as SIGTERM. A learner that has not
+ended 30 s after SIGTERM or SIGINT is killed; in a Slurm step Slurm has limits of its
+own instead. On several machines, start it once on each; inside a Slurm step of one task
 per node, Slurm says which node it is.
 
 The exit status is 0 if the learners that were left have ended well, 75 if they were
@@ -22,7 +24,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from espnet_distopt.distributed.slurm_step import this_node
+from espnet_distopt.distributed.slurm_step import tasks_per_node, this_node
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.launch.plan import make_plan, network_variables
 from espnet_distopt.launch.policy import Policy
@@ -30,6 +32,7 @@ from espnet_distopt.launch.program import resolve, split
 from espnet_distopt.launch.slowdown import parse_slow, slowed
 from espnet_distopt.launch.supervisor import Supervisor
 
+STOP_SECONDS = 30.0
 FLAGS = {"-h", "--help", "--label"}
 OTHERS_GO_ON = {"auto": None, "continue": True, "end": False}
 
@@ -121,7 +124,9 @@ def _policy(restarts: str, on_death: str, join_seconds: float) -> Policy:
         )
     if not 0 < join_seconds < math.inf:
         raise InputError(f"--join_seconds {join_seconds:g}: expected more than 0")
-    return Policy(int(restarts), OTHERS_GO_ON[on_death], join_seconds)
+    # Slurm gives a job that it ends a time of its own, which may be longer.
+    stop_seconds = math.inf if tasks_per_node(os.environ) else STOP_SECONDS
+    return Policy(int(restarts), OTHERS_GO_ON[on_death], join_seconds, stop_seconds)
 
 
 if __name__ == "__main__":

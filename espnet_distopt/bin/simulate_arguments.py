@@ -17,7 +17,7 @@ from espnet_distopt.algorithms.training_options import algorithm_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster
-from espnet_distopt.simulation.compute import Compute
+from espnet_distopt.simulation.compute import Compute, read_trace
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
@@ -145,10 +145,11 @@ def trial_of(
         raise InputError(f"--seed must be >= 0, not {args.seed}")
     optimizer = _optimizer(args)
     cluster = _cluster(args)
-    if args.advise and cluster.step is None and args.step_seconds is None:
+    times = (cluster.step, args.step_seconds, args.trace)
+    if args.advise and all(given is None for given in times):
         raise InputError(
-            "--advise needs the time of a step: give --step_seconds, or a cluster file "
-            "with `step`, which `distopt calibrate --exp` measures"
+            "--advise needs the time of a step: give --step_seconds, --trace, or a "
+            "cluster file with `step`, which `distopt calibrate --exp` measures"
         )
     samples = args.batch_size / max(*args.learners, 1)
     problem = _problem(args, methods)
@@ -231,26 +232,10 @@ def _compute(args: argparse.Namespace, step: StepTime, samples: float) -> Comput
     return Compute(
         seconds=step.of(samples) if given is None else given,
         spread=args.spread,
-        trace=_trace(args.trace) if args.trace else (),
+        trace=read_trace(args.trace) if args.trace else (),
         slowdown=_by_rank("straggler", args.straggler),
         seed=args.seed,
     )
-
-
-def _trace(path: Path) -> list[float]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    seconds = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            seconds.append(float(line))
-        except ValueError:
-            raise InputError(f"{path}:{number}: expected seconds: {line!r}") from None
-    if not seconds:
-        raise InputError(f"{path}: expected seconds of steps, one a line; it is empty")
-    return seconds
 
 
 def _by_rank(name: str, pairs: Sequence[str]) -> dict[int, float]:

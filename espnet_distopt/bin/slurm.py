@@ -40,8 +40,8 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tasks",
         type=int,
-        help="processes in all: on as many machines as the settings' tasks_per_node "
-        "asks for",
+        help="processes in all: on as many machines as tasks_per_node asks for, in the "
+        "place of --nodes",
     )
     parser.add_argument(
         "--restarts",
@@ -148,6 +148,11 @@ def _settings(args: argparse.Namespace) -> Settings:
         if name != "tasks":
             settings = replace(settings, **{name: value})
     if args.tasks:
+        if args.nodes:
+            raise InputError(
+                f"--nodes {args.nodes}: the machines follow from --tasks and "
+                "--tasks_per_node: leave out --nodes or --tasks"
+            )
         each = min(args.tasks, settings.tasks_per_node)
         nodes = math.ceil(args.tasks / each)
         settings = replace(settings, nodes=nodes, tasks_per_node=each)

@@ -208,15 +208,27 @@ if [ "$status" != {stopped} ] && [ "$status" != 138 ]; then
     say "ended with status $status"
     exit "$status"
 fi
-# A job that was cancelled must stay so; one that Slurm has requeued needs no help.
-if [[ $(scontrol show job -o "$job") != *" JobState=RUNNING "* ]]; then
+# The controller may be too busy to answer, or be started again.
+ask() {{
+    local pause
+    for pause in 0 10 30; do
+        sleep "$pause"
+        scontrol "$@" && return
+    done
+    return 1
+}}
+
+# A job that was cancelled must stay so; one that Slurm has requeued needs no help. An
+# unknown state is none of these: Slurm ends a cancelled job after KillWait, 30 s.
+state=$(ask show job -o "$job")
+if [ -n "$state" ] && [[ $state != *" JobState=RUNNING "* ]]; then
     say "was stopped by Slurm (status $status)"
 elif [ "$restart" -ge "$requeues" ]; then
     say "stopped (status $status) after all $requeues requeues: submit it to go on"
 else
     say "stopped (status $status): requeue $((restart + 1)) of at most $requeues"
     trap '' TERM
-    scontrol requeue "$job" || say "could not be requeued: submit it to go on"
+    ask requeue "$job" || say "could not be requeued: submit it to go on"
 fi
 exit {stopped}
 """

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import IO
 
 from espnet_distopt.launch.children import Children, kill_group, take
+from espnet_distopt.launch.output import write_out
 from espnet_distopt.launch.verdict import Life
 
 
@@ -85,8 +86,7 @@ class Learner:
         assert self._process is not None
         out = sys.stdout if pipe is self._process.stdout else sys.stderr
         label = f"{self.rank}: ".encode()
-        out.buffer.write(b"".join(label + line + b"\n" for line in lines))
-        out.buffer.flush()
+        write_out(out, b"".join(label + line + b"\n" for line in lines))
         return bool(data)
 
     def take_end(self) -> int | None:

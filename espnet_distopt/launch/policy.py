@@ -1,4 +1,4 @@
-"""What happens when a learner dies, as the user of the launcher has it."""
+"""What happens when a learner dies or is told to stop."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Policy:
-    """What happens when a learner dies.
+    """What happens when a learner dies or is told to stop.
 
     Attributes:
         restarts: how often each learner is started again, at most.
@@ -14,8 +14,11 @@ class Policy:
             that they do (`distributed.launcher.announce_survival`).
         join_seconds: the seconds after which a replacement is killed that has not
             joined the others.
+        stop_seconds: the seconds after which a learner is killed that SIGTERM or Ctrl-C
+            has told to stop; infinite if something else has a limit.
     """
 
     restarts: int = 0
     others_go_on: bool | None = None
     join_seconds: float = math.inf
+    stop_seconds: float = math.inf

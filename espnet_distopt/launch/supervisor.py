@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import IO, Any
@@ -26,18 +25,18 @@ from espnet_distopt.launch.children import Children
 from espnet_distopt.launch.ends import Ends
 from espnet_distopt.launch.events import Events
 from espnet_distopt.launch.learner import Learner
+from espnet_distopt.launch.output import write_out
 from espnet_distopt.launch.plan import Plan
 from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.store_link import StoreLink
 from espnet_distopt.launch.verdict import REFUSED, Life, Verdict, describe, judge
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-
-GRACE = 30.0
-"""Seconds in which a learner that is told to end may save its state."""
+FORWARDED = {n: n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+FORWARDED[signal.SIGHUP] = signal.SIGTERM  # Programs that save listen for the latter.
+"""Signal to this process -> signal to its learners."""
 
 GRACE_AFTER_FAILURE = 10.0
-"""The same after another's death, when nothing can be agreed on or saved any more."""
+"""Seconds to end after another's death, when nothing can be saved any more."""
 
 
 class Supervisor:
@@ -116,9 +115,10 @@ class Supervisor:
             self.told = self.told or number
             self.interrupted |= number == signal.SIGINT
             for learner in self.learners:
-                learner.send(number)
+                learner.send(FORWARDED[number])
             if number != signal.SIGUSR1:
-                self._kill_at = min(self._kill_at, time.monotonic() + GRACE)
+                limit = time.monotonic() + self.policy.stop_seconds
+                self._kill_at = min(self._kill_at, limit)
         if time.monotonic() > self._kill_at:
             self._kill()
 
@@ -295,5 +295,4 @@ class Supervisor:
         self._reported = True
 
     def _say(self, text: str) -> None:
-        with suppress(BrokenPipeError):
-            print(f"launch: {text}", file=sys.stderr, flush=True)
+        write_out(sys.stderr, f"launch: {text}\n".encode())

@@ -78,11 +78,16 @@ def judge(
         return Verdict(failure.status, f"the run failed: {failure}")
     # Learners that were told to stop may still end badly: killed before they listened,
     # or because they did not end in time.
-    worst = max(staying, key=lambda life: life.status)
+    worst = max(staying, key=_badness)
     if worst.status not in (0, STOPPED):
         return Verdict(worst.status, f"the run was told to stop, and {worst}")
     what = "ended well" if worst.status == 0 else "was stopped, and its state is saved"
     return Verdict(worst.status, _losses(lives, what))
+
+
+def _badness(life: Life) -> tuple[bool, int]:
+    """Return what is larger for a worse end; a stop is better than any failure."""
+    return life.status not in (0, STOPPED), life.status
 
 
 def _losses(lives: Sequence[Life], what: str) -> str:

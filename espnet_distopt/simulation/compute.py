@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from espnet_distopt.errors import InputError
 
@@ -67,3 +68,24 @@ class Compute:
         else:
             seconds = self.seconds * log_normal(self.spread, key)
         return seconds * self.slowdown.get(rank, 1.0)
+
+
+def read_trace(path: Path) -> list[float]:
+    """Return the seconds of steps that a file has, one a line, for `Compute.trace`.
+
+    Raises:
+        InputError: it cannot be read, is empty, or a line is not a number.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    seconds = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            seconds.append(float(line))
+        except ValueError:
+            raise InputError(f"{path}:{number}: expected seconds: {line!r}") from None
+    if not seconds:
+        raise InputError(f"{path}: expected seconds of steps, one a line; it is empty")
+    return seconds

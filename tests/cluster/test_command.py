@@ -190,6 +190,10 @@ def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--restarts", "-1"], "--restarts -1: expected at least 0"),
         (["--nodes", "0"], "--nodes 0: expected at least 1"),
         (["--tasks", "0"], "--tasks 0: expected at least 1"),
+        (
+            ["--nodes", "2", "--tasks", "8"],
+            "--nodes 2: the machines follow from --tasks and --tasks_per_node",
+        ),
         (["--cpus_per_task", "-1"], "--cpus_per_task -1: expected at least 1"),
         (["--settings", "none.yaml"], "none.yaml: No such file"),
     ],

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -22,18 +22,24 @@ class Launched:
     """A launcher that was started in a folder, and its workers."""
 
     def __init__(
-        self, directory: Path, *options: str, what: str = "", program: str = WORKER
+        self,
+        directory: Path,
+        *options: str,
+        what: str = "",
+        program: str = WORKER,
+        launcher: Sequence[str] = ("-m", "espnet_distopt.bin.launch"),
+        output: int = subprocess.PIPE,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         words = [program, str(directory), *what.split()]
-        module = [sys.executable, "-m", "espnet_distopt.bin.launch"]
         self.process = subprocess.Popen(
-            [*module, *options, *words],
+            [sys.executable, *launcher, *options, *words],
             cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
-            env=environment(),
+            env=environment() | (variables or {}),
             start_new_session=True,
         )
         STARTED.append(self.process)

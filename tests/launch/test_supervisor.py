@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -154,14 +155,59 @@ def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
     assert err[-1] == f"launch: the run failed: learner 1 on {HOST} ended with status 7"
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_stop_is_forwarded(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "heard"),
+    [
+        (signal.SIGUSR1, "SIGUSR1"),
+        (signal.SIGTERM, "SIGTERM"),
+        (signal.SIGHUP, "SIGTERM"),
+    ],
+)
+def test_a_stop_is_forwarded(
+    tmp_path: Path, number: signal.Signals, heard: str
+) -> None:
     run = Launched(tmp_path, "--nproc", "2", "--restarts", "3", what="save")
     run.began("0.0", "1.0")
     run.process.send_signal(number)
     status, out, err = run.ended()
     assert (status, err) == (75, [])
-    assert out.count(f"saved on {number.name}") == 2
+    assert out.count(f"saved on {heard}") == 2
+
+
+def test_learners_save_when_the_terminal_is_gone(tmp_path: Path) -> None:
+    terminal, launchers = os.openpty()
+    options = ("--nproc", "2", "--label")
+    run = Launched(tmp_path, *options, what="save", output=launchers)
+    os.close(launchers)
+    run.began("0.0", "1.0")
+    os.close(terminal)
+    run.process.send_signal(signal.SIGHUP)
+    assert run.process.wait(60) == 75
+
+
+IMPATIENT = (
+    "from espnet_distopt.bin import launch; launch.STOP_SECONDS = 0; launch.main()"
+)
+STEP = {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
+
+
+@pytest.mark.parametrize("variables", [{}, STEP])
+def test_only_slurm_limits_the_time_of_a_stop_in_its_step(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    run = Launched(
+        *(tmp_path, "--nproc", "2"),
+        what="deaf",
+        launcher=("-c", IMPATIENT),
+        variables=variables,
+    )
+    run.began("0.0", "1.0")
+    run.process.send_signal(signal.SIGTERM)
+    if variables:
+        with pytest.raises(subprocess.TimeoutExpired):  # It looks every 0.5 s.
+            run.process.wait(1.5)
+        run.tell_end(STOPPED)
+    assert run.ended()[0] == (STOPPED if variables else 137)
 
 
 @pytest.mark.parametrize("on_death", ["continue", "end"])

@@ -45,6 +45,10 @@ SOME = "though not with all learners"
             [STOPPED, Life(0, "a", 137)],
             Verdict(137, f"{TOLD}learner 0 on a was killed by SIGKILL"),
         ),
+        (  # It could not save.
+            [STOPPED, Life(0, "a", 1), WELL],
+            Verdict(1, f"{TOLD}learner 0 on a ended with status 1"),
+        ),
     ],
 )
 def test_judge(lives: list[Life], expected: Verdict) -> None:

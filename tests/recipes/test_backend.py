@@ -12,6 +12,8 @@ GOLDEN = Path(__file__).parent / "golden"
 SLURM = {"cmd_backend": "slurm", "STUB_REAL": "slurm"}
 SETTINGS = """\
 partition: cpu
+nodes: 2
+tasks_per_node: 8
 train: {partition: gpu, tasks_per_node: 4}
 decode: {time: 60}
 """

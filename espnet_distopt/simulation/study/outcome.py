@@ -48,7 +48,7 @@ class Outcome:
         batch_size: the number of samples of one step of all learners together.
         parameters: the number of the model's parameters.
         alone: the virtual seconds in which a single learner that is not slowed would
-            make all the steps that were made.
+            train on as many samples, in steps of `batch_size`.
         stepped: the virtual second at which a learner has made its last step, averaged
             over the learners; what comes after the steps of an epoch is not in it.
         history: one point at the start and one at the end of each epoch.

@@ -92,11 +92,12 @@ def caption(trial: Trial, outcomes: Sequence[Outcome]) -> str:
     steps = trial.samples // trial.batch_size
     lines = [
         f"Simulated: virtual learners in one process, {_gradients(trial)}; times are "
-        "those of a virtual clock. Speed-up is against one learner that makes all "
-        "these steps, and is not slowed.",
+        "those of a virtual clock. Speed-up is against one learner that trains on as "
+        "many samples in whole batches, and is not slowed.",
         f"Problem: {trial.problem.describe()}; batches of {trial.batch_size} samples "
         f"in all, {trial.epochs} epochs of {steps * trial.batch_size} samples.",
         f"Compute: {_of_compute(trial)}.",
+        *_of_late_faults(trial, outcomes),
         f"Network: {_of_network(trial, outcomes[0])}.",
     ]
     options = [
@@ -126,6 +127,17 @@ def _of_compute(trial: Trial) -> str:
     ]
     phrases += map(str, trial.faults)
     return ", ".join(phrases)
+
+
+def _of_late_faults(trial: Trial, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line for each trial that had ended before all faults had struck."""
+    lines = []
+    for outcome in outcomes:
+        late = [str(f) for f in trial.faults if f.at > outcome.last.seconds]
+        if late and not outcome.lost:
+            name = f"{outcome.method.name}, {outcome.learners} learners"
+            lines.append(f"{name}: ended before these faults: {', '.join(late)}.")
+    return lines
 
 
 def _of_steps(compute: Compute) -> str:

@@ -45,7 +45,7 @@ class Trial:
         model_bytes: the size of the model by which messages cost time, in bytes; None
             takes the size of the model that is trained.
         faults: what happens to learners.
-        seed: the seed of the random numbers that gradients use.
+        seed: the seed of the random numbers that gradients and methods use.
 
     Raises:
         InputError: a figure is out of its range.
@@ -178,14 +178,15 @@ class Trial:
         """Return the method's options.
 
         A method that asks for `per_node`, the number of learners of a node, gets the
-        network's if it does not give one; in a real training the launcher gives it.
+        network's if it does not give one; in a real training the launcher gives it. A
+        method that draws at random gets the trial's seed if it gives none.
         """
         options = dict(method.options)
         config = lookup(method.algorithm).config
         defaults = {option.name: option.default for option in fields(config)}
         if defaults.get("per_node", 1) is None and options.get("per_node") is None:
             options["per_node"] = min(self.network.per_node, learners)
-        return options
+        return {"seed": self.seed} | options if "seed" in defaults else options
 
     def _compute(self, learners: int) -> Compute:
         """Return how long steps take if `learners` share the batch."""
@@ -193,6 +194,20 @@ class Trial:
         factor = 1 + share * (self.compute_learners / learners - 1)
         trace = [seconds * factor for seconds in self.compute.trace]
         return replace(self.compute, seconds=self.compute.seconds * factor, trace=trace)
+
+    def _alone(self, steps: int, learners: int) -> float:
+        """Return the seconds in which one learner alone trains on as many samples.
+
+        It is not slowed, and trains on whole batches: its steps are as many as those of
+        all `learners`, divided by their number.
+
+        Args:
+            steps: the number of steps of all learners together.
+            learners: the number of learners that share a batch.
+        """
+        even = replace(self._compute(learners), slowdown={})
+        seconds = sum(even.of(0, step) for step in range(steps))
+        return seconds / learners * self._compute(1).seconds / even.seconds
 
     def message_factor(self, model: nn.Module) -> float:
         """Return the factor by which messages count as larger than they are."""
@@ -216,17 +231,11 @@ class Trial:
             outcome.history.append(point)
             last = {line.rank: line.seconds for line in simulation.record}
             outcome.stepped = fmean(last.values())
-            outcome.alone = _alone(simulation.compute, made)
+            outcome.alone = self._alone(made, len(replicas))
             living = simulation.engine.members.now.ranks
             outcome.dead = [r for r in range(len(replicas)) if r not in living]
             outcome.add([replica.metrics() for replica in replicas], factor)
             log(point)
-
-
-def _alone(compute: Compute, steps: int) -> float:
-    """Return the seconds that a single learner that is not slowed takes for `steps`."""
-    even = replace(compute, slowdown={})
-    return sum(even.of(0, step) for step in range(steps))
 
 
 def steps_each(simulation: Simulation, steps: int) -> list[int]:

@@ -87,6 +87,10 @@ def test_the_time_of_a_step_must_be_known(
     error = capsys.readouterr().err
     assert error.startswith("error: --advise needs the time of a step: give --step_sec")
     assert advised(capsys, cluster, "--learners", "2", "--step_seconds", "0.1")
+    trace = cluster.with_name("trace")
+    trace.write_text("0.5\n")
+    found = rows(advised(capsys, cluster, "--learners", "2", "--trace", str(trace)))
+    assert found["adpsgd"][0] == "500.0 ms"
 
 
 def test_what_cannot_run_is_left_out(

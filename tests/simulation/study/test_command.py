@@ -186,7 +186,7 @@ def test_a_crash_cuts_short_where_nobody_survives_it(tmp_path: Path) -> None:
     Its third step is lost, and the two that come after it. In the third epoch the
     others take all 80 batches of 2 samples: 5 and 1/3 each, so some make 6 steps.
     """
-    faults = ["--epochs", "3", "--fault", "1:crash:7.5"]
+    faults = ["--epochs", "3", "--fault", "1:crash:7.5", "0:crash:999"]
     short, whole = simulate(tmp_path / "out", *NO_NETWORK, *faults)
     assert "learner 1" in short["lost"] and not short["dead"]
     assert [p["samples"] for p in short["history"]] == [0, 160]
@@ -200,6 +200,10 @@ def test_a_crash_cuts_short_where_nobody_survives_it(tmp_path: Path) -> None:
     assert "allreduce, 16 learners: cut short after 160 samples: " in table
     assert "adpsgd, 16 learners: went on without 1, and trained on 474" in table
     assert "learner 1 crashes at 7.5 s" in table
+    late = [line for line in table.splitlines() if "ended before" in line]
+    assert late == [
+        "adpsgd, 16 learners: ended before these faults: learner 0 crashes at 999 s."
+    ]
 
 
 # Times in closed form: an epoch has 5 steps of 1 s each, and messages take no time.

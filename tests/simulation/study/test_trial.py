@@ -1,6 +1,7 @@
 """These tests cover the parts of a trial: problem, queue, and evaluation."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +9,19 @@ from torch import nn
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.simulation import Compute, Fault, Simulation, VirtualLearner
+from espnet_distopt.simulation import (
+    Compute,
+    Fault,
+    Link,
+    Network,
+    Simulation,
+    VirtualLearner,
+)
 from espnet_distopt.simulation.study.evaluation import evaluate
+from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.quadratic import Quadratic
 from espnet_distopt.simulation.study.queue_shares import shares
+from espnet_distopt.simulation.study.trial import Trial
 from tests.virtual import place, points, towards_rank, x
 
 # The quadratic
@@ -56,6 +66,44 @@ def test_replicas_begin_equal_and_the_seed_decides_where() -> None:
 
     assert torch.equal(start(0, 0), start(0, 1))
     assert not torch.equal(start(0, 0), start(1, 0))
+
+
+# The trial
+
+
+def trial(**options: Any) -> Trial:
+    return Trial(
+        problem=Quadratic(dimension=2),
+        optimizer=lambda model: SGD(model.parameters(), lr=0.1),
+        batch_size=8,
+        samples=32,
+        epochs=1,
+        **{"compute_learners": 4} | options,
+    )
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "hadpsgd", "dpsgd"])
+@pytest.mark.parametrize(("options", "expected"), [({}, 7), ({"seed": 3}, 3)])
+def test_a_method_that_draws_at_random_gets_the_seed_of_the_trial(
+    name: str, options: dict[str, int], expected: int
+) -> None:
+    method = SimulatedMethod(name=name, algorithm=name, options=options)
+    learners = trial(seed=7).simulation(method, 4).learners
+    configs: list[Any] = [getattr(each.algorithm, "config", None) for each in learners]
+    assert [config.seed for config in configs] == [expected] * 4
+
+
+@pytest.mark.parametrize("learners", [1, 2, 4])
+@pytest.mark.parametrize("fixed", [0, 0.8, 1])
+def test_the_speedup_is_that_of_samples_a_second(learners: int, fixed: float) -> None:
+    """One learner alone takes fixed + 4 (1 - fixed) seconds for 8 samples."""
+    method = SimulatedMethod(name="a", algorithm="allreduce")
+    free = Network(between=Link(latency=0, bandwidth=1e30))
+    steps = {"compute": Compute(seconds=1), "fixed_seconds": fixed}
+    outcome = trial(network=free, **steps).run(method, learners, lambda point: None)
+    assert outcome.throughput is not None
+    alone = 8 / (fixed + 4 * (1 - fixed))
+    assert outcome.speedup == pytest.approx(outcome.throughput / alone, rel=1e-6)
 
 
 # The queue
