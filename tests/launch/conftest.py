@@ -1,10 +1,19 @@
 """No launcher outlives its test, not even one that has failed."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.launch.launched import STARTED
+
+
+@pytest.fixture(autouse=True)
+def sighup_is_heard() -> Iterator[None]:
+    """Let launchers hear SIGHUP, even if the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(autouse=True)
