@@ -17,6 +17,11 @@ _WIDER = 10
 """How many times as wide the second search is for what the first one has lost."""
 
 
+MIN_ACTIVE = 20
+"""The number of paths that are kept at a frame, whatever the beam; Kaldi's default. It
+must be below `Search.max_active`."""
+
+
 @dataclass(frozen=True)
 class Search:
     """The options of a search.
@@ -25,7 +30,7 @@ class Search:
         acoustic_scale: The factor of the scores, which makes them comparable with the
             costs of the graph: neighbouring frames are not independent.
         beam: Paths that cost more than the best one plus this are dropped.
-        max_active: The greatest number of paths that are kept at a frame.
+        max_active: The greatest number of paths that are kept at a frame, at least 2.
     """
 
     acoustic_scale: float = 0.1
@@ -33,9 +38,10 @@ class Search:
     max_active: int = 7000
 
     def __post_init__(self) -> None:
-        for name in ("acoustic_scale", "beam", "max_active"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name, least in (("acoustic_scale", 0), ("beam", 0), ("max_active", 1)):
+            value = getattr(self, name)
+            if not value > least:
+                raise InputError(f"{name} must be above {least}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,9 @@ def _best_within(
     decoder = _library()
     both = np.concatenate([scores, scores], axis=1) * np.float32(search.acoustic_scale)
     options = decoder.FasterDecoderOptions(
-        beam=search.beam, max_active=search.max_active
+        beam=search.beam,
+        max_active=search.max_active,
+        min_active=min(MIN_ACTIVE, search.max_active - 1),
     )
     run = decoder.FasterDecoder(graph.fst, options)
     run.decode(decoder.DecodableCtc(np.ascontiguousarray(both, np.float32)))

@@ -108,9 +108,16 @@ def test_a_word_without_pronunciation() -> None:
 
 
 def test_options_are_above_zero() -> None:
-    for name in ("acoustic_scale", "beam", "max_active"):
-        with pytest.raises(InputError, match=f"{name} must be above 0, not 0"):
-            Search(**{name: 0})
+    for name, least in (("acoustic_scale", 0), ("beam", 0), ("max_active", 1)):
+        with pytest.raises(InputError, match=f"{name} must be above {least}, not"):
+            Search(**{name: least})
+
+
+def test_a_search_may_keep_very_few_paths() -> None:
+    graph = expand(linear_grammar(["hi"]), LEXICON, MODELS)
+    few = Search(acoustic_scale=1.0, beam=20.0, max_active=2)
+    found = best_path(graph, scores(spoken("h", "ai"), -4.0), few)
+    assert found is not None and [word for word, *_ in found.words] == ["hi"]
 
 
 def test_a_penalty_keeps_a_noise_from_becoming_a_word() -> None:
