@@ -1,10 +1,12 @@
 """Options that several commands have in common."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.scoring.trn import read_utt2spk, unknown_speakers
 
 
 def corpus_parser(
@@ -49,6 +51,24 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
     parser.add_argument("--keep_all", action="store_true", help=keep_all)
     parser.add_argument("--nj", type=int, default=1, help="number of processes")
     return parser
+
+
+def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, str]:
+    """Return who has spoken, or written, each utterance; warn of those it lacks.
+
+    Args:
+        path: The value of `--utt2spk`; None means that nobody is known.
+        utterances: The ids of what is scored.
+
+    Raises:
+        InputError: The file is missing or malformed.
+    """
+    if path is None:
+        return {}
+    speakers = read_utt2spk(path)
+    if warning := unknown_speakers(utterances, speakers):
+        print(f"warning: {path}: {warning}", file=sys.stderr)
+    return speakers
 
 
 def add_halves(parser: argparse.ArgumentParser, members: str) -> None:

@@ -1,11 +1,10 @@
 """Score decoded text against its reference: word errors by sclite, else by jiwer."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.options import add_halves
+from espnet_distopt.bin.options import add_halves, read_speakers
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import (
     explain_failed_write,
@@ -20,8 +19,6 @@ from espnet_distopt.scoring.trn import (
     check_same_utterances,
     format_trn,
     read_text,
-    read_utt2spk,
-    unknown_speakers,
 )
 from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
 
@@ -59,9 +56,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     halves = parse_halves(args.half)
     ref, hyp = read_text(args.ref), read_text(args.hyp)
     check_same_utterances(ref, hyp, args.ref, args.hyp)
-    speakers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
-    if args.utt2spk and (warning := unknown_speakers(ref, speakers)):
-        print(f"warning: {args.utt2spk}: {warning}", file=sys.stderr)
+    speakers = read_speakers(args.utt2spk, ref)
     result = score(ref, hyp, halves, _scorer(args.scorer, args.sctk))
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,15 @@
 """Score decoded text lines against their reference: character and word error rates."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.options import add_halves
+from espnet_distopt.bin.options import add_halves, read_speakers
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, remove_earlier
 from espnet_distopt.scoring.characters import read_lines, score_lines
 from espnet_distopt.scoring.result import CER, FILES
 from espnet_distopt.scoring.subsets import parse_halves
-from espnet_distopt.scoring.trn import read_utt2spk, unknown_speakers
 from espnet_distopt.scoring.worst import FILE, worst_lines, write_worst
 
 
@@ -46,9 +44,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     remove_earlier(args.out, *written, inputs=(args.ref, args.hyp, args.utt2spk))
     halves = parse_halves(args.half)
     ref, hyp = read_lines(args.ref, args.hyp)
-    writers = read_utt2spk(args.utt2spk) if args.utt2spk else {}
-    if args.utt2spk and (warning := unknown_speakers(ref, writers)):
-        print(f"warning: {args.utt2spk}: {warning}", file=sys.stderr)
+    writers = read_speakers(args.utt2spk, ref)
     results = score_lines(ref, hyp, writers, halves)
     with explain_failed_write(args.out):
         for out, result in zip(outs, results, strict=True):

@@ -37,10 +37,12 @@ class Begun(NamedTuple):
     Attributes:
         store: the session's part of the store.
         membership: what this process knows of its members.
+        bell: where others ask for this process.
     """
 
     store: Any
     membership: Membership
+    bell: Bell
 
     def dead(self, living: Collection[int]) -> list[int]:
         """Return who has died in it; one that has only left it may live.
@@ -70,9 +72,6 @@ class Begun(NamedTuple):
 
 _sessions: WeakKeyDictionary[Any, list[Begun]] = WeakKeyDictionary()
 """The sessions of this process, by the store of their default process group."""
-
-_bells: WeakKeyDictionary[Any, Bell] = WeakKeyDictionary()
-"""The bell of this process, for all of these sessions."""
 
 
 class Opening(NamedTuple):
@@ -109,16 +108,19 @@ def next_session(rank: int) -> Opening:
     replaced = number > 0 or any(any(each.values()) for each in living)
     if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
         number = 0
-    if default not in _bells:
-        _bells[default] = Bell(default)
-    bells = Bells(_bells[default], earlier[-1].bells() if earlier else {})
+    if earlier:
+        bells = Bells(earlier[-1].bell, earlier[-1].bells())
+    else:
+        bells = Bells(Bell(default), {})
     return Opening(store, number, not replaced, bells)
 
 
-def keep(store: Any, membership: Membership) -> None:
+def keep(opening: Opening, membership: Membership) -> None:
     """Remember a session that has begun, for those after it."""
     default = dist.distributed_c10d._get_default_store()
-    _sessions.setdefault(default, []).append(Begun(store, membership))
+    _sessions.setdefault(default, []).append(
+        Begun(opening.store, membership, opening.bells.own)
+    )
 
 
 def _refuse_without(rank: int, dead: set[int]) -> None:

@@ -93,13 +93,14 @@ class Participant:
             announce_hopeless(error.reason)
 
     def _connect(self, silence: float) -> None:
-        store, number, whole, bells = next_session(self.rank)
+        opening = next_session(self.rank)
+        store, number, whole, bells = opening
         # It was for the default group alone: those made later must meet the others'.
         os.environ.pop(LAZY_GROUP, None)
         self._liveness = live = Liveness(
             store, self.rank, self.size, silence, number, bells
         )
-        keep(store, live.membership)
+        keep(opening, live.membership)
         self.joins = number > 0
         self._watch = Watch(live, store)
         self._store = self._watch.store

@@ -71,8 +71,8 @@ class Job:
                 self._after()
         except BaseException as error:
             self.error = error
-        # `after` may refer to whoever has this job: the tensors of a cycle live on
-        # until Python looks for cycles.
+        # `after` may hold the owner of this job. To drop it breaks that cycle, whose
+        # tensors would live on until Python looks for cycles.
         self._works, self._after = (), _nothing
         self.ended.set()
 

@@ -16,10 +16,9 @@ from espnet_distopt.hmm.fst_text import Graph, import_library
 _WIDER = 10
 """How many times as wide the second search is for what the first one has lost."""
 
-
-MIN_ACTIVE = 20
-"""The number of paths that are kept at a frame, whatever the beam; Kaldi's default. It
-must be below `Search.max_active`."""
+_MIN_ACTIVE = 20
+"""The number of paths that are kept at a frame even beyond the beam. This is Kaldi's
+default; it must be below `Search.max_active`."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _best_within(
     options = decoder.FasterDecoderOptions(
         beam=search.beam,
         max_active=search.max_active,
-        min_active=min(MIN_ACTIVE, search.max_active - 1),
+        min_active=min(_MIN_ACTIVE, search.max_active - 1),
     )
     run = decoder.FasterDecoder(graph.fst, options)
     run.decode(decoder.DecodableCtc(np.ascontiguousarray(both, np.float32)))

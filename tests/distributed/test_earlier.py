@@ -34,7 +34,7 @@ def begin(rank: int) -> tuple[Any, Membership]:
     """Begin a session as `rank` of three."""
     opening = next_session(rank)
     membership = Membership(opening.store, rank, 3, opening.incarnation)
-    keep(opening.store, membership)
+    keep(opening, membership)
     return opening.store, membership
 
 
@@ -80,10 +80,10 @@ def test_a_replacement_joins_what_the_dead_one_had_begun_and_begins_the_rest(
     monkeypatch.setenv(INCARNATION, "2")
     first = next_session(1)
     assert (first.incarnation, first.whole) == (2, False)
-    keep(first.store, Membership(first.store, 1, 3, first.incarnation))
+    keep(first, Membership(first.store, 1, 3, first.incarnation))
     second = next_session(1)
     assert (second.incarnation, second.whole) == (0, False)
-    keep(second.store, Membership(second.store, 1, 3))
+    keep(second, Membership(second.store, 1, 3))
     # Two sessions side by side: the dead one had begun the other one, too.
     monkeypatch.setattr(earlier, "_serial", iter([7]))
     default = dist.distributed_c10d._get_default_store()
@@ -106,10 +106,20 @@ def lose_and_begin_again(victim: int) -> tuple[str, float]:
             if victim not in session.driver.members.ranks:
                 break
             time.sleep(0.01)
+    return begin_in_vain(model, optimizer, 3, InputError)
+
+
+def begin_in_vain(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    silence: float,
+    kind: type[Exception],
+) -> tuple[str, float]:
+    """Begin a session; return how it fails, and after how many seconds."""
     begin = time.monotonic()
     try:
-        Session(model, optimizer, "adpsgd", heartbeat_seconds=3)
-    except InputError as error:
+        Session(model, optimizer, "adpsgd", heartbeat_seconds=silence)
+    except kind as error:
         return str(error), time.monotonic() - begin
     return "nothing", 0
 
@@ -135,12 +145,7 @@ def die_between_sessions(victim: int) -> tuple[str, float]:
     if rank == victim:
         time.sleep(1)  # The others have left, too, or are about to begin.
         os.kill(os.getpid(), signal.SIGKILL)
-    begin = time.monotonic()
-    try:
-        Session(model, optimizer, "adpsgd", heartbeat_seconds=30)
-    except PeerLostError as error:
-        return str(error), time.monotonic() - begin
-    return "nothing", 0
+    return begin_in_vain(model, optimizer, 30, PeerLostError)
 
 
 @pytest.mark.processes
