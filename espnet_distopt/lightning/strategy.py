@@ -1,5 +1,6 @@
 """Lightning's strategy: a learner a process, and an algorithm in the place of DDP."""
 
+import logging
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.lightning import espnet3, refusals
 from espnet_distopt.lightning.checkpoints import CheckpointStrategy
 from espnet_distopt.lightning.epoch_ends import EpochEnds
@@ -242,6 +244,9 @@ class DistoptStrategy(CheckpointStrategy):
     def on_exception(self, exception: BaseException) -> None:
         """End the fit, and tell the other learners if it has failed."""
         stopping = self._fit is not None and self._fit.stopping
+        if isinstance(exception, PeerLostError):
+            # The launcher ends this learner, perhaps before Python prints the error.
+            logging.error(f"the fit ends: {exception}")
         self._end(None if stopping else exception)
         super().on_exception(exception)
 

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.lightning import DistoptStrategy
 from tests.lightning.toy import Toy, flat, loaders, trainer
 
@@ -74,7 +75,11 @@ def main(folder: Path, way: str) -> None:
     if way == "again":
         again(folder)
     else:
-        fit(folder / way, way, Dying(KILLED[way], folder / f"{way} dies"))
+        try:
+            fit(folder / way, way, Dying(KILLED[way], folder / f"{way} dies"))
+        except PeerLostError:
+            os.kill(os.getpid(), signal.SIGTERM)  # As the launcher may, just then.
+            raise
 
 
 if __name__ == "__main__":
