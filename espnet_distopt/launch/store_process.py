@@ -68,6 +68,7 @@ class StoreProcess:
             **(keeps if descriptor >= 0 else {"is_master": False}),
         )
         self._told: dict[str, Any] = {}
+        self._asked: list[int] = []
         self._looks = 0
         self._seen: dict[int, tuple[bytes, float]] = {}
 
@@ -113,13 +114,20 @@ class StoreProcess:
                 for line in lines:
                     self.write(json.loads(line))
             self.look()
+            while self._asked:
+                self.say(answered=self._asked.pop(0))
         if self.node == 0:
             self._wait_for_readers()
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write what the supervisor says; of failures, the first one counts."""
+        """Write what the supervisor says; of failures, the first one counts.
+
+        `asked` is not for the store: it is answered after the next look.
+        """
         for name, value in message.items():
-            if name == "failed":
+            if name == "asked":
+                self._asked.append(value)
+            elif name == "failed":
                 self.store.compare_set(_KEYS + name, "", json.dumps(value))
             else:
                 self.store.set(_KEYS + name, json.dumps(value))

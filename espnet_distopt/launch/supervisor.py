@@ -4,6 +4,8 @@ What happens when a learner dies, with learner 2 of four as an example:
 
     The kernel tells the supervisor that a child has ended. It kills what the child has
         left of its process group, and takes the status.
+    If no learner has said yet that the others survive, it asks for a look into the
+        store, where one may just have said so.
     If the others survive, learner 2 is started again in the same place, as often as
         allowed, and the others notice nothing but that it was away.
     If they do not, they get SIGTERM, and SIGKILL some seconds later. Supervisors of
@@ -70,6 +72,7 @@ class Supervisor:
         self._kill_at = float("inf")
         self._begun = self._reported = False
         self._in_sessions = False  # Whether the learners say how they fare.
+        self._undecided: list[Learner] = []  # They have died.
         self._hopeless = ""
         self._ends = Ends(plan)
         self._events = Events(FORWARDED)
@@ -154,15 +157,30 @@ class Supervisor:
             for pipe in learner.pipes:
                 while not pipe.closed:
                     self._relay(learner, pipe)
-            if status not in (0, STOPPED) and self.failure is None:
-                self._decide(learner, status)
+            if status not in (0, STOPPED):
+                self._note_death(learner)
 
     def _relay(self, learner: Learner, pipe: IO[bytes]) -> None:
         if not learner.relay(pipe):  # It is closed, or the learner has ended.
             self._events.forget(pipe)
             pipe.close()
 
-    def _decide(self, learner: Learner, status: int) -> None:
+    def _note_death(self, learner: Learner) -> None:
+        """Decide on a learner that has died, once it is known if the others go on."""
+        self._undecided.append(learner)
+        if self.survive or self.policy.others_go_on is not None:
+            self._decide()
+        else:  # They may have said so since the last look into the store.
+            self._link.send(asked=learner.rank)
+
+    def _decide(self) -> None:
+        """Decide on all that have died, in this order."""
+        while self._undecided:
+            learner = self._undecided.pop(0)
+            if self.failure is None and learner.status is not None:
+                self._decide_on(learner, learner.status)
+
+    def _decide_on(self, learner: Learner, status: int) -> None:
         """Start a learner again that has died, give it up, or end the others."""
         if self.told:
             learner.lost = self.survive
@@ -219,6 +237,8 @@ class Supervisor:
             case "survives":
                 self._in_sessions = True
                 self.survive |= self.policy.others_go_on is None
+            case "answered":
+                self._decide()
             case "replaced":
                 for learner in self.learners:
                     learner.note_joined(value)
@@ -266,7 +286,7 @@ class Supervisor:
 
     def _conclude(self) -> None:
         """Reach the verdict when all learners have ended, or wait for node 0's."""
-        if any(each.status is None for each in self.learners):
+        if self._undecided or any(each.status is None for each in self.learners):
             return
         lives = [learner.life for learner in self.learners]
         if not self._begun:

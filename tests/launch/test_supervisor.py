@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import STOPPED
-from tests.launch.launched import Launched, all_gone
+from tests.launch.launched import HERE, Launched, all_gone
 
 pytestmark = pytest.mark.processes
 CONTINUE = ("--on-death", "continue")
@@ -73,12 +73,21 @@ def test_a_death_ends_the_others(tmp_path: Path) -> None:
     pids = [pid for rank in range(3) for pid in run.pids(rank)]
     run.kill(1)
     status, _, err = run.ended()
-    assert status == 137
+    assert status == 0
     assert err == [
         f"launch: learner 1 on {HOST} was killed by SIGKILL: the others are ended",
         f"launch: the run failed: learner 1 on {HOST} was killed by SIGKILL",
     ]
     assert all_gone(*pids)
+
+
+def test_a_death_just_after_the_word_that_the_others_survive(tmp_path: Path) -> None:
+    """The launcher looks into the store twice a second, and once more for a death."""
+    run = Launched(tmp_path, "--nproc", "2", program=str(HERE / "survives.py"))
+    status, _, err = run.ended()
+    assert "it is lost, and the others go on" in err[0]
+    assert (tmp_path / "alone").exists()
+    assert status == 0
 
 
 def test_the_others_go_on(tmp_path: Path) -> None:
