@@ -73,7 +73,7 @@ def test_a_death_ends_the_others(tmp_path: Path) -> None:
     pids = [pid for rank in range(3) for pid in run.pids(rank)]
     run.kill(1)
     status, _, err = run.ended()
-    assert status == 0
+    assert status == 137
     assert err == [
         f"launch: learner 1 on {HOST} was killed by SIGKILL: the others are ended",
         f"launch: the run failed: learner 1 on {HOST} was killed by SIGKILL",
