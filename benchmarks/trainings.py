@@ -1,8 +1,8 @@
 """The benchmark trains whole recipes by real processes, and compares them seed by seed.
 
-A cell is a training of a recipe by an algorithm with a seed. All trainings of a recipe
-have the same learning rate, the same batch of all learners together, and the same
-number of epochs. They are shortened (`recipes/recipe.py`), and decode by the best path.
+A cell is a training of a recipe by an algorithm with a seed. Unless its name says
+otherwise, all trainings of a recipe have the same learning rate, the same batch of all
+learners together, and the same number of epochs. They are shortened (`recipes/recipe.py`), and decode by the best path.
 With equal seeds the initial model and the order of batches are equal, so the table has
 the differences from all-reduce by seed, with the 95 % interval of their mean.
 

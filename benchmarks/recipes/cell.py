@@ -19,6 +19,7 @@ class Cell:
         options: the algorithm's options, which override conf/distopt of the recipe.
         batch_size: the number of utterances of one step of all learners together; None
             keeps the recipe's.
+        lr: the learning rate; None keeps the recipe's.
         seed: the seed of the initial model and of the order of batches.
     """
 
@@ -27,6 +28,7 @@ class Cell:
     algorithm: str
     options: Options = ()
     batch_size: int | None = None
+    lr: float | None = None
     seed: int
 
     @property
@@ -35,6 +37,8 @@ class Cell:
         more = [f"{name}={value}" for name, value in self.options]
         if self.batch_size is not None:
             more.append(f"batch_size={self.batch_size}")
+        if self.lr is not None:
+            more.append(f"lr={self.lr:g}")
         return ",".join([self.algorithm, *more])
 
     @property
@@ -43,7 +47,8 @@ class Cell:
         return f"{self.recipe}/{self.learners}/{self.method}/{self.seed}"
 
     def data(self) -> dict[str, Any]:
-        """Return the cell as JSON holds it."""
+        """Return the cell as JSON holds it; lines without a rate are older than it."""
+        rate = {} if self.lr is None else {"lr": self.lr}
         return {
             "recipe": self.recipe,
             "learners": self.learners,
@@ -51,6 +56,7 @@ class Cell:
             "options": dict(self.options),
             "batch_size": self.batch_size,
             "seed": self.seed,
+            **rate,
         }
 
     @classmethod

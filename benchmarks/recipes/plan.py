@@ -11,6 +11,9 @@ BLOCKS: Options = (("period", 8),)
 MOMENTUM: Options = (("period", 8), ("warmup", 150))
 """Block momentum begins after a fifth of the steps of the strings of digits."""
 
+RATES = (None, 0.0015, 0.00075)
+"""BMUF's learning rates: that of all-reduce, a half and a quarter of it."""
+
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
 
@@ -26,11 +29,14 @@ def _digits() -> Iterator[Cell]:
     yield from _cells("fsdd", 4, {"allreduce": ()}, seeds)
     yield from _cells("fsdd", 4, _with(LOCAL), seeds)
     yield from _cells("fsdd", 4, _with(CONSISTENT), seeds)
-    others: dict[str, Options] = {"bmuf_adam": MOMENTUM, "none": (), "adasum": ()}
-    yield from _cells("fsdd", 4, others, seeds)
+    for lr in RATES:
+        yield from _cells("fsdd", 4, {"bmuf_adam": MOMENTUM}, seeds, lr)
+    at_once: Options = (*BLOCKS, ("warmup", 0))
+    yield from _cells("fsdd", 4, {"bmuf_adam": at_once}, seeds, RATES[1])
     # What BMUF emulates is one learner with the batch of one learner.
     for seed in seeds:
         yield Cell(recipe="fsdd", learners=1, algorithm="none", batch_size=4, seed=seed)
+    yield from _cells("fsdd", 4, {"none": (), "adasum": ()}, seeds)
 
 
 def _sizes() -> Iterator[Cell]:
@@ -60,7 +66,11 @@ def _with(more: Options) -> dict[str, Options]:
 
 
 def _cells(
-    recipe: str, learners: int, methods: dict[str, Options], seeds: Iterable[int]
+    recipe: str,
+    learners: int,
+    methods: dict[str, Options],
+    seeds: Iterable[int],
+    lr: float | None = None,
 ) -> Iterator[Cell]:
     """Yield the cells seed by seed, so that a part of them is paired already."""
     for seed in seeds:
@@ -70,5 +80,6 @@ def _cells(
                 learners=1 if algorithm == "none" else learners,
                 algorithm=algorithm,
                 options=options,
+                lr=lr,
                 seed=seed,
             )

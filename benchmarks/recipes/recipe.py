@@ -17,7 +17,7 @@ class Recipe:
         halves: name -> regular expression of the ids of each part that is scored by
             itself, as in the recipe's run.sh.
         train_args: options of ESPnet that every cell gets. All algorithms have the same
-            learning rate.
+            learning rate, unless a cell has its own.
         about: what a reader of the table has to know, as whole sentences.
     """
 

@@ -126,6 +126,8 @@ def command(cell: Cell, folder: Path) -> list[str]:
     args += [f"--distopt_conf {name}={value}" for name, value in cell.options]
     if cell.batch_size is not None:
         args.append(f"--batch_size {cell.batch_size}")
+    if cell.lr is not None:
+        args.append(f"--optim_conf lr={cell.lr}")
     asked = {
         "stage": "11",
         "stop_stage": "11",
