@@ -2,7 +2,8 @@
 
 A cell is a training of a recipe by an algorithm with a seed. Unless its name says
 otherwise, all trainings of a recipe have the same learning rate, the same batch of all
-learners together, and the same number of epochs. They are shortened (`recipes/recipe.py`), and decode by the best path.
+learners together, and the same number of epochs. They are shortened
+(`recipes/recipe.py`), and decode by the best path.
 With equal seeds the initial model and the order of batches are equal, so the table has
 the differences from all-reduce by seed, with the 95 % interval of their mean.
 

@@ -115,6 +115,8 @@ def test_the_command_is_there(environment: Path, tmp_path: Path) -> None:
         python, "-m", "espnet_distopt.bin.status", "nowhere", cwd=tmp_path, fails=True
     )
     assert run(distopt, "status", "nowhere", cwd=tmp_path, fails=True) == by_module
+    said = run(environment / "distopt-python", "-c", "print(3)", cwd=tmp_path)
+    assert said == "3\n"
 
 
 def test_two_learners_train_the_loop_of_the_readme(

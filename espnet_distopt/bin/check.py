@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.algorithms.training_options import check_options
-from espnet_distopt.bin.options import add_halves
+from espnet_distopt.bin.options import add_halves, named_algorithm
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
@@ -41,14 +41,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
         read_yaml(path) if path is not None else {}
         for path in (args.config, args.distopt_config)
     )
-    name = args.distopt or own.get("distopt") or shared.get("distopt")
-    if name in (None, "none"):
+    name = named_algorithm({"distopt": args.distopt}, own, shared)
+    if name is None:
         return
     # A training merges the two files in the same order.
     # Nobody knows yet how many steps an epoch has.
     confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
     conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
-    check_options(str(name), conf, args.nlearners)
+    check_options(name, conf, args.nlearners)
 
 
 def _check_halves(text: Path, arguments: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ GROUPS = {
     "begin": ("doctor", "recipe", "calibrate", "simulate"),
     "train": (
         "launch",
+        "python",
         "slurm",
         "asr_train",
         "ocr_train",

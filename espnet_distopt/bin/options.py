@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.trn import read_utt2spk, unknown_speakers
@@ -85,6 +86,16 @@ def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
         metavar="NAME=REGEX",
         help=f"also score the {members} matches (repeatable)",
     )
+
+
+def named_algorithm(*sources: Mapping[str, Any]) -> str | None:
+    """Return the algorithm that a training names; None is stock training.
+
+    Args:
+        sources: The options of the training, the source that goes before others first.
+    """
+    found = [source["distopt"] for source in sources if source.get("distopt")]
+    return str(found[0]) if found and found[0] != "none" else None
 
 
 def model_files(exp: Path, model: str) -> tuple[Path, Path]:

@@ -1,0 +1,92 @@
+"""Run Python, and train by the algorithm that a training's configuration names.
+
+The recipes of ESPnet start each of their programs by the command in their option
+`--python`. So they train with the algorithms, unchanged, by
+
+    ./run.sh --python distopt-python --asr_config conf/train_adpsgd.yaml --ngpu 4
+
+This command is Python in all but one case: where `espnet2.bin.asr_train` is to run with
+options of this package (in the configuration, or as `--distopt`), it runs
+`espnet_distopt.bin.asr_train` in its place. Trainings on one machine are then started
+by `distopt launch`, with one learner for each of `--ngpu` GPUs. DISTOPT_LAUNCH has more
+options of the launcher, as in
+
+    DISTOPT_LAUNCH="--restarts 3" ./run.sh --python distopt-python ...
+
+With `--nproc` among them, learners train on CPUs, too, or several on a GPU. On several
+nodes it is ESPnet that starts the learners, and nobody starts a dead one again.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from espnet_distopt.bin.options import named_algorithm
+from espnet_distopt.errors import one_line_errors
+from espnet_distopt.files.yaml import read_yaml
+
+STOCK = ["-m", "espnet2.bin.asr_train"]
+OURS = ["-m", "espnet_distopt.bin.asr_train"]
+STARTED = ("dist_rank", "dist_world_size", "dist_launcher")
+"""Options by which ESPnet says that it starts, or has started, the learners."""
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Become the process that the words ask for."""
+    words = sys.argv[1:] if cmd is None else list(cmd)
+    os.execv(sys.executable, [sys.executable, *command(words, os.environ)])
+
+
+def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return what Python is to run.
+
+    Args:
+        words: what it was asked to run, as `-m espnet2.bin.asr_train --config ...`.
+        environment: the variables of this process.
+
+    Raises:
+        InputError: the configuration cannot be read.
+    """
+    module, arguments = list(words[:2]), list(words[2:])
+    if module != STOCK:
+        return list(words)
+    options = _options(arguments)
+    if not options.keys() & {"distopt", "distopt_conf"}:
+        return list(words)
+    launch = shlex.split(environment.get("DISTOPT_LAUNCH", ""))
+    gpus = int(options.get("ngpu") or 0)
+    if not (launch or gpus > 1) or not _starts_learners(options):
+        return [*OURS, *arguments]
+    launch = ["-m", "espnet_distopt.bin.launch", "--nproc", str(gpus), *launch]
+    own = ["--ngpu", str(min(gpus, 1)), "--multiprocessing_distributed", "false"]
+    return [*launch, *OURS, *arguments, *own]
+
+
+def _starts_learners(options: Mapping[str, Any]) -> bool:
+    """Return whether the command trains by an algorithm, and none of many processes."""
+    from espnet2.utils.types import str2bool  # Python itself does without ESPnet.
+
+    only_statistics = str2bool(str(options.get("collect_stats") or False))
+    started = any(options.get(name) is not None for name in STARTED)
+    return named_algorithm(options) is not None and not only_statistics and not started
+
+
+def _options(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return what the command line of a training says, over its configuration."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--config", type=Path)
+    for name in ("distopt", "collect_stats", "ngpu", *STARTED):
+        parser.add_argument(f"--{name}")
+    found = vars(parser.parse_known_args(arguments)[0])
+    path = found.pop("config")
+    config = read_yaml(path) if path is not None else {}
+    return config | {name: value for name, value in found.items() if value is not None}
+
+
+if __name__ == "__main__":
+    main()
