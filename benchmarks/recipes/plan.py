@@ -57,6 +57,8 @@ def _others() -> Iterator[Cell]:
         "adpsgd": CONSISTENT,
         "bmuf_adam": (),
     }
+    averaging = {name: methods[name] for name in ("allreduce", "adpsgd")}
+    yield from _cells("fsdd_conformer", 4, averaging, range(5))
     for recipe, learners in (("mini_swbd", 2), ("mini_ocr", 4)):
         yield from _cells(recipe, learners, methods, range(3))
 

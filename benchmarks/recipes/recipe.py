@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from report import ROOT
 
@@ -18,6 +19,7 @@ class Recipe:
             itself, as in the recipe's run.sh.
         train_args: options of ESPnet that every cell gets. All algorithms have the same
             learning rate, unless a cell has its own.
+        train_config: the training configuration, in the recipe's folder.
         about: what a reader of the table has to know, as whole sentences.
     """
 
@@ -26,6 +28,7 @@ class Recipe:
     test_set: str
     halves: dict[str, str]
     train_args: str
+    train_config: str = "conf/train.yaml"
     about: str
 
     @property
@@ -34,17 +37,29 @@ class Recipe:
         return ROOT / "egs" / self.folder
 
 
+_DIGITS: dict[str, Any] = {
+    "folder": "fsdd/asr1",
+    "task": "asr",
+    "test_set": "test",
+    "halves": {"known": "-test_known-", "unseen": "-test_unseen-"},
+}
+
 RECIPES = {
     "fsdd": Recipe(
-        folder="fsdd/asr1",
-        task="asr",
-        test_set="test",
-        halves={"known": "-test_known-", "unseen": "-test_unseen-"},
+        **_DIGITS,
         train_args="--max_epoch 3 --keep_nbest_models 1 --optim_conf lr=0.003 "
         "--scheduler_conf warmup_steps=100 --frontend_conf hop_length=400 "
         "--encoder_conf num_layers=2",
         about="Strings of spoken digits (egs/fsdd/asr1); `unseen` is a speaker who is "
         "not in training.",
+    ),
+    "fsdd_conformer": Recipe(
+        **_DIGITS,
+        train_config="conf/train_conformer.yaml",
+        train_args="--max_epoch 5 --keep_nbest_models 1 "
+        "--scheduler_conf warmup_steps=200",
+        about="Strings of spoken digits (egs/fsdd/asr1) by a conformer with CTC and an "
+        "attention decoder; the best path is that of CTC.",
     ),
     "mini_swbd": Recipe(
         folder="mini_swbd/asr1",

@@ -132,6 +132,7 @@ def command(cell: Cell, folder: Path) -> list[str]:
         "stage": "11",
         "stop_stage": "11",
         "dry_run": "true",
+        "train_config": recipe.train_config,
         "distopt": cell.algorithm,
         "nlearners": str(cell.learners),
         "train_args": " ".join(args),

@@ -35,7 +35,7 @@ def settings(recipe: Recipe, cell: Cell) -> str:
     shared = conf / "distopt" / f"{cell.algorithm}.yaml"
     options = read_yaml(shared).get("distopt_conf") if shared.exists() else None
     merged = {**(options or {}), **dict(cell.options)}
-    content = [recipe.train_args, read_yaml(conf / "train.yaml"), merged]
+    content = [recipe.train_args, read_yaml(recipe.path / recipe.train_config), merged]
     return _digest(json.dumps(content, sort_keys=True))
 
 

@@ -1,12 +1,53 @@
 """A training set of tones small enough to train on in a second, and how to run it."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import kaldiio
 import numpy as np
 
 WORDS = ["low", "mid", "high"]
+
+
+RNN = {
+    "encoder": "rnn",
+    "encoder_conf": "num_layers=1 hidden_size=6 output_size=5 use_projection=false",
+    "model_conf": "ctc_weight=1.0",
+}
+"""The options of a small model with an RNN encoder and CTC."""
+
+SPECAUG = {
+    "specaug": "specaug",
+    "specaug_conf": "apply_time_warp=true time_warp_window=2 apply_freq_mask=true "
+    "freq_mask_width_range=[0,2] num_freq_mask=1 apply_time_mask=true "
+    "time_mask_width_range=[0,4] num_time_mask=1",
+}
+
+
+def conformer(encoder: str = "conformer") -> dict[str, str]:
+    """Return the options of a small conformer or its kin, with a transformer decoder.
+
+    It draws random numbers (dropout, SpecAug) and has BatchNorm.
+    """
+    own = "output_size=8 attention_heads=2 linear_units=8 num_blocks=1 "
+    own += "dropout_rate=0.1 positional_dropout_rate=0.1 attention_dropout_rate=0.1 "
+    own += "input_layer=conv2d rel_pos_type=latest pos_enc_layer_type=rel_pos "
+    more = {
+        "conformer": "selfattention_layer_type=rel_selfattn activation_type=swish "
+        "macaron_style=true use_cnn_module=true cnn_module_kernel=3",
+        "e_branchformer": "attention_layer_type=rel_selfattn cgmlp_linear_units=16 "
+        "cgmlp_conv_kernel=3 use_ffn=true macaron_ffn=true",
+    }
+    return {
+        "encoder": encoder,
+        "encoder_conf": own + more[encoder],
+        "decoder": "transformer",
+        "decoder_conf": "attention_heads=2 linear_units=8 num_blocks=1 "
+        "dropout_rate=0.1",
+        "model_conf": "ctc_weight=0.3 lsm_weight=0.1",
+        **SPECAUG,
+    }
 
 
 def write_toy_data(root: Path, train: int = 24, valid: int = 8) -> None:
@@ -35,7 +76,9 @@ def write_toy_data(root: Path, train: int = 24, valid: int = 8) -> None:
         (folder / "shape").write_text("\n".join(lengths) + "\n")
 
 
-def arguments(root: Path, output: Path, *more: str) -> list[str]:
+def arguments(
+    root: Path, output: Path, *more: str, model: Mapping[str, str] = RNN
+) -> list[str]:
     """Return the options of a training of two short epochs."""
     options = ["--use_preprocessor", "true", "--token_type", "word"]
     options += ["--token_list", str(root / "tokens.txt"), "--ngpu", "0"]
@@ -44,16 +87,11 @@ def arguments(root: Path, output: Path, *more: str) -> list[str]:
         options += [data, f"{root}/{name}/wav.scp,speech,kaldi_ark"]
         options += [data, f"{root}/{name}/text,text,text"]
         options += [f"--{name}_shape_file", str(root / name / "shape")]
-    model = {
-        "frontend_conf": "fs=8000 n_fft=256 hop_length=160 n_mels=8",
-        "encoder_conf": "num_layers=1 hidden_size=6 output_size=5 use_projection=false",
-        "model_conf": "ctc_weight=1.0",
-        "optim_conf": "lr=0.01",
-    }
-    for key, values in model.items():
+    frontend = {"frontend_conf": "fs=8000 n_fft=256 hop_length=160 n_mels=8"}
+    for key, values in (frontend | {"optim_conf": "lr=0.01"} | dict(model)).items():
         for value in values.split():
             options += [f"--{key}", value]
-    options += ["--encoder", "rnn", "--optim", "adam", "--batch_type", "sorted"]
+    options += ["--optim", "adam", "--batch_type", "sorted"]
     options += ["--batch_size", "4", "--num_workers", "0", "--num_att_plot", "0"]
     options += ["--use_matplotlib", "false", "--use_tensorboard", "false"]
     options += ["--max_epoch", "2", "--best_model_criterion", "valid,loss,min"]

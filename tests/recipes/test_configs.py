@@ -61,7 +61,7 @@ def kind(path: Path) -> str:
     if path.stem in ("decode_ocr", "decode_best_path", "decode_hybrid", "decode_words"):
         return path.stem
     name = path.stem.split("_")[0]
-    return {"blstm": "train", "cnn": "ocr"}.get(name, name)
+    return {"blstm": "train", "conformer": "train", "cnn": "ocr"}.get(name, name)
 
 
 def parsed(path: Path) -> argparse.Namespace:
