@@ -1,12 +1,27 @@
 """Which of ESPnet's tasks can be trained by `DistoptTrainer`."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from espnet2.tasks.enh import EnhancementTask
 from espnet2.tasks.lid import LIDTask
 from espnet2.tasks.lm import LMTask
 from espnet2.tasks.spk import SpeakerTask
+from espnet2.tasks.st import STTask
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.tasks import distopt_task
+from tests.espnet.toy import arguments
+from tests.espnet.training.learners import read, train
+
+ROOT = Path(__file__).resolve().parents[3]
+
+DistoptEnhancementTask = distopt_task(
+    EnhancementTask, "DistoptEnhancementTask", __name__
+)
 
 
 @pytest.mark.parametrize("task", [SpeakerTask, LIDTask])
@@ -17,3 +32,55 @@ def test_a_task_with_a_trainer_of_its_own_is_refused(task: type) -> None:
 
 def test_a_task_with_the_common_trainer_is_taken() -> None:
     assert issubclass(distopt_task(LMTask, "Taken", __name__), LMTask)
+
+
+def test_two_learners_translate_by_the_example(data: Path, tmp_path: Path) -> None:
+    model = {
+        "encoder": "rnn",
+        "encoder_conf": "num_layers=1 hidden_size=6 output_size=8 use_projection=false",
+        "decoder": "transformer",
+        "decoder_conf": "attention_heads=2 linear_units=8 num_blocks=1",
+        "model_conf": "asr_weight=0.0 mt_weight=0.0",
+    }
+    options = arguments(data, tmp_path / "exp", "--distopt", "adpsgd", model=model)
+    options += ["--src_token_list", str(data / "tokens.txt")]
+    options += ["--src_token_type", "word"]
+    launch = ["-m", "espnet_distopt.bin.launch", "--nproc", "2"]
+    done = subprocess.run(
+        [sys.executable, *launch, ROOT / "examples/espnet_task.py", *options],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "consensus_distance=" in done.stderr
+    assert "nltk_data" not in done.stderr  # It tries no network.
+    STTask.build_model_from_file(
+        tmp_path / "exp/config.yaml", tmp_path / "exp/2epoch.pth"
+    )
+
+
+def test_two_learners_enhance_speech(data: Path, tmp_path: Path) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = ["--distopt", "adpsgd", "--ngpu", "0", "--output_dir", str(exp)]
+    for name in ("train", "valid"):
+        for kind in ("speech_mix", "speech_ref1"):
+            key = f"--{name}_data_path_and_name_and_type"
+            options += [key, f"{data}/{name}/wav.scp,{kind},kaldi_ark"]
+        options += [f"--{name}_shape_file", f"{data}/{name}/shape"]
+    options += ["--num_spk", "1", "--batch_type", "sorted", "--batch_size", "4"]
+    for part in ("encoder", "decoder"):
+        for size in ("n_fft=64", "hop_length=32"):
+            options += [f"--{part}_conf", size]
+    small = ("num_spk=1", "layer=1", "unit=4", "rnn_type=blstm", "nonlinear=relu")
+    for each in small:
+        options += ["--separator_conf", each]
+    options += ["--max_epoch", "2", "--num_workers", "0", "--use_tensorboard", "false"]
+    task = DistoptEnhancementTask
+    assert train(options, 2, tmp_path / "meet", log, task=task) == [0, 0], read(log)
+    model, _ = EnhancementTask.build_model_from_file(
+        exp / "config.yaml", exp / "2epoch.pth"
+    )
+    assert all(each.isfinite().all() for each in model.state_dict().values())
