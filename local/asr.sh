@@ -193,9 +193,14 @@ experiment() {
     exp=$expdir/${task}_$label
 }
 
+# If this run trains and decodes, the training must write the model that decodes.
+written=()
+{ ! chosen 11 || ! chosen 12 || [[ $train_args == *best_model_criterion* ]]; } ||
+    written=(--model "$inference_asr_model")
 for algorithm in $distopt; do
     experiment "$algorithm"
-    run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" --nlearners "$learners"
+    run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" \
+        --nlearners "$learners" "${written[@]}"
 done
 
 # decoding SET: set `decode`, the arguments of decode.sh for the current experiment and

@@ -1,4 +1,4 @@
-"""Check the distopt options of a training, and the halves of a test set, early."""
+"""Check early what a recipe needs late: options, a model, the halves of a test set."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.bin.options import add_halves, named_algorithm
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.espnet.training.best_models import check_model
 from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.scoring.subsets import members, parse_halves
@@ -25,6 +26,9 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--distopt", help="algorithm; overrides the files'")
     parser.add_argument("--nlearners", type=int, default=1, help="number of learners")
     parser.add_argument(
+        "--model", help="model that the training must write, as valid.loss.ave.pth"
+    )
+    parser.add_argument(
         "--text", type=Path, help="Kaldi `text` file of a test set, to check its halves"
     )
     add_halves(parser, "utterances whose id")
@@ -41,6 +45,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         read_yaml(path) if path is not None else {}
         for path in (args.config, args.distopt_config)
     )
+    if args.model is not None:
+        check_model(args.model, own)
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is None:
         return

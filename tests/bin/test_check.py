@@ -28,3 +28,31 @@ def test_options_that_are_no_options(
         main(["--config", str(own)])
     assert ended.value.code == 2
     assert "distopt_conf must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "criteria", "take"),
+    [
+        ("valid.loss.ave.pth", "[[valid, acc, max]]", "valid.acc.ave.pth"),
+        ("valid.acc.best.pth", "[[valid, loss, min]]", "valid.loss.best.pth"),
+        ("valid.cer.ave_3best.pth", "[[valid, acc, max]]", "valid.acc.ave_3best.pth"),
+    ],
+)
+def test_a_model_that_the_training_would_not_write(
+    model: str,
+    criteria: str,
+    take: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = tmp_path / "train.yaml"
+    own.write_text(f"best_model_criterion: {criteria}\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["--config", str(own), "--model", model])
+    assert ended.value.code == 2
+    assert f"will not write the model {model}" in (said := capsys.readouterr().err)
+    assert said.strip().endswith(f"take {take}")
+    for good in (take, "latest.pth", "7epoch.pth", "gmm.npz"):
+        main(["--config", str(own), "--model", good])
+    own.write_text("max_epoch: 3\n")
+    main(["--config", str(own), "--model", "valid.acc.ave.pth"])

@@ -67,10 +67,12 @@ def test_launch(recipe: Recipe) -> None:
     assert done.returncode == 0, done.stderr
     checks = [call[2:] for call in recipe.calls() if call[1].endswith("check")]
     config = ["--config", "conf/train.yaml"]
-    assert checks[0] == [*config, "--distopt", "none", "--nlearners", "1"]
+    model = ["--model", "valid.loss.ave.pth"]
+    assert checks[0] == [*config, "--distopt", "none", "--nlearners", "1", *model]
     assert checks[1] == [
         *[*config, "--distopt", "adpsgd"],
         *["--distopt_config", "conf/distopt/adpsgd.yaml", "--nlearners", "3"],
+        *model,
     ]
     trainings = [call for call in recipe.calls() if "--resume" in call]
     alone, together = trainings
@@ -90,6 +92,23 @@ def test_launch(recipe: Recipe) -> None:
         *["train/speech_shape", "train/text_shape.word"],
         *["valid/speech_shape", "valid/text_shape.word"],
     ]
+
+
+def test_a_model_that_the_training_would_not_write(recipe: Recipe) -> None:
+    config = recipe.directory / "conf/train.yaml"
+    config.write_text("best_model_criterion: [[valid, acc, max]]\n")
+    refused = recipe.asr(STUB_REAL="check")
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("take valid.acc.ave.pth\n")
+    assert recipe.modules() == ["check"]
+    # It is there already, or the training has a criterion of its own, or is not run.
+    for options in (
+        ["--inference_asr_model", "valid.acc.ave.pth", "--stop_stage", "1"],
+        ["--train_args", "--best_model_criterion valid,loss,min", "--stop_stage", "1"],
+        ["--stop_stage", "11", "--stage", "9", "--dry_run", "true"],
+    ):
+        done = recipe.asr(*options, STUB_REAL="check")
+        assert "will not write" not in done.stderr
 
 
 def test_a_slow_learner_a_picture_and_what_to_try_next(recipe: Recipe) -> None:
