@@ -6,6 +6,7 @@ hooks, so that nothing of the session stays behind.
 """
 
 import contextlib
+import logging
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -95,6 +96,7 @@ class Attached:
             learner.watch_backward(self._after_backward, self._after_bucket)
         if not joins:
             self._run(self._lifecycle.start())
+            self._advise()
         if self.algorithm.survives:
             driver.survive(
                 lambda rank: self.algorithm.lost_with(learner, rank),
@@ -104,6 +106,10 @@ class Attached:
             self._admit(found, joins)
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
+
+    def _advise(self) -> None:
+        if self.algorithm.advice and self.learner.rank == 0:
+            logging.getLogger(__name__).info(f"{self.name}: {self.algorithm.advice}")
 
     def _admit(self, found: Items, joins: bool) -> None:
         """Let replacements join, and join the others if this learner is one."""

@@ -1,6 +1,7 @@
 """A session of one learner: the loop's point of view."""
 
 import copy
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
@@ -266,3 +268,39 @@ def test_learners_stop_at_one_block_after_unequal_epochs() -> None:
     first, second = launch(2, stopped_after_unequal_epochs)
     assert first == second
     assert first % 4 == 0
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def advised(name: str, **options: Any) -> list[str]:
+    handler, logger = Lines(), logging.getLogger("espnet_distopt.attached")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    model = net()
+    with Session(model, Adam(model.parameters()), name, **options):
+        pass
+    return handler.lines
+
+
+@pytest.mark.processes
+def test_learner_0_says_which_rate_suits_block_momentum() -> None:
+    (line,), *others = launch(4, advised, "bmuf_adam")
+    assert line.startswith("bmuf_adam: block momentum moves the model 4 times as far")
+    assert line.endswith("(begin with 0.5 of that)")
+    assert others == [[]] * 3
+    assert launch(2, advised, "local_sgd") == [[], []]
+
+
+def test_one_learner_and_plain_averages_need_no_other_rate() -> None:
+    assert advised("bmuf_adam") == []
+    assert BmufAdamConfig(momentum=0.0).advice(workers=4) == ""
+    assert "7 times" in BmufAdamConfig(momentum=0.9, block_lr=0.7).advice(workers=4)

@@ -58,6 +58,8 @@ class Algorithm:
             follows the members.
         survives: whether the training goes on when a learner is lost. If not, the run
             ends with a `PeerLostError`, which names the learner.
+        advice: what a user who comes from DDP has to change beside the algorithm's
+            name, in words that learner 0 logs when a training begins; "" for nothing.
     """
 
     wants_gradients = False
@@ -66,6 +68,7 @@ class Algorithm:
     may_freeze = False
     averaged_batches = 1
     survives = False
+    advice = ""
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:

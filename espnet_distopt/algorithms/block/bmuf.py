@@ -84,6 +84,7 @@ class Bmuf(StepsInNodes):
         self.wants_gradients = node.averages
         self.equal_steps = node.averages and workers == 1
         self.averaged_batches = self.rule.averaged_batches
+        self.advice = config.advice(workers)
         self._size, self._per_node = learner.size, config.per_node
         # One worker alone has no average to wait for.
         self._delay = config.delay if workers > 1 else 0

@@ -1,5 +1,6 @@
 """The options of `bmuf` and `bmuf_adam`."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,6 +69,18 @@ class BmufConfig(MomentsConfig):
             nesterov=self.nesterov,
             warmup=self.warmup,
             moments=self.moments,
+        )
+
+    def advice(self, workers: int) -> str:
+        """Return which learning rate suits block momentum."""
+        gain = self.rule(workers).gain
+        if gain <= 1:
+            return ""
+        return (
+            f"block momentum moves the model {gain:.3g} times as far as one of the "
+            f"{workers} workers goes: it needs a learning rate for one worker's share "
+            "of the batch, which is smaller than DDP's for the whole batch (begin with "
+            f"{1 / math.sqrt(gain):.2g} of that)"
         )
 
 

@@ -58,6 +58,11 @@ class BlockRule:
         """Whether a block can start elsewhere than at the mean of the block before."""
         return self.momentum > 0 or self.block_lr != 1
 
+    @property
+    def gain(self) -> float:
+        """How many times as far as its mean a block goes, in the steady state (BM5)."""
+        return self.block_lr / (1 - self.momentum)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
@@ -154,6 +159,10 @@ class BlockConfig:
     def rule(self, workers: int) -> BlockRule:
         """Return the rule for a number of workers, which are learners or nodes."""
         raise NotImplementedError
+
+    def advice(self, workers: int) -> str:
+        """Return what `Algorithm.advice` says."""
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
