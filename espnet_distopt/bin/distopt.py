@@ -17,9 +17,9 @@ GROUPS = {
     "begin": ("doctor", "recipe", "calibrate", "simulate"),
     "train": (
         "launch",
-        "python",
         "slurm",
         "asr_train",
+        "espnet_train",
         "ocr_train",
         "hybrid_train",
         "lm_train",

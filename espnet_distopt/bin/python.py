@@ -5,11 +5,11 @@ The recipes of ESPnet start each of their programs by the command in their optio
 
     ./run.sh --python distopt-python --asr_config conf/train_adpsgd.yaml --ngpu 4
 
-This command is Python in all but one case: where `espnet2.bin.asr_train` is to run with
-options of this package (in the configuration, or as `--distopt`), it runs
-`espnet_distopt.bin.asr_train` in its place. Trainings on one machine are then started
-by `distopt launch`, with one learner for each of `--ngpu` GPUs. DISTOPT_LAUNCH has more
-options of the launcher, as in
+This command is Python in all but one case: where `espnet2.bin.asr_train`, or the
+training of another task, is to run with options of this package (in the configuration,
+or as `--distopt`), it runs `espnet_distopt.bin.espnet_train` in its place. Trainings on
+one machine are then started by `distopt launch`, with one learner for each of `--ngpu`
+GPUs. DISTOPT_LAUNCH has more options of the launcher, as in
 
     DISTOPT_LAUNCH="--restarts 3" ./run.sh --python distopt-python ...
 
@@ -19,6 +19,7 @@ nodes it is ESPnet that starts the learners, and nobody starts a dead one again.
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,8 +30,8 @@ from espnet_distopt.bin.options import named_algorithm
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.files.yaml import read_yaml
 
-STOCK = ["-m", "espnet2.bin.asr_train"]
-OURS = ["-m", "espnet_distopt.bin.asr_train"]
+TRAINING = re.compile(r"espnet2\.bin\.(\w+)_train")
+OURS = ["-m", "espnet_distopt.bin.espnet_train"]
 STARTED = ("dist_rank", "dist_world_size", "dist_launcher")
 """Options by which ESPnet says that it starts, or has started, the learners."""
 
@@ -52,19 +53,23 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     Raises:
         InputError: the configuration cannot be read.
     """
-    module, arguments = list(words[:2]), list(words[2:])
-    if module != STOCK:
-        return list(words)
+    words, training = list(words), None
+    if words[:1] == ["-m"] and len(words) > 1:
+        training = TRAINING.fullmatch(words[1])
+    if training is None:
+        return words
+    arguments = words[2:]
     options = _options(arguments)
     if not options.keys() & {"distopt", "distopt_conf"}:
-        return list(words)
+        return words
+    ours = [*OURS, training[1], *arguments]
     launch = shlex.split(environment.get("DISTOPT_LAUNCH", ""))
     gpus = int(options.get("ngpu") or 0)
     if not (launch or gpus > 1) or not _starts_learners(options):
-        return [*OURS, *arguments]
+        return ours
     launch = ["-m", "espnet_distopt.bin.launch", "--nproc", str(gpus), *launch]
     own = ["--ngpu", str(min(gpus, 1)), "--multiprocessing_distributed", "false"]
-    return [*launch, *OURS, *arguments, *own]
+    return [*launch, *ours, *own]
 
 
 def _starts_learners(options: Mapping[str, Any]) -> bool:

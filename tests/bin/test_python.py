@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.bin.python import OURS, STOCK, command
+from espnet_distopt.bin.python import command
 from tests.espnet.toy import arguments, write_toy_data
 
+STOCK = ["-m", "espnet2.bin.asr_train"]
+OURS = ["-m", "espnet_distopt.bin.espnet_train", "asr"]
 LAUNCH = ["-m", "espnet_distopt.bin.launch"]
 OF_ESPNET = ["--ngpu", "4", "--multiprocessing_distributed", "True"]
 OF_A_LEARNER = ["--ngpu", "1", "--multiprocessing_distributed", "false"]
@@ -52,12 +54,19 @@ def test_one_process_that_knows_the_options(
 
 
 @pytest.mark.fast
+def test_another_task(config: list[str]) -> None:
+    ran = command(["-m", "espnet2.bin.enh_s2t_train", *config, "--ngpu", "1"], {})
+    assert ran == [*OURS[:2], "enh_s2t", *config, "--ngpu", "1"]
+
+
+@pytest.mark.fast
 def test_all_else_is_python(tmp_path: Path) -> None:
     plain = tmp_path / "plain.yaml"
     plain.write_text("max_epoch: 3\n")
     for words in (
         [*STOCK, "--config", str(plain), *OF_ESPNET],
-        ["-m", "espnet2.bin.lm_train", "--config", "no/such.yaml"],
+        ["-m", "espnet2.bin.asr_inference", "--config", "no/such.yaml"],
+        ["-m"],
         ["-m", "espnet2.bin.launch", "--", "distopt-python", *STOCK],
         ["script.py", "--distopt", "adpsgd"],
         [],

@@ -1,6 +1,7 @@
 """Which of ESPnet's tasks can be trained by `DistoptTrainer`."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +14,10 @@ from espnet2.tasks.spk import SpeakerTask
 from espnet2.tasks.st import STTask
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training import any_task
 from espnet_distopt.espnet.training.tasks import distopt_task
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read, train
-
-ROOT = Path(__file__).resolve().parents[3]
-
-DistoptEnhancementTask = distopt_task(
-    EnhancementTask, "DistoptEnhancementTask", __name__
-)
 
 
 @pytest.mark.parametrize("task", [SpeakerTask, LIDTask])
@@ -30,11 +26,27 @@ def test_a_task_with_a_trainer_of_its_own_is_refused(task: type) -> None:
         distopt_task(task, "Refused", __name__)
 
 
+def test_the_tasks_of_espnet_by_name() -> None:
+    found = []
+    for name in any_task.names():
+        try:
+            assert getattr(any_task, name) is any_task.task(name)
+            found.append(name)
+        except InputError as error:
+            others = "trains by a|cannot be imported: No module named"
+            assert re.search(others, str(error))
+    assert {"asr", "diar", "enh", "mt", "s2t", "slu", "st"} <= set(found)
+    assert not {"gan_codec", "lid", "spk", "uasr"} & set(found)
+    with pytest.raises(InputError, match=r"no task tss: expected asr, .*, uasr"):
+        any_task.task("tss")
+    assert not hasattr(any_task, "tss")
+
+
 def test_a_task_with_the_common_trainer_is_taken() -> None:
     assert issubclass(distopt_task(LMTask, "Taken", __name__), LMTask)
 
 
-def test_two_learners_translate_by_the_example(data: Path, tmp_path: Path) -> None:
+def test_two_learners_translate(data: Path, tmp_path: Path) -> None:
     model = {
         "encoder": "rnn",
         "encoder_conf": "num_layers=1 hidden_size=6 output_size=8 use_projection=false",
@@ -46,9 +58,10 @@ def test_two_learners_translate_by_the_example(data: Path, tmp_path: Path) -> No
     options += ["--src_token_list", str(data / "tokens.txt")]
     options += ["--src_token_type", "word"]
     launch = ["-m", "espnet_distopt.bin.launch", "--nproc", "2"]
+    train = ["-m", "espnet_distopt.bin.espnet_train", "st"]
     done = subprocess.run(
-        [sys.executable, *launch, ROOT / "examples/espnet_task.py", *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        [sys.executable, *launch, *train, *options],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=200,
@@ -78,7 +91,8 @@ def test_two_learners_enhance_speech(data: Path, tmp_path: Path) -> None:
     for each in small:
         options += ["--separator_conf", each]
     options += ["--max_epoch", "2", "--num_workers", "0", "--use_tensorboard", "false"]
-    task = DistoptEnhancementTask
+    # The class is pickled on its way to the learners.
+    task = any_task.task("enh")
     assert train(options, 2, tmp_path / "meet", log, task=task) == [0, 0], read(log)
     model, _ = EnhancementTask.build_model_from_file(
         exp / "config.yaml", exp / "2epoch.pth"
