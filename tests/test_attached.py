@@ -1,6 +1,9 @@
 """A session that was left has left nothing behind."""
 
+import contextlib
+import gc
 import io
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +90,33 @@ def test_nothing_is_left_behind(use: Callable[[nn.Module, Adam], None]) -> None:
         assert not module._load_state_dict_post_hooks
     assert not optimizer._optimizer_step_post_hooks
     assert not optimizer._optimizer_load_state_dict_post_hooks
+
+
+def left(algorithm: str, fails: bool) -> list[bool]:
+    """Whether session, learner and algorithm are there without a look for cycles."""
+    model = Recurrent()
+    optimizer = Adam(model.parameters())
+    gc.collect()
+    gc.disable()
+    session = Session(model, optimizer, algorithm)
+    parts = session, session.learner, session.algorithm
+    references = [weakref.ref(each) for each in parts]
+    del parts
+    with contextlib.suppress(OSError), session:
+        train(model, optimizer, session)
+        if fails:
+            raise OSError("disk full")
+    del session
+    return [each() is not None for each in references]
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "bmuf_adam"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_that_was_left_is_no_longer_in_memory(
+    algorithm: str, fails: bool
+) -> None:
+    """It is as large as the model a few times over, and Python does not know that."""
+    assert launch(2, left, algorithm, fails) == [[False] * 3] * 2
 
 
 def test_a_parameter_alone_has_storage_of_its_own() -> None:

@@ -170,6 +170,7 @@ class Learner:
         """
         if self._watch is not None:
             self._watch.remove()
+            self._watch = None  # It is in a cycle with the learner.
         for handle in self._handles:
             handle.remove()
         give_back(self._recurrent)

@@ -38,6 +38,7 @@ What could go wrong, and why it does not:
 
 import threading
 from collections.abc import Callable
+from traceback import clear_frames
 from typing import Any
 
 import torch
@@ -125,9 +126,13 @@ class GossipThread(threading.Thread):
                 self._drive()
             self._retirement.close()
         except BaseException as error:
+            clear_frames(error.__traceback__)
             with self._monitor:
                 self.failure = error
                 self._monitor.notify_all()
+        finally:
+            # It holds the learner. The failure would keep both, as it keeps this frame.
+            del self._program
 
     def end(self) -> None:
         """Wait until the thread has ended; the run has ended for this learner."""

@@ -115,6 +115,14 @@ class Lookout(Ending):
         """
         self._lost_with = lost_with
 
+    def forget(self) -> None:
+        """Forget the function of `survive`; this learner has left.
+
+        A thread that is stuck in a store which has gone may still call one.
+        """
+        if self._lost_with is not None:
+            self._lost_with = lambda _: ()
+
     # What a look reads
 
     def _look(self, begin: float) -> None:

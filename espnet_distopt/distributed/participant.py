@@ -278,5 +278,8 @@ class Participant:
             self._gossip.close()
         if self._groups is not None:
             self._groups.close()
+        # What the learner has given is in a cycle with it, and as large as its model.
+        self._change, self._state = None, dict
+        self._liveness.forget()
         if isinstance(found, PeerLostError) and found is not error:
             raise found from error
