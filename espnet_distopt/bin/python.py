@@ -18,6 +18,8 @@ nodes it is ESPnet that starts the learners, and nobody starts a dead one again.
 """
 
 import argparse
+import functools
+import operator
 import os
 import re
 import shlex
@@ -32,6 +34,9 @@ from espnet_distopt.files.yaml import read_yaml
 
 TRAINING = re.compile(r"espnet2\.bin\.(\w+)_train")
 OURS = ["-m", "espnet_distopt.bin.espnet_train"]
+FILES = ("distopt_config", "config")
+"""Options that name files with options, of which the latter goes before the former."""
+
 STARTED = ("dist_rank", "dist_world_size", "dist_launcher")
 """Options by which ESPnet says that it starts, or has started, the learners."""
 
@@ -60,7 +65,7 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         return words
     arguments = words[2:]
     options = _options(arguments)
-    if not options.keys() & {"distopt", "distopt_conf"}:
+    if not any(name.startswith("distopt") for name in options):
         return words
     ours = [*OURS, training[1], *arguments]
     launch = shlex.split(environment.get("DISTOPT_LAUNCH", ""))
@@ -82,15 +87,14 @@ def _starts_learners(options: Mapping[str, Any]) -> bool:
 
 
 def _options(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return what the command line of a training says, over its configuration."""
+    """Return what the command line of a training says, over its files."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--config", type=Path)
-    for name in ("distopt", "collect_stats", "ngpu", *STARTED):
+    for name in (*FILES, "distopt", "collect_stats", "ngpu", *STARTED):
         parser.add_argument(f"--{name}")
-    found = vars(parser.parse_known_args(arguments)[0])
-    path = found.pop("config")
-    config = read_yaml(path) if path is not None else {}
-    return config | {name: value for name, value in found.items() if value is not None}
+    words = vars(parser.parse_known_args(arguments)[0])
+    found = {name: value for name, value in words.items() if value is not None}
+    files = [read_yaml(Path(found[name])) for name in FILES if name in found]
+    return functools.reduce(operator.or_, [*files, found], {})
 
 
 if __name__ == "__main__":

@@ -54,6 +54,17 @@ def test_one_process_that_knows_the_options(
 
 
 @pytest.mark.fast
+def test_a_file_of_its_own_names_the_algorithm(
+    config: list[str], tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain.yaml"
+    plain.write_text("max_epoch: 3\nngpu: 2\n")
+    words = ["--config", str(plain), "--distopt_config", config[1]]
+    ran = command([*STOCK, *words], {})
+    assert ran == [*LAUNCH, "--nproc", "2", *OURS, *words, *OF_A_LEARNER]
+
+
+@pytest.mark.fast
 def test_another_task(config: list[str]) -> None:
     ran = command(["-m", "espnet2.bin.enh_s2t_train", *config, "--ngpu", "1"], {})
     assert ran == [*OURS[:2], "enh_s2t", *config, "--ngpu", "1"]
