@@ -18,8 +18,6 @@ nodes it is ESPnet that starts the learners, and nobody starts a dead one again.
 """
 
 import argparse
-import functools
-import operator
 import os
 import re
 import shlex
@@ -92,9 +90,11 @@ def _options(arguments: Sequence[str]) -> dict[str, Any]:
     for name in (*FILES, "distopt", "collect_stats", "ngpu", *STARTED):
         parser.add_argument(f"--{name}")
     words = vars(parser.parse_known_args(arguments)[0])
-    found = {name: value for name, value in words.items() if value is not None}
-    files = [read_yaml(Path(found[name])) for name in FILES if name in found]
-    return functools.reduce(operator.or_, [*files, found], {})
+    options: dict[str, Any] = {}
+    for name in FILES:
+        if words[name] is not None:
+            options |= read_yaml(Path(words[name]))
+    return options | {name: each for name, each in words.items() if each is not None}
 
 
 if __name__ == "__main__":
