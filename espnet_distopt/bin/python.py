@@ -38,6 +38,9 @@ FILES = ("distopt_config", "config")
 STARTED = ("dist_rank", "dist_world_size", "dist_launcher")
 """Options by which ESPnet says that it starts, or has started, the learners."""
 
+TRUE = ("true", "yes", "on", "t", "y", "1")
+"""What ESPnet reads as true."""
+
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
@@ -67,7 +70,8 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         return words
     ours = [*OURS, training[1], *arguments]
     launch = shlex.split(environment.get("DISTOPT_LAUNCH", ""))
-    gpus = int(options.get("ngpu") or 0)
+    asked = str(options.get("ngpu"))  # ESPnet refuses what is no number.
+    gpus = int(asked) if asked.isdecimal() else 0
     if not (launch or gpus > 1) or not _starts_learners(options):
         return ours
     launch = ["-m", "espnet_distopt.bin.launch", "--nproc", str(gpus), *launch]
@@ -77,9 +81,7 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
 
 def _starts_learners(options: Mapping[str, Any]) -> bool:
     """Return whether the command trains by an algorithm, and none of many processes."""
-    from espnet2.utils.types import str2bool  # Python itself does without ESPnet.
-
-    only_statistics = str2bool(str(options.get("collect_stats") or False))
+    only_statistics = str(options.get("collect_stats")).lower() in TRUE
     started = any(options.get(name) is not None for name in STARTED)
     return named_algorithm(options) is not None and not only_statistics and not started
 
