@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
-from espnet_distopt.core.cache_blocks import cache_blocks
+from espnet_distopt.core.cache_blocks import PIECE, cache_blocks
 from espnet_distopt.optimizers.second_moment import NEVER, Shared, to_lend
 
 NOISE = "noise_sq"
@@ -233,18 +233,33 @@ def _chunks(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], list[Tensor]
 def _pieces(*lists: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
     """Yield the same elements of all lists: on a CPU in pieces that stay in the cache.
 
-    There the passes over a piece cost a third of those over a large tensor. A GPU gets
-    the lists as they are, because launching more operations costs more there.
+    There the passes over a piece cost a third of those over a large tensor. Many small
+    tensors, as those of a conformer, are one piece, because each call costs time, too.
+    A GPU gets the lists as they are: launching more operations costs more there.
     """
     if lists[0][0].device.type != "cpu":
         yield lists
         return
+    small: list[tuple[Tensor, ...]] = []
+    size = 0
     for tensors in zip(*lists, strict=True):
-        if all(tensor.is_contiguous() for tensor in tensors):
+        if tensors[0].numel() < PIECE:
+            small.append(tensors)
+            size += tensors[0].numel()
+            if size >= PIECE:
+                yield _transposed(small)
+                small, size = [], 0
+        elif all(tensor.is_contiguous() for tensor in tensors):
             for pieces in cache_blocks(*(tensor.view(-1) for tensor in tensors)):
                 yield tuple([piece] for piece in pieces)
         else:
             yield tuple([tensor] for tensor in tensors)
+    if small:
+        yield _transposed(small)
+
+
+def _transposed(rows: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], ...]:
+    return tuple(map(list, zip(*rows, strict=True)))
 
 
 def _steps(states: list[dict[str, Any]]) -> list[float]:
