@@ -56,8 +56,9 @@ RECIPES = {
     "fsdd_conformer": Recipe(
         **_DIGITS,
         train_config="conf/train_conformer.yaml",
-        train_args="--max_epoch 5 --keep_nbest_models 1 "
-        "--scheduler_conf warmup_steps=200",
+        train_args="--max_epoch 4 --keep_nbest_models 1 "
+        "--scheduler_conf warmup_steps=200 --frontend_conf hop_length=200 "
+        "--encoder_conf num_blocks=3",
         about="Strings of spoken digits (egs/fsdd/asr1) by a conformer with CTC and an "
         "attention decoder; the best path is that of CTC.",
     ),
