@@ -157,7 +157,7 @@ class Supervisor:
             for pipe in learner.pipes:
                 while not pipe.closed:
                     self._relay(learner, pipe)
-            if status not in (0, STOPPED):
+            if status not in (0, STOPPED) and self.failure is None:
                 self._note_death(learner)
 
     def _relay(self, learner: Learner, pipe: IO[bytes]) -> None:
@@ -177,8 +177,8 @@ class Supervisor:
         """Decide on all that have died, in this order."""
         while self._undecided:
             learner = self._undecided.pop(0)
-            if self.failure is None and learner.status is not None:
-                self._decide_on(learner, learner.status)
+            assert learner.status is not None
+            self._decide_on(learner, learner.status)
 
     def _decide_on(self, learner: Learner, status: int) -> None:
         """Start a learner again that has died, give it up, or end the others."""
@@ -210,6 +210,7 @@ class Supervisor:
         if self.failure is not None:
             return
         self.failure = failure
+        self._undecided.clear()  # Nothing is left to decide, nor a store to ask.
         if self.several:
             self._link.send(failed=asdict(failure))
         for learner in self.learners:

@@ -251,8 +251,11 @@ def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
     run.process.communicate(timeout=60)
 
 
-def test_the_death_of_the_store_ends_all(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "3")
+@pytest.mark.parametrize("on_death", [CONTINUE, ()])
+def test_the_death_of_the_store_ends_all(
+    tmp_path: Path, on_death: tuple[str, ...]
+) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *on_death, "--restarts", "3")
     run.began("0.0", "1.0")
     pids = [pid for rank in range(2) for pid in run.pids(rank)]
     [store] = run.helpers()
