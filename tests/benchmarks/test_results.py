@@ -17,12 +17,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))}
 
-UNTRACEABLE = {"trainings/trainings_fsdd.json"}
-"""Results from before reports named their commit, or of code that was not committed.
-
-They are to be measured again; the list only gets shorter.
-"""
-
 STALE = {
     "chaos.json",
     "healing.json",
@@ -51,19 +45,16 @@ def script(command: str) -> str:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_result_names_machine_commit_seeds_and_command(name: str) -> None:
-    assert is_traceable(read(name)) == (name not in UNTRACEABLE)
+    assert is_traceable(read(name))
 
 
-TRACEABLE = sorted(FILES.keys() - UNTRACEABLE)
-
-
-@pytest.mark.parametrize("name", TRACEABLE)
+@pytest.mark.parametrize("name", FILES)
 def test_a_result_is_of_the_benchmark_as_it_is(name: str) -> None:
     commit, path = made_by(name)
     assert bool(changed_since(commit, own_code(path))) == (name in STALE)
 
 
-@pytest.mark.parametrize("name", TRACEABLE)
+@pytest.mark.parametrize("name", FILES)
 def test_a_result_is_of_the_code_as_it_is(name: str) -> None:
     commit, path = made_by(name)
     code = measured(path)
@@ -82,6 +73,5 @@ def made_by(name: str) -> tuple[str, str]:
     return commit, script(found["command"])
 
 
-def test_the_lists_name_results() -> None:
-    assert FILES.keys() >= UNTRACEABLE | STALE
-    assert not UNTRACEABLE & STALE
+def test_the_list_names_results() -> None:
+    assert FILES.keys() >= STALE
