@@ -1,5 +1,6 @@
 """Runs a function in several real processes that form a gloo process group."""
 
+import logging
 import os
 import socket
 import sys
@@ -17,6 +18,17 @@ from tests.fork_server import context
 
 # The store looks up the name of whoever connects; a slow name server is not our matter.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
+
+class Lines(logging.Handler):
+    """Keeps the log of this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
 
 
 def launch(

@@ -16,7 +16,7 @@ from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
-from tests.processes import launch
+from tests.processes import Lines, launch
 from tests.virtual import STEPS_ALONE
 
 
@@ -268,17 +268,6 @@ def test_learners_stop_at_one_block_after_unequal_epochs() -> None:
     first, second = launch(2, stopped_after_unequal_epochs)
     assert first == second
     assert first % 4 == 0
-
-
-class Lines(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
 
 
 def advised(name: str, **options: Any) -> list[str]:

@@ -132,4 +132,3 @@ class GossipSide:
         # A thread that is still at work would wait for another file of this number.
         if thread is None or not thread.is_alive():
             self._pairs.wakeup.close()
-            self.thread = None  # Its program is in a cycle with the learner.

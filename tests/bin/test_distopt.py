@@ -19,10 +19,8 @@ def own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_is_in_one_group() -> None:
     assert len(distopt.NAMES) == len(set(distopt.NAMES))
-    assert set(distopt.NAMES) == COMMANDS - {
-        "distopt",
-        "python",
-    }  # Each is a command of its own.
+    alone = {"distopt", "python"}  # Each is a command of its own.
+    assert set(distopt.NAMES) == COMMANDS - alone
 
 
 def test_the_help_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:

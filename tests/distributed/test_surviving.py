@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.distributed as dist
-from processes import launch
+from processes import Lines, launch
 from torch import nn
 
 from espnet_distopt.core.effects import AllToAll
@@ -80,17 +80,6 @@ def step(run: Session) -> None:
 
 def growth(rank: int) -> float:
     return 4.0**rank
-
-
-class Lines(logging.Handler):
-    """Keeps the log of this process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
 
 
 def die(run: Session, folder: str) -> None:
