@@ -1,4 +1,4 @@
-"""Runs a function in several real processes that form a gloo process group."""
+"""Runs a function in several real processes that form a process group."""
 
 import logging
 import os
@@ -38,12 +38,14 @@ def launch(
     timeout: float = 60,
     dying: Collection[int] = (),
     hosted: bool = False,
+    backend: str = "gloo",
 ) -> list[Any]:
     """Return `function(*args)` of each rank; None for those in `dying`.
 
     The store is kept by this process, or by learner 0 if `hosted`, on a port that the
     system chose. If one process fails or the time is over, all are killed. Those in
-    `dying` are not waited for: they die, or stop and never go on.
+    `dying` are not waited for: they die, or stop and never go on. `backend` is that of
+    `init_process_group`; with NCCL the processes may share a GPU.
 
     Raises:
         AssertionError: with the tracebacks of the processes that failed, or the names
@@ -59,9 +61,10 @@ def launch(
     children, pipes = [], {}
     for rank in range(size):
         receiver, sender = server.Pipe(duplex=False)
+        hosts = hosted and rank == 0
         child = server.Process(
             target=_child,
-            args=(sender, port, hosted and rank == 0, rank, size, function, args),
+            args=(sender, port, hosts, rank, size, backend, function, args),
         )
         child.start()
         sender.close()
@@ -73,6 +76,17 @@ def launch(
         for child in children:
             child.kill()
             child.join()
+
+
+def share_a_gpu(rank: int) -> None:
+    """Let NCCL connect this process to others that use the same GPU.
+
+    It refuses two processes of a machine on one GPU. So each one says that it is on a
+    machine of its own; they communicate through sockets then.
+    """
+    os.environ["NCCL_HOSTID"] = f"learner{rank}"
+    os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    os.environ["NCCL_IB_DISABLE"] = "1"
 
 
 def _free_port() -> int:
@@ -120,10 +134,12 @@ def _child(
     hosts: bool,
     rank: int,
     size: int,
+    backend: str,
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(1)
+    share_a_gpu(rank)
     try:
         store = dist.TCPStore(
             "127.0.0.1",
@@ -132,7 +148,7 @@ def _child(
             timeout=timedelta(seconds=30),
             wait_for_workers=False,
         )
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
         pipe.send((True, function(*args)))
     except BaseException:
         pipe.send((False, traceback.format_exc()))

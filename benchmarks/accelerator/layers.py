@@ -57,7 +57,7 @@ class Network(nn.Module):
 
 
 def stepping(
-    network: Network,
+    network: nn.Module,
     size: Size,
     device: torch.device,
     precision: torch.dtype | None,

@@ -8,21 +8,60 @@ from torch import nn
 from torch.optim import Adam
 
 from accelerator.clock import seconds
+from espnet_distopt.algorithms.adasum.chunks import Shard, cut
+from espnet_distopt.algorithms.adasum.tree import coefficients
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
 from espnet_distopt.algorithms.block.extrapolation import extrapolate
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
+from espnet_distopt.core.layout import Slot
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.optimizers.consistent import correct
+
+TENSORS = 50
+"""The number of parameter tensors, all of one size."""
+
+VECTORS = 8
+"""The number of vectors that Adasum combines."""
 
 
-class Vector(nn.Module):
-    """A model that is one vector."""
+class Vectors(nn.Module):
+    """A model of some vectors, which have gradients."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         super().__init__()
-        self.x = nn.Parameter(torch.randn(size, device=device))
+        rows = torch.randn(TENSORS, size // TENSORS, device=device)
+        self.x = nn.ParameterList([nn.Parameter(row.clone()) for row in rows])
+        for parameter in self.x:
+            parameter.grad = torch.randn_like(parameter)
+
+
+def stepping(size: int, device: torch.device, fused: bool, batches: int) -> Adam:
+    """Return an Adam that has made a step, corrected for some batches."""
+    optimizer = Adam(Vectors(size, device).parameters(), 1e-6, fused=fused)
+    optimizer.step()
+    if batches > 1:
+        assert correct(optimizer, batches)
+    return optimizer
+
+
+def adasum(size: int, device: torch.device) -> Callable[[], object]:
+    """Return Adasum's arithmetic of a learner: `VECTORS` times its share of a model."""
+    length = size // VECTORS
+    block = torch.randn(VECTORS, length, device=device)
+    each = length // TENSORS
+    places = [(n * each, (n + 1) * each) for n in range(TENSORS)]
+    slots = [Slot(a, b, torch.Size([b - a]), 0) for a, b in places]
+    shard = Shard(block, cut(slots, 0, length, VECTORS, block.device), TENSORS)
+
+    def combine() -> None:
+        shard.begin()
+        shard.see(length)
+        shard.combine(coefficients(shard.matrices), block[0], length)
+
+    return combine
 
 
 def passes(
@@ -34,13 +73,14 @@ def passes(
         size: the number of parameters, P.
         device: where they are.
     """
-    model = Vector(size, device)
+    model = Vectors(size, device)
     learner = Learner(model, Adam(model.parameters()), 0, 2)
     params = learner.params
     rule = BmufConfig().rule(2)
     block = BlockFilter(rule, params, 8, None)
     agreed = Agreed(0.0, 8.0, False, [], [])
     mean, other = params.clone(), params.clone()
+    message = torch.empty_like(params, dtype=torch.bfloat16)
     start = BlockStart(block.theta, block.delta, 0.5)
     snapshot = Snapshot(learner)
 
@@ -48,12 +88,18 @@ def passes(
         snapshot._pending = snapshot.spare()
         snapshot.publish()
 
+    step = partial(stepping, size, device)
     return {
         "a copy": (partial(other.copy_, params), 2),
+        "Adam's step": (step(fused=False, batches=1).step, 7),
+        "Adam's step, corrected": (step(fused=False, batches=4).step, 15),
+        "Adam's step, fused": (step(fused=True, batches=1).step, 7),
+        "Adam's step, fused, corrected": (step(fused=True, batches=4).step, 15),
         "BMUF: the filter": (partial(block.end_block, mean, rule, agreed), 6),
         "BMUF-Adam: a moment": (partial(extrapolate, mean, other, 0.5, 0.9), 4),
-        "bfloat16: a message": (partial(start.changes, params), 3.5),
+        "bfloat16: a message": (partial(start.changes, params, message), 3.5),
         "gossip: publish and correct": (publish, 4),
+        f"Adasum of {VECTORS}": (adasum(size, device), 2 + 1 / VECTORS),
     }
 
 

@@ -1,24 +1,35 @@
-"""Sessions on a GPU. Two learners share it, and communicate through gloo."""
+"""Sessions on a GPU. Learners share it, and communicate through gloo or NCCL."""
 
+import io
+import os
+import signal
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from processes import launch
 from torch import nn
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
-from tests.processes import launch
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="this machine has no GPU"
 )
+
+BACKENDS = ["gloo", "cpu:gloo,cuda:nccl"]
 OPTIONS: dict[str, dict[str, Any]] = {
     "hadpsgd": {"per_node": 2},
     "bmuf_adam": {"period": 3, "delay": 2, "exchange": "bfloat16"},
+    "bmuf": {"period": 4, "momentum": 0.5},
+    "diloco": {"period": 4},
+    "local_sgd": {"period": 2, "second_moment": "consistent"},
 }
 
 
@@ -38,9 +49,9 @@ def train(session: Session, model: nn.Module, optimizer: Any, steps: int) -> Non
         session.step()
 
 
-def trained(name: str, device: str) -> list[float]:
+def trained(name: str, device: str, fused: bool = False) -> list[float]:
     model = net(32).to(device)
-    optimizer = Adam(model.parameters(), lr=0.01)
+    optimizer = Adam(model.parameters(), lr=0.01, fused=fused)
     with Session(model, optimizer, name, **OPTIONS.get(name, {})) as session:
         train(session, model, optimizer, 11)
         with session.consensus():
@@ -48,17 +59,28 @@ def trained(name: str, device: str) -> list[float]:
             return found.tolist()  # type: ignore[no-any-return]
 
 
-WIDTH = 1 << 20
-"""The width of a layer for which copies take as long as layers."""
-
 TOGETHER = [name for name, e in ALGORITHMS.items() if not e.algorithm.wants_gossip]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", [*TOGETHER, "hadpsgd"])
-def test_a_training_is_that_of_the_cpu(name: str) -> None:
-    ours, cpu = launch(2, trained, name, "cuda"), launch(2, trained, name, "cpu")
+def test_a_training_is_that_of_the_cpu(name: str, backend: str) -> None:
+    size = 2  # They are one node of hadpsgd, so that no gossip makes a difference.
+    ours = launch(size, trained, name, "cuda", backend=backend)
+    cpu = launch(size, trained, name, "cpu")
     np.testing.assert_allclose(ours[0], ours[1])
     np.testing.assert_allclose(ours[0], cpu[0], rtol=0, atol=1e-3)
+
+
+def test_a_fused_optimizer_is_corrected_as_another_one() -> None:
+    """It keeps the number of its steps on the GPU."""
+    fused = launch(2, trained, "local_sgd", "cuda", True)
+    other = launch(2, trained, "local_sgd", "cuda", False)
+    np.testing.assert_allclose(fused[0], other[0], rtol=0, atol=1e-5)
+
+
+WIDTH = 1 << 20
+"""The width of a layer for which copies take as long as layers."""
 
 
 def gossiped(exchange: str, own_stream: bool) -> tuple[float, float, float]:
@@ -90,7 +112,147 @@ def gossiped(exchange: str, own_stream: bool) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("own_stream", [False, True])
 @pytest.mark.parametrize("exchange", ["float32", "bfloat16"])
-def test_gossip_conserves_the_mean(exchange: str, own_stream: bool) -> None:
-    for before, after, exchanges in launch(2, gossiped, exchange, own_stream):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gossip_conserves_the_mean(
+    backend: str, exchange: str, own_stream: bool
+) -> None:
+    found = launch(2, gossiped, exchange, own_stream, backend=backend)
+    for before, after, exchanges in found:
         assert exchanges > 3
         assert after == pytest.approx(before, abs=1e-5)
+
+
+def gossiped_losses(name: str) -> tuple[float, float]:
+    """Return the loss before and after, the mean over the learners."""
+    model = net(64).to("cuda")
+    optimizer = Adam(model.parameters(), lr=0.01)
+    x = torch.randn(256, 8, generator=torch.Generator().manual_seed(7)).to("cuda")
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(model(x).square().mean())
+
+    before = loss()
+    with Session(model, optimizer, name, **OPTIONS.get(name, {})) as session:
+        train(session, model, optimizer, 100)
+        with session.consensus():
+            return before, loss()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["adpsgd", "hadpsgd"])
+def test_gossip_learns_with_a_corrected_second_moment(name: str, backend: str) -> None:
+    found = launch(4, gossiped_losses, name, backend=backend)
+    assert len({after for _, after in found}) == 1, "each has the consensus"
+    for before, after in found:
+        assert after < 0.1 * before
+
+
+def interrupted(name: str, scaled: bool) -> tuple[list[float], list[float]]:
+    """Return the parameters of a whole training, and of one that went on from a file.
+
+    With `scaled`, gradients are scaled, and one step is skipped.
+    """
+
+    def run(session: Session, model: nn.Module, optimizer: Any, steps: range) -> None:
+        for step in steps:
+            source = torch.Generator().manual_seed(100 * step + dist.get_rank())
+            x = torch.randn(16, 8, generator=source).cuda()
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16, enabled=scaled):
+                loss = model(x).square().mean()
+            if scaled and step == 2:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            session.step()
+        session.finish()
+
+    found = []
+    for halves in (False, True):
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0, enabled=scaled)
+        model = net(32).cuda()
+        optimizer = Adam(model.parameters(), lr=0.01)
+        options = OPTIONS.get(name, {})
+        saved = io.BytesIO()
+        with Session(model, optimizer, name, **options) as session:
+            run(session, model, optimizer, range(6))
+            if halves:
+                torch.save([session.state_dict(), optimizer.state_dict()], saved)
+            else:
+                run(session, model, optimizer, range(6, 12))
+        if halves:
+            model = net(32).cuda()
+            optimizer = Adam(model.parameters(), lr=0.01)
+            saved.seek(0)
+            of_session, of_optimizer = torch.load(saved, map_location="cpu")
+            with Session(model, optimizer, name, **options) as session:
+                optimizer.load_state_dict(of_optimizer)
+                session.load_state_dict(of_session)
+                run(session, model, optimizer, range(6, 12))
+        found.append(nn.utils.parameters_to_vector(model.parameters()).tolist())
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("name", ["allreduce", "bmuf_adam", "local_sgd", "adasum"])
+def test_a_training_goes_on_from_a_file(name: str, scaled: bool) -> None:
+    for whole, halves in launch(2, interrupted, name, scaled, backend=BACKENDS[1]):
+        assert np.isfinite(whole).all()
+        np.testing.assert_allclose(halves, whole, rtol=0, atol=1e-6)
+
+
+VICTIM = 1
+
+
+def losing(name: str, survives: bool) -> tuple[float, str]:
+    """Train beside a learner that dies; return the last loss, and the error's words."""
+    model = net(64).cuda()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    driver = ProcessGroupDriver(silence=3.0)
+    loss = torch.full((), torch.nan)
+    try:
+        with Session(
+            model, optimizer, name, driver, **OPTIONS.get(name, {})
+        ) as session:
+            for step in range(60):
+                if step == 20 and dist.get_rank() == VICTIM:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                optimizer.zero_grad()
+                loss = model(torch.randn(16, 8).cuda()).square().mean()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                session.step()
+                time.sleep(0.02)
+            with session.consensus():
+                members = session.learner.members.ranks
+            assert members == (0, 2)
+    except PeerLostError as error:
+        return float(loss), str(error)
+    assert survives
+    return float(loss), ""
+
+
+SURVIVORS = {"adpsgd": True, "bmuf_adam": True, "local_sgd": True, "allreduce": False}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SURVIVORS)
+def test_the_loss_of_a_learner(name: str, backend: str) -> None:
+    found = launch(
+        3,
+        losing,
+        name,
+        SURVIVORS[name],
+        dying=[VICTIM],
+        backend=backend,
+        timeout=100,
+    )
+    for rank in (0, 2):
+        loss, error = found[rank]
+        if SURVIVORS[name]:
+            assert loss < 0.3
+        else:
+            assert "learner 1" in error
+            assert "has died" in error

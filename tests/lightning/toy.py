@@ -107,9 +107,9 @@ def trainer(
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
         "enable_checkpointing": False,
+        "accelerator": "cpu",
     }
     return pl.Trainer(
-        accelerator="cpu",
         devices=learners,
         strategy=strategy,
         default_root_dir=folder,
@@ -128,9 +128,12 @@ class Joined(LightningEnvironment):
         return torch.distributed.get_rank()
 
 
-def strategy(algorithm: str, **options: Any) -> DistoptStrategy:
+def strategy(
+    algorithm: str, environment: Joined | None = None, **options: Any
+) -> DistoptStrategy:
     """Return a strategy for a process that has its process group already."""
-    return DistoptStrategy(algorithm, cluster_environment=Joined(), **options)
+    found = environment or Joined()
+    return DistoptStrategy(algorithm, cluster_environment=found, **options)
 
 
 def flat(module: nn.Module) -> Tensor:

@@ -25,6 +25,9 @@ from espnet_distopt.core.learner import Slot
 CHUNK = 1 << 20
 """Bytes of a chunk in float64, which a second-level cache holds."""
 
+GPU_CHUNK = 1 << 27
+"""The same on a GPU, where each chunk costs the launch of some operations."""
+
 SUMS = 1 << 10
 """How many sums a compiled pass keeps in float64, which a first-level cache holds."""
 
@@ -64,7 +67,8 @@ def cut(
         size: number of vectors, N.
         device: the device of the shard.
     """
-    longest = max(CHUNK // (8 * size), 1)
+    room_of_all = CHUNK if device.type == "cpu" else GPU_CHUNK
+    longest = max(room_of_all // (8 * size), 1)
     groups: list[list[tuple[int, int, int]]] = []
     room = 0
     for tensor, slot in enumerate(slots):
