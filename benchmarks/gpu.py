@@ -55,19 +55,10 @@ def main() -> None:
         lines.append(f"| {title} | {precision} | {ms} | {rate:,.0f} |")
         steps.append({"what": title, "precision": precision, "seconds": times})
 
-    shared = sharing.measure(size, device, steps=5 if args.quick else 50)
-    bare = max(seconds for seconds, _ in shared["no communication"])
-    lines += [
-        "",
-        "| two learners on a device | ms a step | over no communication | exchanges |",
-        "| :-- | --: | --: | --: |",
-    ]
-    for title, both in shared.items():
-        slower = max(seconds for seconds, _ in both)
-        exchanges = sum(number for _, number in both) / len(both)
-        lines.append(
-            f"| {title} | {1e3 * slower:.1f} | {slower / bare:.3f} | {exchanges:.2f} |"
-        )
+    turns = 2 if args.quick else 5
+    both, alone = sharing.measure(size, device, 5 if args.quick else 50, turns)
+    lines += learners("two learners on the device", both)
+    lines += learners("a learner that has the device alone", alone)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     caption = (
         f"Device: {name}. The network has {size.layers} bidirectional layers of "
@@ -79,7 +70,7 @@ def main() -> None:
         "communicate through gloo, over the loopback. The goals are 85 % of a copy, "
         "and 1.05 for gossip."
     )
-    data = {"passes": moved, "steps": steps, "two learners": shared}
+    data = {"passes": moved, "steps": steps, "two learners": both, "one": alone}
     write_report(
         "gpu",
         args.quick,
@@ -90,6 +81,27 @@ def main() -> None:
         seeds=[0],
         repeats=repeats,
     )
+
+
+def learners(title: str, found: sharing.Figures) -> list[str]:
+    """Return the lines of a table of methods."""
+    lines = [
+        "",
+        f"| {title} | ms a step | over no communication | exchanges |",
+        "| :-- | --: | --: | --: |",
+    ]
+    bare = [_slowest(each) for each in found["no communication"]]
+    for name, repeats in found.items():
+        slowest = [_slowest(each) for each in repeats]
+        ratios = [one / other for one, other in zip(slowest, bare, strict=True)]
+        number = median(sum(n for _, n in each) / len(each) for each in repeats)
+        ms = spread([1e3 * each for each in slowest], ".1f")
+        lines.append(f"| {name} | {ms} | {spread(ratios, '.3f')} | {number:.2f} |")
+    return lines
+
+
+def _slowest(learners: list[tuple[float, float]]) -> float:
+    return max(seconds for seconds, _ in learners)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,14 @@
-"""The module times two learners on one device, by methods and by backends."""
+"""The module times learners that communicate, by methods and by backends.
+
+Two learners share a device; or one has it alone, and the other one is on the CPU, where
+it makes steps without computing anything. The first shows what sharing costs, the
+second what gossip costs a learner that has a GPU of its own.
+"""
 
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +20,9 @@ from accelerator.clock import wait
 from accelerator.layers import Network, Size, stepping
 from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 from espnet_distopt.session import Session
+
+Figures = dict[str, list[list[tuple[float, float]]]]
+"""Method -> for each repeat, seconds and exchanges of a step of each learner."""
 
 GLOO, NCCL = "gloo", "cpu:gloo,cuda:nccl"
 METHODS: dict[str, tuple[str, str, dict[str, object]]] = {
@@ -29,6 +38,12 @@ METHODS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 """Title -> (backend, algorithm or DDP, options)."""
 
+GOSSIP = ("no communication", "adpsgd", "adpsgd, exchange bfloat16")
+PAUSE = 0.02
+"""Seconds of a step that computes nothing."""
+
+DONE = "the learner with the device is done"
+
 
 def learner(
     rank: int,
@@ -37,6 +52,7 @@ def learner(
     name: str,
     options: dict[str, object],
     steps: int,
+    done: Callable[[], object] = lambda: None,
 ) -> tuple[float, float]:
     """Train one learner; return the seconds of a step, and the exchanges of a step."""
     torch.set_num_threads(1)
@@ -52,8 +68,34 @@ def learner(
         step = stepping(network, size, place, None, session, optimizer)
         session.barrier()
         seconds = _timed(step, place, steps, session.metrics)
+        done()
         exchanges = session.metrics().get("exchanges", 0.0)
     return seconds, exchanges / steps
+
+
+def beside(
+    rank: int,
+    size: Size,
+    device: str,
+    name: str,
+    options: dict[str, object],
+    steps: int,
+) -> tuple[float, float]:
+    """Be the learner on the device, or the one whose steps compute nothing."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        found = learner(
+            rank, size, device, name, options, steps, lambda: store.set(DONE, "")
+        )
+        return found
+    network = Network(PaddedRNNEncoder, size)
+    optimizer = SGD(network.parameters(), lr=0.0)
+    with Session(network, optimizer, name, **options) as session:
+        session.barrier()
+        while not store.check([DONE]):
+            time.sleep(PAUSE)
+            session.step()
+    return 0.0, 0.0
 
 
 def _timed(
@@ -74,31 +116,33 @@ def _timed(
     return (time.perf_counter() - begun) / steps
 
 
-def _alone(rank: int, *what: object) -> tuple[float, float]:
+def measure(
+    size: Size, device: torch.device, steps: int, repeats: int
+) -> tuple[Figures, Figures]:
+    """Return the figures of methods, of two that share the device and of one alone.
+
+    The methods take turns. On a CPU there is no NCCL.
+    """
+    sharing: Figures = {}
+    alone: Figures = {}
+    for _ in range(repeats):
+        for title, (backend, name, options) in METHODS.items():
+            what = size, str(device), name, options, steps
+            places = [Namespace(backend=backend)] * 2
+            if device.type == "cuda" or backend == GLOO:
+                found = launch(places, _on_a_machine_alone, *what, timeout=600)
+                sharing.setdefault(title, []).append(found)
+            if title in GOSSIP:
+                found = launch(places, beside, *what, timeout=600)
+                alone.setdefault(title, []).append(found[:1])
+    return sharing, alone
+
+
+def _on_a_machine_alone(rank: int, *what: Any) -> tuple[float, float]:
     """Be a learner that NCCL takes for the only one on its machine.
 
     It refuses two processes of a machine on one GPU.
     """
     os.environ["NCCL_HOSTID"] = f"learner{rank}"
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-    return learner(rank, *what)  # type: ignore[arg-type]
-
-
-def measure(
-    size: Size, device: torch.device, steps: int
-) -> dict[str, list[tuple[float, float]]]:
-    """Return, for each method, the figures of both learners; on a CPU without NCCL."""
-    return {
-        title: launch(
-            [Namespace(backend=backend)] * 2,
-            _alone,
-            size,
-            str(device),
-            name,
-            options,
-            steps,
-            timeout=600,
-        )
-        for title, (backend, name, options) in METHODS.items()
-        if device.type == "cuda" or backend == GLOO
-    }
+    return learner(rank, *what)

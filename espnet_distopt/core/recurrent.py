@@ -1,5 +1,11 @@
-"""Recurrent modules, whose weights cuDNN would move out of the learner's buffer."""
+"""Recurrent modules, whose weights cuDNN would move out of the learner's buffer.
 
+cuDNN wants the weights of a module in a buffer of its own order. They stay in the
+learner's, so that it copies them in each call. Of a BLSTM that takes no measurable time
+(`benchmarks/gpu.py`).
+"""
+
+import warnings
 from collections.abc import Iterable
 
 from torch import nn
@@ -10,6 +16,8 @@ def keep_storage(model: nn.Module) -> list[nn.Module]:
 
     Returns the modules that are changed so.
     """
+    # It advises to call what does nothing here.
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single")
     stopped: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.RNNBase):

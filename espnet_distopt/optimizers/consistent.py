@@ -45,6 +45,9 @@ FAMILY = (Adam, AdamW, NAdam, RAdam)
 CHUNK = 1 << 20
 """Elements that are worked on at a time: temporary tensors are no larger."""
 
+GPU_CHUNK = 1 << 24
+"""The same on a GPU, where each chunk costs the launch of some operations."""
+
 
 def can_correct(optimizer: Optimizer) -> bool:
     """Return whether the second moment of `optimizer` can be corrected.
@@ -223,7 +226,7 @@ def _chunks(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], list[Tensor]
                 continue
             chunk.append(parameter)
             size += parameter.numel()
-            if size >= CHUNK:
+            if size >= (CHUNK if parameter.device.type == "cpu" else GPU_CHUNK):
                 yield group, chunk
                 chunk, size = [], 0
         if chunk:
