@@ -4,7 +4,7 @@ It times an algorithm's passes over the parameters against a copy; a full-size B
 ESPnet's encoder and by ours, in three precisions, and with its parameters in one
 buffer, as in a session; and two learners who share the device, with gossip and without.
 
-    python benchmarks/gpu.py                              # about four minutes on a GPU
+    python benchmarks/gpu.py                              # three minutes on a GPU
     python benchmarks/gpu.py --device cpu --quick         # tries the command
 """
 
@@ -55,20 +55,21 @@ def main() -> None:
         lines.append(f"| {title} | {precision} | {ms} | {rate:,.0f} |")
         steps.append({"what": title, "precision": precision, "seconds": times})
 
-    turns = 2 if args.quick else 5
+    turns = 2 if args.quick else 3
     both, alone = sharing.measure(size, device, 5 if args.quick else 50, turns)
     lines += learners("two learners on the device", both)
-    lines += learners("a learner that has the device alone", alone)
+    lines += learners("one learner, whose peer computes nothing", alone)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     caption = (
         f"Device: {name}. The network has {size.layers} bidirectional layers of "
         f"{size.cells} cells, a bottleneck of {layers.BOTTLENECK} and {size.outputs:,} "
         f"states, and a batch {size.chunks} chunks of {size.frames} frames of "
         f"{layers.FEATURES} features; a step is forward, backward and SGD. Cells are "
-        f"the median (min - max) of {repeats} repeats; those of two learners are the "
-        "slower one's mean, and exchanges are those of a learner in a step. They "
-        "communicate through gloo, over the loopback. The goals are 85 % of a copy, "
-        "and 1.05 for gossip."
+        f"the median (min - max) of {repeats} repeats, and of {turns} interleaved ones "
+        "for learners that communicate, over the loopback. Those of two learners are "
+        "the slower one's mean, and exchanges are those of a learner in a step. Gossip "
+        "goes over TCP, all else over gloo or NCCL; NCCL uses sockets, as between "
+        "machines. The goals are 85 % of a copy, and 1.05 for gossip."
     )
     data = {"passes": moved, "steps": steps, "two learners": both, "one": alone}
     write_report(

@@ -1,19 +1,12 @@
 """One TCP connection between two learners, which carries headers and tensors.
 
 The bytes of a tensor go from its own memory to the kernel and back, without a copy in
-this process. Both directions are under way at once: two learners that send 140 MB to
-each other would otherwise wait for each other's receive.
-
-A small tensor is moved by one thread, which waits for either direction. A large one is
-moved by two, each of which is in one call of the kernel until all is moved, or `LOOK`
-is over. Otherwise the interpreter would change between the training and the gossip for
-every few hundred kilobytes, and a training that launches the work of a GPU is slowed by
-that.
+this process. Both directions are under way at once, on one thread: two learners that
+send 140 MB to each other would otherwise wait for each other's receive.
 """
 
 import socket
 import struct
-import threading
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -32,12 +25,6 @@ LEAST = 1 << 19
 Otherwise a link of 1 Gbit/s wakes the thread for every few packets, about 2,000 times
 for 140 MB, on processors that have a model to train.
 """
-
-LARGE = 1 << 22
-"""The least bytes of a tensor that two threads move."""
-
-LOOK = 0.5
-"""The most seconds of a call of the kernel, after which a thread looks around."""
 
 _LONGEST_IDLE = 32767
 """The most seconds that the kernel takes for TCP_KEEPIDLE."""
@@ -156,15 +143,9 @@ class Channel:
             OSError: the connection is broken, or the peer has sent something else.
         """
         theirs = bytearray(_FORMAT.size)
-        outgoing, incoming = [memoryview(header.packed())], [memoryview(theirs)]
-        small = len(sent) < LARGE
-        if small:
-            outgoing, incoming = [*outgoing, sent], [*incoming, received]
-        self._move(outgoing, incoming)
+        self._move([memoryview(header.packed()), sent], [memoryview(theirs), received])
         if _header(theirs) != header:
             raise ConnectionError(f"expected {header}, and received {_header(theirs)}")
-        if not small:
-            self._stream(sent, received)
 
     def is_broken(self) -> bool:
         """Return whether the peer has closed the connection, or it has failed."""
@@ -189,58 +170,6 @@ class Channel:
                 writing = [self.connection] if out else []
                 self._wake_at(min(LEAST, sum(map(len, into))))
                 self._wakeup.until_ready(reading, writing)
-                self._check()
-        self._wake_at(1)
-
-    def _stream(self, sent: memoryview, received: memoryview) -> None:
-        """Send and receive many bytes, in calls that last."""
-        failed: list[OSError] = []
-        sender = threading.Thread(
-            target=self._send_all, args=(sent, failed), name="distopt-sender"
-        )
-        sender.daemon = True
-        self.connection.setblocking(True)
-        sender.start()
-        try:
-            self._receive_all(received)
-            while sender.is_alive():
-                sender.join(LOOK)
-                self._check()
-        except BaseException:
-            with suppress(OSError):  # It may be broken already.
-                self.connection.shutdown(socket.SHUT_RDWR)  # This ends the sender.
-            raise
-        finally:
-            sender.join()
-            self.connection.setblocking(False)
-        if failed:
-            raise failed[0]
-
-    def _send_all(self, left: memoryview, failed: list[OSError]) -> None:
-        try:
-            while len(left):
-                with suppress(BlockingIOError):  # The time of a call is over.
-                    left = left[self.connection.send(left) :]
-        except OSError as error:
-            failed.append(error)
-
-    def _receive_all(self, left: memoryview) -> None:
-        """Receive all bytes; what a call waits for must wake it, so the last come last.
-
-        The kernel wakes a call for `LEAST` bytes, and fewer would be left in its end.
-        """
-        while len(left):
-            self._wake_at(min(LEAST, len(left)))
-            piece = left[: len(left) - LEAST] if len(left) > LEAST else left
-            try:
-                count = self.connection.recv_into(piece, 0, socket.MSG_WAITALL)
-            except BlockingIOError:  # The time of a call is over.
-                self._check()
-                continue
-            if count == 0:
-                raise ConnectionResetError("the peer has closed the connection")
-            left = left[count:]
-            if count < len(piece):
                 self._check()
         self._wake_at(1)
 
@@ -310,9 +239,6 @@ def _tune(connection: socket.socket, patience: float) -> None:
     tcp = socket.IPPROTO_TCP
     connection.setsockopt(tcp, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    look = struct.pack("ll", int(LOOK), int(1e6 * (LOOK % 1)))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, look)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, look)
     third = min(max(1, round(patience / 3)), _LONGEST_IDLE)
     for name, value in (
         ("TCP_KEEPIDLE", third),
