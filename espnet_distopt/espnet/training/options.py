@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from espnet2.train.distributed_utils import get_num_nodes, get_world_size
 from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
@@ -117,6 +118,34 @@ def settle(args: argparse.Namespace) -> None:
                 f"{name} looks at train.{criterion[1]}, which differs between learners "
                 f"under distopt; use valid.{criterion[1]}"
             )
+
+
+def check_gpus(
+    args: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Refuse a GPU that is not there, of which CUDA says that its ordinal is invalid.
+
+    Raises:
+        InputError: It is not there.
+    """
+    if args.ngpu == 0:
+        return
+    there = torch.cuda.device_count()
+    if there == 0:
+        raise InputError(
+            f"--ngpu {args.ngpu}: PyTorch sees no GPU. nvidia-smi says whether there "
+            "is one, and python -c 'import torch; print(torch.version.cuda)' whether "
+            "PyTorch was built for it; --ngpu 0 trains on the CPU"
+        )
+    last = args.local_rank
+    if last is None:
+        last = max(args.ngpu, int(environment.get("LOCAL_WORLD_SIZE", "1"))) - 1
+    if last >= there:
+        raise InputError(
+            f"a learner would have GPU {last} of this machine, counted from 0, and "
+            f"PyTorch sees {there}: start one learner for each, or let all share the "
+            "first by --local_rank 0 --dist_backend gloo"
+        )
 
 
 def number_of_learners(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ the task from its module.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.training.epoch_batches import UncutBatches, whole_batches
 from espnet_distopt.espnet.training.one_run import refuse_if_taken
-from espnet_distopt.espnet.training.options import launched_rank, settle
+from espnet_distopt.espnet.training.options import check_gpus, launched_rank, settle
 from espnet_distopt.espnet.training.queued_batches import (
     divides_batches,
     steps_alone,
@@ -96,6 +97,12 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
             except InputError:
                 if launched_rank() > 0:
                     sys.exit(2)  # Learner 0 prints the message for all.
+                raise
+            try:
+                check_gpus(args)
+            except InputError:
+                if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+                    sys.exit(2)  # The first one of this machine prints it.
                 raise
             check_replacement(args)
             super().main(args=args)

@@ -1,10 +1,13 @@
 """Wrong options end in one line, before anything is trained."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.bin import asr_train, check
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.options import check_gpus
 from tests.espnet.toy import arguments, write_toy_data
 
 
@@ -148,6 +151,50 @@ def test_only_learner_0_speaks(
     with pytest.raises(SystemExit):
         asr_train.main(arguments(data, tmp_path / "exp", "--distopt", "nothing"))
     assert "error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("there", "environment", "local_rank", "message"),
+    [
+        (0, {}, None, "--ngpu 1: PyTorch sees no GPU"),
+        (2, {"LOCAL_WORLD_SIZE": "3"}, None, "would have GPU 2 of this machine"),
+        (1, {"LOCAL_WORLD_SIZE": "3"}, 1, "would have GPU 1 of this machine"),
+        (1, {"LOCAL_WORLD_SIZE": "3"}, 0, None),
+        (2, {"LOCAL_WORLD_SIZE": "2"}, None, None),
+        (1, {}, None, None),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_refused(
+    there: int,
+    environment: dict[str, str],
+    local_rank: int | None,
+    message: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    args = argparse.Namespace(ngpu=1, local_rank=local_rank)
+    if message is None:
+        check_gpus(args, environment)
+    else:
+        with pytest.raises(InputError, match=message):
+            check_gpus(args, environment)
+
+
+def test_the_first_learner_of_each_machine_says_that_there_is_no_gpu(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setenv("RANK", "5")
+    for local_rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        with pytest.raises(SystemExit) as end:
+            asr_train.main(arguments(data, tmp_path / "exp", "--ngpu", "1"))
+        assert end.value.code == 2
+        assert capsys.readouterr().err.count("sees no GPU") == lines
+    assert not (tmp_path / "exp").exists()
 
 
 def test_check_reads_the_files(
