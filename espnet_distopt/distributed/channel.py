@@ -16,14 +16,15 @@ from torch import Tensor
 
 from espnet_distopt.distributed.wakeup import Check, WakeUp
 
-CHUNK = 1 << 20
+CHUNK = 1 << 22
 """The most bytes that are handed to the kernel at a time, so that receives go on."""
 
-LEAST = 1 << 19
+LEAST = 1 << 21
 """The bytes that a wait for a tensor waits for, or what is left of it.
 
 Otherwise a link of 1 Gbit/s wakes the thread for every few packets, about 2,000 times
-for 140 MB, on processors that have a model to train.
+for 140 MB, on processors that have a model to train. And each time the thread takes the
+interpreter from the training, which may have to launch the work of a GPU.
 """
 
 _LONGEST_IDLE = 32767

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import PRELOAD, context
+from tests.processes import share_a_gpu
 
 Injection = Callable[[int], None]
 
@@ -28,11 +29,11 @@ def train(
     log: Path,
     injection: Injection | None = None,
     timeout: float = 100,
-    task: type | None = None,
+    task: type | str | None = None,
 ) -> list[int]:
     """Train by `size` learners; returns their exit codes (negative: the signal).
 
-    The task is the one for speech, if none is given.
+    The task is the one for speech, if none is given, and "stock" is ESPnet's.
     """
     processes = [
         context().Process(
@@ -79,6 +80,8 @@ def _learn(
     from tests.espnet.toy import be_learner
 
     with importing_espnet():
+        from espnet2.tasks.asr import ASRTask
+
         from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
     torch.set_num_threads(1)
@@ -87,7 +90,8 @@ def _learn(
     where = be_learner(rank, size, rendezvous)
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    (task or DistoptASRTask).main(cmd=[*options, *where])
+    chosen = ASRTask if task == "stock" else task or DistoptASRTask
+    chosen.main(cmd=[*options, *where])
 
 
 def kill_at_step(step: int, victim: int | None = None) -> Injection:
@@ -144,3 +148,35 @@ class NanLoss:
             return (loss * float("nan") if len(calls) == 1 else loss), stats, weight
 
         ESPnetASRModel.forward = poisoned
+
+
+class Apart:
+    """An injection: learner 1 ends each epoch away from learner 0.
+
+    Two learners are equal there if they have exchanged after the last step of both.
+    """
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        if rank != 1:
+            return
+        enter_consensus = Session.enter_consensus
+
+        def moved(session: Session) -> float:
+            session.learner.params.add_(0.01)
+            return enter_consensus(session)
+
+        Session.enter_consensus = moved  # type: ignore[method-assign]
+
+
+class Sharing:
+    """An injection: NCCL connects learners on one GPU; and another one after that."""
+
+    def __init__(self, then: Injection | None = None) -> None:
+        self.then = then
+
+    def __call__(self, rank: int) -> None:
+        share_a_gpu(rank)
+        if self.then is not None:
+            self.then(rank)

@@ -8,10 +8,9 @@ import torch
 
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments, conformer
-from tests.espnet.training.learners import read, train
+from tests.espnet.training.learners import Apart, read, train
 from tests.espnet.training.test_stop import SignalAt
 from tests.espnet.training.test_training import (
-    Apart,
     assert_mean_of_two,
     assert_same,
     load,

@@ -1,16 +1,14 @@
 """Trainings of ESPnet on a GPU. Learners share it, and communicate by gloo or NCCL."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from espnet_distopt.monitoring import lines
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import kill_at_step, read, train
-from tests.espnet.training.test_training import Apart, assert_mean_of_two, load
-from tests.processes import share_a_gpu
+from tests.espnet.training.learners import Apart, Sharing, kill_at_step, read, train
+from tests.espnet.training.test_training import assert_mean_of_two, load
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="this machine has no GPU"
@@ -21,18 +19,6 @@ MIXED = ["--use_amp", "true"]
 SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
 """Two of its trainings are as close as their gradients. CTC's are sums of which a GPU
 takes the terms in any order, and Adam makes a whole step of the rest of such a sum."""
-
-
-class Sharing:
-    """An injection: NCCL connects learners on one GPU; and another one after that."""
-
-    def __init__(self, then: Any = None) -> None:
-        self.then = then
-
-    def __call__(self, rank: int) -> None:
-        share_a_gpu(rank)
-        if self.then is not None:
-            self.then(rank)
 
 
 def options_of(data: Path, exp: Path, algorithm: str, *more: str) -> list[str]:
@@ -50,11 +36,9 @@ def assert_close(one: Path, other: Path) -> None:
 def test_one_learner_is_stock_training(
     algorithm: str, data: Path, tmp_path: Path
 ) -> None:
-    from espnet2.tasks.asr import ASRTask
-
     stock, ours, log = tmp_path / "stock", tmp_path / "ours", tmp_path / "log"
     plain = arguments(data, stock, *ON_GPU, *SGD)
-    assert train(plain, 1, tmp_path / "meet", log, task=ASRTask) == [0], read(log)
+    assert train(plain, 1, tmp_path / "meet", log, task="stock") == [0], read(log)
     options = options_of(data, ours, algorithm, *SGD)
     assert train(options, 1, tmp_path / "meet2", log) == [0], read(log)
     assert_close(stock / "2epoch.pth", ours / "2epoch.pth")

@@ -15,9 +15,9 @@ from espnet_distopt.espnet.training.epoch_batches import DealingIterFactory
 from espnet_distopt.espnet.training.tasks import distopt_task
 from espnet_distopt.espnet.training.trainer import _join
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import read, train
+from tests.espnet.training.learners import Apart, read, train
 from tests.espnet.training.test_stop import SignalAt
-from tests.espnet.training.test_training import Apart, assert_same, load
+from tests.espnet.training.test_training import assert_same, load
 
 
 class Adapted(Linear):

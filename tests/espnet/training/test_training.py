@@ -10,7 +10,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.espnet.training.learner_files import load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import NanLoss, kill_at_step, read, train
+from tests.espnet.training.learners import Apart, NanLoss, kill_at_step, read, train
 from tests.virtual import STEPS_ALONE
 
 
@@ -103,26 +103,6 @@ def gossiped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = arguments(data, output / "exp", "--distopt", "adpsgd")
     assert train(options, 2, output / "meet", log, Apart()) == [0, 0], read(log)
     return output
-
-
-class Apart:
-    """An injection: learner 1 ends each epoch away from learner 0.
-
-    Two learners are equal there if they have exchanged after the last step of both.
-    """
-
-    def __call__(self, rank: int) -> None:
-        from espnet_distopt.session import Session
-
-        if rank != 1:
-            return
-        enter_consensus = Session.enter_consensus
-
-        def moved(session: Session) -> float:
-            session.learner.params.add_(0.01)
-            return enter_consensus(session)
-
-        Session.enter_consensus = moved  # type: ignore[method-assign]
 
 
 def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> None:
