@@ -124,9 +124,10 @@ def measure(
     for _ in range(repeats):
         for title, (backend, name, options) in METHODS.items():
             what = size, str(device), name, options, steps
-            places = [Namespace(backend=backend)] * 2
+            places = [Namespace()] * 2
             if device.type == "cuda" or backend == GLOO:
-                found = launch(places, _on_a_machine_alone, *what, timeout=600)
+                function = _by_nccl if backend == NCCL else learner
+                found = launch(places, function, *what, timeout=600)
                 sharing.setdefault(title, []).append(found)
             if title in GOSSIP:
                 found = launch(places, beside, *what, timeout=600)
@@ -134,11 +135,16 @@ def measure(
     return sharing, alone
 
 
-def _on_a_machine_alone(rank: int, *what: Any) -> tuple[float, float]:
-    """Be a learner that NCCL takes for the only one on its machine.
+def _by_nccl(rank: int, *what: Any) -> tuple[float, float]:
+    """Be a learner that NCCL connects, in the place of gloo.
 
-    It refuses two processes of a machine on one GPU.
+    NCCL refuses two processes of a machine on one GPU. So each one says that it is on a
+    machine of its own.
     """
     os.environ["NCCL_HOSTID"] = f"learner{rank}"
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    size = dist.get_world_size()
+    store = dist.PrefixStore(NCCL, dist.distributed_c10d._get_default_store())
+    dist.destroy_process_group()
+    dist.init_process_group(NCCL, store=store, rank=rank, world_size=size)
     return learner(rank, *what)

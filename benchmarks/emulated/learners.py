@@ -1,4 +1,4 @@
-"""The module starts learners as processes of one group and collects their results.
+"""The module starts learners as processes of one gloo group and collects their results.
 
 A process is forked from one that has already imported torch, so several learners start
 in less than a second. Each may live in a network namespace of its own.
@@ -46,13 +46,11 @@ class Namespace:
         namespace: the name of the learner's network namespace; None keeps that of this
             process.
         interface: the network interface that gloo uses.
-        backend: that of the process group.
     """
 
     store: str = "127.0.0.1"
     namespace: str | None = None
     interface: str = "lo"
-    backend: str = "gloo"
 
 
 def launch(
@@ -174,7 +172,7 @@ def _in_group(
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> Any:
-    """Be a learner of one group, and return `function(rank, *args)`."""
+    """Be a learner of one gloo group, and return `function(rank, *args)`."""
     if place.namespace is not None:
         enter(place.namespace)
     os.environ["GLOO_SOCKET_IFNAME"] = place.interface
@@ -185,7 +183,7 @@ def _in_group(
         timeout=timedelta(minutes=2),
         wait_for_workers=False,
     )
-    dist.init_process_group(place.backend, store=store, rank=rank, world_size=size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     return function(rank, *args)
 
 
