@@ -197,10 +197,14 @@ experiment() {
 written=()
 { ! chosen 11 || ! chosen 12 || [[ $train_args == *best_model_criterion* ]]; } ||
     written=(--model "$inference_asr_model")
+# If it trains on this machine, there must be a GPU for each learner.
+gpus=()
+[ "$ngpu" = 0 ] || [ "$cmd_backend" = slurm ] || [ "$dry_run" = true ] || ! chosen 11 ||
+    [[ $train_args == *local_rank* ]] || gpus=(--gpus)
 for algorithm in $distopt; do
     experiment "$algorithm"
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" \
-        --nlearners "$learners" "${written[@]}"
+        --nlearners "$learners" "${written[@]}" "${gpus[@]}"
 done
 
 # decoding SET: set `decode`, the arguments of decode.sh for the current experiment and

@@ -1,4 +1,4 @@
-"""Check early what a recipe needs late: options, a model, the halves of a test set."""
+"""Check early what a recipe needs late: options, a model, GPUs, a test set's halves."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.best_models import check_model
 from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
+from espnet_distopt.espnet.training.gpus import check_gpus
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.scoring.subsets import members, parse_halves
 
@@ -25,6 +26,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--distopt", help="algorithm; overrides the files'")
     parser.add_argument("--nlearners", type=int, default=1, help="number of learners")
+    parser.add_argument(
+        "--gpus", action="store_true", help="learners need a GPU each on this machine"
+    )
     parser.add_argument(
         "--model", help="model that the training must write, as valid.loss.ave.pth"
     )
@@ -47,6 +51,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     )
     if args.model is not None:
         check_model(args.model, own)
+    if args.gpus:
+        shared_gpu = own.get("local_rank")
+        check_gpus(args.nlearners if shared_gpu is None else int(shared_gpu) + 1)
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is None:
         return

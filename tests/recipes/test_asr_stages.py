@@ -317,6 +317,22 @@ def test_bad_option(recipe: Recipe, options: tuple[str, ...], message: str) -> N
     assert recipe.calls() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (("--ngpu", "1"), True),
+        (("--ngpu", "0"), False),
+        (("--ngpu", "1", "--stop_stage", "10"), False),
+        (("--ngpu", "1", "--train_args", "--local_rank 0"), False),
+    ],
+)
+def test_gpus_are_looked_for_before_stage_1(
+    recipe: Recipe, options: tuple[str, ...], asked: bool
+) -> None:
+    recipe.asr(*options, STUB_FAIL="check")
+    assert ("--gpus" in recipe.call("check")) == asked
+
+
 def test_missing_config(recipe: Recipe) -> None:
     done = recipe.asr("--train_config", "conf/none.yaml")
     assert done.returncode == 2

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from espnet2.train.distributed_utils import get_num_nodes, get_world_size
 from espnet2.train.trainer import TrainerOptions
 from espnet2.utils.nested_dict_action import NestedDictAction
@@ -120,32 +119,18 @@ def settle(args: argparse.Namespace) -> None:
             )
 
 
-def check_gpus(
+def gpus_of_machine(
     args: argparse.Namespace, environment: Mapping[str, str] = os.environ
-) -> None:
-    """Refuse a GPU that is not there, of which CUDA says that its ordinal is invalid.
+) -> int:
+    """Return how many GPUs this machine must have for its learners.
 
-    Raises:
-        InputError: It is not there.
+    It is the largest number of a GPU that ESPnet gives to one of them, counted from 1.
     """
     if args.ngpu == 0:
-        return
-    there = torch.cuda.device_count()
-    if there == 0:
-        raise InputError(
-            f"--ngpu {args.ngpu}: PyTorch sees no GPU. nvidia-smi says whether there "
-            "is one, and python -c 'import torch; print(torch.version.cuda)' whether "
-            "PyTorch was built for it; --ngpu 0 trains on the CPU"
-        )
-    last = args.local_rank
-    if last is None:
-        last = max(args.ngpu, int(environment.get("LOCAL_WORLD_SIZE", "1"))) - 1
-    if last >= there:
-        raise InputError(
-            f"a learner would have GPU {last} of this machine, counted from 0, and "
-            f"PyTorch sees {there}: start one learner for each, or let all share the "
-            "first by --local_rank 0 --dist_backend gloo"
-        )
+        return 0
+    if args.local_rank is not None:
+        return int(args.local_rank) + 1
+    return max(args.ngpu, int(environment.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def number_of_learners(args: argparse.Namespace) -> int:

@@ -23,8 +23,13 @@ from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.training.epoch_batches import UncutBatches, whole_batches
+from espnet_distopt.espnet.training.gpus import check_gpus
 from espnet_distopt.espnet.training.one_run import refuse_if_taken
-from espnet_distopt.espnet.training.options import check_gpus, launched_rank, settle
+from espnet_distopt.espnet.training.options import (
+    gpus_of_machine,
+    launched_rank,
+    settle,
+)
 from espnet_distopt.espnet.training.queued_batches import (
     divides_batches,
     steps_alone,
@@ -99,7 +104,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                     sys.exit(2)  # Learner 0 prints the message for all.
                 raise
             try:
-                check_gpus(args)
+                if gpus := gpus_of_machine(args):
+                    check_gpus(gpus)
             except InputError:
                 if int(os.environ.get("LOCAL_RANK", "0")) > 0:
                     sys.exit(2)  # The first one of this machine prints it.

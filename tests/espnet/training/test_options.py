@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import asr_train, check
-from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.options import check_gpus
+from espnet_distopt.espnet.training.options import gpus_of_machine
 from tests.espnet.toy import arguments, write_toy_data
 
 
@@ -154,30 +153,20 @@ def test_only_learner_0_speaks(
 
 
 @pytest.mark.parametrize(
-    ("there", "environment", "local_rank", "message"),
+    ("ngpu", "local_rank", "environment", "gpus"),
     [
-        (0, {}, None, "--ngpu 1: PyTorch sees no GPU"),
-        (2, {"LOCAL_WORLD_SIZE": "3"}, None, "would have GPU 2 of this machine"),
-        (1, {"LOCAL_WORLD_SIZE": "3"}, 1, "would have GPU 1 of this machine"),
-        (1, {"LOCAL_WORLD_SIZE": "3"}, 0, None),
-        (2, {"LOCAL_WORLD_SIZE": "2"}, None, None),
-        (1, {}, None, None),
+        (0, None, {"LOCAL_WORLD_SIZE": "3"}, 0),
+        (1, None, {}, 1),
+        (1, None, {"LOCAL_WORLD_SIZE": "3"}, 3),
+        (1, 0, {"LOCAL_WORLD_SIZE": "3"}, 1),
+        (4, None, {}, 4),
     ],
 )
-def test_a_gpu_that_is_not_there_is_refused(
-    there: int,
-    environment: dict[str, str],
-    local_rank: int | None,
-    message: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+def test_gpus_that_the_learners_of_a_machine_need(
+    ngpu: int, local_rank: int | None, environment: dict[str, str], gpus: int
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
-    args = argparse.Namespace(ngpu=1, local_rank=local_rank)
-    if message is None:
-        check_gpus(args, environment)
-    else:
-        with pytest.raises(InputError, match=message):
-            check_gpus(args, environment)
+    args = argparse.Namespace(ngpu=ngpu, local_rank=local_rank)
+    assert gpus_of_machine(args, environment) == gpus
 
 
 def test_the_first_learner_of_each_machine_says_that_there_is_no_gpu(
@@ -208,6 +197,23 @@ def test_check_reads_the_files(
     assert "period must be >= 1, not 0" in capsys.readouterr().err
     config.write_text("distopt: bmuf\ndistopt_conf: {period: 4}\n")
     check.main(["--config", str(config), "--nlearners", "2"])
+
+
+def test_check_wants_a_gpu_for_each_learner(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    config = tmp_path / "train.yaml"
+    config.write_text("distopt: bmuf\n")
+    command = ["--config", str(config), "--nlearners", "2", "--gpus"]
+    with pytest.raises(SystemExit) as end:
+        check.main(command)
+    assert end.value.code == 2
+    assert "2 learners on this machine need a GPU each" in capsys.readouterr().err
+    config.write_text("distopt: bmuf\nlocal_rank: 0\ndist_backend: gloo\n")
+    check.main(command)
 
 
 def test_check_refuses_no_learner(capsys: pytest.CaptureFixture[str]) -> None:

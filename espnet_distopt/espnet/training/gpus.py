@@ -1,0 +1,29 @@
+"""The GPUs of a machine, of which each learner has one."""
+
+import torch
+
+from espnet_distopt.errors import InputError
+
+
+def check_gpus(learners: int) -> None:
+    """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
+
+    Args:
+        learners: the number of GPUs that this machine must have.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    there = torch.cuda.device_count()
+    if there == 0:
+        raise InputError(
+            "--ngpu 1: PyTorch sees no GPU. nvidia-smi says whether there is one, and "
+            "python -c 'import torch; print(torch.version.cuda)' whether PyTorch was "
+            "built for it; --ngpu 0 trains on the CPU"
+        )
+    if learners > there:
+        raise InputError(
+            f"--ngpu 1: {learners} learners on this machine need a GPU each, and "
+            f"PyTorch sees {there}: start fewer, or let all share the first by "
+            "--local_rank 0 --dist_backend gloo"
+        )

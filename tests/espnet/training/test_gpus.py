@@ -1,0 +1,26 @@
+"""A machine has a GPU for each of its learners, or the training is refused."""
+
+import pytest
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.gpus import check_gpus
+
+
+@pytest.mark.parametrize(
+    ("there", "learners", "message"),
+    [
+        (0, 1, "PyTorch sees no GPU"),
+        (2, 3, "3 learners on this machine need a GPU each, and PyTorch sees 2"),
+        (2, 2, None),
+        (8, 1, None),
+    ],
+)
+def test_learners_need_a_gpu_each(
+    there: int, learners: int, message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    if message is None:
+        check_gpus(learners)
+    else:
+        with pytest.raises(InputError, match=message):
+            check_gpus(learners)
