@@ -17,13 +17,13 @@ def check_gpus(learners: int) -> None:
     there = torch.cuda.device_count()
     if there == 0:
         raise InputError(
-            "--ngpu 1: PyTorch sees no GPU. nvidia-smi says whether there is one, and "
-            "python -c 'import torch; print(torch.version.cuda)' whether PyTorch was "
-            "built for it; --ngpu 0 trains on the CPU"
+            "--ngpu asks for a GPU, and PyTorch sees none. nvidia-smi says whether "
+            "there is one, and python -c 'import torch; print(torch.version.cuda)' "
+            "whether PyTorch was built for it; --ngpu 0 trains on the CPU"
         )
     if learners > there:
         raise InputError(
-            f"--ngpu 1: {learners} learners on this machine need a GPU each, and "
-            f"PyTorch sees {there}: start fewer, or let all share the first by "
-            "--local_rank 0 --dist_backend gloo"
+            f"{learners} learners on this machine need a GPU each, and PyTorch sees "
+            f"{there}: start fewer, or let all share the first by --local_rank 0 "
+            "--dist_backend gloo"
         )

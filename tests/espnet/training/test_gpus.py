@@ -9,7 +9,7 @@ from espnet_distopt.espnet.training.gpus import check_gpus
 @pytest.mark.parametrize(
     ("there", "learners", "message"),
     [
-        (0, 1, "PyTorch sees no GPU"),
+        (0, 1, "PyTorch sees none"),
         (2, 3, "3 learners on this machine need a GPU each, and PyTorch sees 2"),
         (2, 2, None),
         (8, 1, None),
