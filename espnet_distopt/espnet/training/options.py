@@ -130,7 +130,7 @@ def gpus_of_machine(
         return 0
     if args.local_rank is not None:
         return int(args.local_rank) + 1
-    return max(args.ngpu, int(environment.get("LOCAL_WORLD_SIZE", "1")))
+    return max(int(args.ngpu), int(environment.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def number_of_learners(args: argparse.Namespace) -> int:
