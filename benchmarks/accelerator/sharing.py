@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -42,26 +42,42 @@ PAUSE = 0.02
 DONE = "the learner that computes is done"
 
 
+class Task(NamedTuple):
+    """What a learner trains.
+
+    Attributes:
+        size: the size of the network and of its batches.
+        device: the name of the device.
+        name: the algorithm, or DDP.
+        options: the algorithm's options.
+        steps: the number of steps that are timed.
+    """
+
+    size: Size
+    device: str
+    name: str
+    options: dict[str, object]
+    steps: int
+
+    def network(self) -> Network:
+        """Return the network on its device, the same for all learners."""
+        torch.manual_seed(0)
+        return Network(PaddedRNNEncoder, self.size).to(self.device)
+
+
 def learner(
-    rank: int,
-    size: Size,
-    device: str,
-    name: str,
-    options: dict[str, object],
-    steps: int,
-    done: Callable[[], object] = lambda: None,
+    rank: int, task: Task, done: Callable[[], object] = lambda: None
 ) -> tuple[float, float]:
     """Train one learner; return the seconds of a step, and the exchanges of a step."""
     torch.set_num_threads(1)
-    place = torch.device(device)
-    torch.manual_seed(0)
-    network = Network(PaddedRNNEncoder, size).to(place)
+    size, place, steps = task.size, torch.device(task.device), task.steps
+    network = task.network()
     optimizer = SGD(network.parameters(), lr=0.01)
-    if name == "DDP":
+    if task.name == "DDP":
         averaged = DistributedDataParallel(network)
         step = stepping(averaged, size, place, None, None, optimizer)
         return _timed(step, place, steps), 0.0
-    with Session(network, optimizer, name, **options) as session:
+    with Session(network, optimizer, task.name, **task.options) as session:
         step = stepping(network, size, place, None, session, optimizer)
         session.barrier()
         seconds = _timed(step, place, steps, session.metrics)
@@ -70,23 +86,14 @@ def learner(
     return seconds, exchanges / steps
 
 
-def beside(
-    rank: int,
-    size: Size,
-    device: str,
-    name: str,
-    options: dict[str, object],
-    steps: int,
-) -> tuple[float, float]:
-    """Be the learner on the device, or the one whose steps compute nothing."""
+def beside(rank: int, task: Task) -> tuple[float, float]:
+    """Be the learner that computes, or the one whose steps compute nothing."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
-        done = partial(store.set, DONE, "")
-        return learner(rank, size, device, name, options, steps, done)
-    torch.manual_seed(0)
-    network = Network(PaddedRNNEncoder, size).to(device)
+        return learner(rank, task, partial(store.set, DONE, ""))
+    network = task.network()
     optimizer = SGD(network.parameters(), lr=0.0)
-    with Session(network, optimizer, name, **options) as session:
+    with Session(network, optimizer, task.name, **task.options) as session:
         session.barrier()
         while not store.check([DONE]):
             time.sleep(PAUSE)
@@ -126,19 +133,19 @@ def measure(
     alone: Figures = {}
     for _ in range(repeats):
         for title, (backend, name, options) in METHODS.items():
-            what = size, str(device), name, options, steps
+            task = Task(size, str(device), name, options, steps)
             places = [Namespace()] * 2
             if device.type == "cuda" or backend == GLOO:
                 function = _by_nccl if backend == NCCL else learner
-                found = launch(places, function, *what, timeout=600)
+                found = launch(places, function, task, timeout=600)
                 sharing.setdefault(title, []).append(found)
             if title in GOSSIP:
-                found = launch(places, beside, *what, timeout=600)
+                found = launch(places, beside, task, timeout=600)
                 alone.setdefault(title, []).append(found[:1])
     return sharing, alone
 
 
-def _by_nccl(rank: int, *what: Any) -> tuple[float, float]:
+def _by_nccl(rank: int, task: Task) -> tuple[float, float]:
     """Be a learner that NCCL connects, in the place of gloo.
 
     NCCL refuses two processes of a machine on one GPU. So each one says that it is on a
@@ -150,4 +157,4 @@ def _by_nccl(rank: int, *what: Any) -> tuple[float, float]:
     store = dist.PrefixStore(NCCL, dist.distributed_c10d._get_default_store())
     dist.destroy_process_group()
     dist.init_process_group(NCCL, store=store, rank=rank, world_size=size)
-    return learner(rank, *what)
+    return learner(rank, task)

@@ -10,7 +10,7 @@ from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.best_models import check_model
 from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
-from espnet_distopt.espnet.training.gpus import check_gpus
+from espnet_distopt.espnet.training.gpus import check_gpus, gpus_needed
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.scoring.subsets import members, parse_halves
 
@@ -52,8 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.model is not None:
         check_model(args.model, own)
     if args.gpus:
-        shared_gpu = own.get("local_rank")
-        check_gpus(args.nlearners if shared_gpu is None else int(shared_gpu) + 1)
+        check_gpus(gpus_needed(args.nlearners, own.get("local_rank")))
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is None:
         return

@@ -16,13 +16,13 @@ def keep_storage(model: nn.Module) -> list[nn.Module]:
 
     Returns the modules that are changed so.
     """
-    # It advises to call what does nothing here.
-    warnings.filterwarnings("ignore", "RNN module weights are not part of single")
     stopped: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters = _do_nothing  # type: ignore[method-assign]
             stopped.append(module)
+    if stopped:  # On a GPU, PyTorch advises to call what does nothing here.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single")
     return stopped
 
 

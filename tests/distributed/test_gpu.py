@@ -65,9 +65,9 @@ TOGETHER = [name for name, e in ALGORITHMS.items() if not e.algorithm.wants_goss
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", [*TOGETHER, "hadpsgd"])
 def test_a_training_is_that_of_the_cpu(name: str, backend: str) -> None:
-    size = 2  # They are one node of hadpsgd, so that no gossip makes a difference.
-    ours = launch(size, trained, name, "cuda", backend=backend)
-    cpu = launch(size, trained, name, "cpu")
+    # The two are one node of hadpsgd, so that no gossip makes a difference.
+    ours = launch(2, trained, name, "cuda", backend=backend)
+    cpu = launch(2, trained, name, "cpu")
     np.testing.assert_allclose(ours[0], ours[1])
     np.testing.assert_allclose(ours[0], cpu[0], rtol=0, atol=1e-3)
 

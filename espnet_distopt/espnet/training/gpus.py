@@ -5,11 +5,22 @@ import torch
 from espnet_distopt.errors import InputError
 
 
-def check_gpus(learners: int) -> None:
+def gpus_needed(learners: int, local_rank: int | None) -> int:
+    """Return how many GPUs a machine must have.
+
+    Args:
+        learners: the number of learners on it, of which each takes the next GPU.
+        local_rank: the number, from 0, of the GPU that all of them share; None: they do
+            not.
+    """
+    return learners if local_rank is None else int(local_rank) + 1
+
+
+def check_gpus(needed: int) -> None:
     """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
 
     Args:
-        learners: the number of GPUs that this machine must have.
+        needed: the number of GPUs that this machine must have.
 
     Raises:
         InputError: it has fewer.
@@ -21,9 +32,9 @@ def check_gpus(learners: int) -> None:
             "there is one, and python -c 'import torch; print(torch.version.cuda)' "
             "whether PyTorch was built for it; --ngpu 0 trains on the CPU"
         )
-    if learners > there:
+    if needed > there:
         raise InputError(
-            f"{learners} learners on this machine need a GPU each, and PyTorch sees "
+            f"{needed} learners on this machine need a GPU each, and PyTorch sees "
             f"{there}: start fewer, or let all share the first by --local_rank 0 "
             "--dist_backend gloo"
         )

@@ -16,6 +16,7 @@ from espnet_distopt.algorithms import names
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.epoch_steps import count_epochs, option_lines
+from espnet_distopt.espnet.training.gpus import gpus_needed
 from espnet_distopt.files.yaml import read_yaml
 
 
@@ -122,15 +123,11 @@ def settle(args: argparse.Namespace) -> None:
 def gpus_of_machine(
     args: argparse.Namespace, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Return how many GPUs this machine must have for its learners.
-
-    It is the largest number of a GPU that ESPnet gives to one of them, counted from 1.
-    """
+    """Return how many GPUs this machine must have for its learners."""
     if args.ngpu == 0:
         return 0
-    if args.local_rank is not None:
-        return int(args.local_rank) + 1
-    return max(int(args.ngpu), int(environment.get("LOCAL_WORLD_SIZE", "1")))
+    learners = max(int(args.ngpu), int(environment.get("LOCAL_WORLD_SIZE", "1")))
+    return gpus_needed(learners, args.local_rank)
 
 
 def number_of_learners(args: argparse.Namespace) -> int:

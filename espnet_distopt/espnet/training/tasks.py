@@ -8,7 +8,8 @@ the task from its module.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ from espnet_distopt.optimizers.lamb import Lamb
 
 _ELSEWHERE = "--tag NAME"
 """The option by which a recipe trains in another directory."""
+
+
+@contextmanager
+def _printed_if(first: bool) -> Generator[None, None, None]:
+    """Inside, an input error ends this process; only the first learner prints it."""
+    try:
+        yield
+    except InputError:
+        if not first:
+            sys.exit(2)
+        raise
 
 
 def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
@@ -90,7 +102,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
         ) -> None:
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
-            try:
+            with _printed_if(launched_rank() == 0):  # It prints for all.
                 settle(args)
                 # ESPnet itself says, just below, what is required and missing.
                 named = args.output_dir is not None and not args.collect_stats
@@ -99,17 +111,10 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                     refuse_other_tokens(args, _ELSEWHERE)
                     refuse_other_states(args)
                     keep_to_one_source(args, label_files(args), _ELSEWHERE)
-            except InputError:
-                if launched_rank() > 0:
-                    sys.exit(2)  # Learner 0 prints the message for all.
-                raise
-            try:
+            # Machines differ in this, so that the first learner of each prints it.
+            with _printed_if(int(os.environ.get("LOCAL_RANK", "0")) == 0):
                 if gpus := gpus_of_machine(args):
                     check_gpus(gpus)
-            except InputError:
-                if int(os.environ.get("LOCAL_RANK", "0")) > 0:
-                    sys.exit(2)  # The first one of this machine prints it.
-                raise
             check_replacement(args)
             super().main(args=args)
 
