@@ -60,6 +60,16 @@ def passes_of(package: str) -> ModuleType | None:
         return None
 
 
+def prepare_compiled(package: str, tensor: Tensor) -> None:
+    """Import the passes of a package now, if it will use them for such a tensor.
+
+    The first use would import numba, during which Python's other threads hardly run. In
+    a thread that communicates beside the training, this would hold up a training step.
+    """
+    if tensor.numel() >= LEAST and can_be_compiled(tensor):
+        passes_of(package)
+
+
 def run_compiled(
     package: str, name: str, tensors: Sequence[Tensor], *numbers: float
 ) -> bool:

@@ -14,6 +14,7 @@ from espnet_distopt.core.compiled import (
     THREADS,
     compiled,
     passes_of,
+    prepare_compiled,
     run_compiled,
 )
 from tests.compiled import forget_numba
@@ -65,6 +66,18 @@ def test_many_threads_are_faster_with_pytorch() -> None:
 def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_numba(monkeypatch, PACKAGE)
     assert not ran(*halves())
+    passes_of.cache_clear()
+
+
+def test_imports_ahead_only_what_will_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", imported.append)
+    passes_of.cache_clear()
+    prepare_compiled(PACKAGE, torch.ones(LEAST - 1))
+    prepare_compiled(PACKAGE, torch.ones(LEAST, dtype=torch.float64))
+    assert not imported
+    prepare_compiled(PACKAGE, torch.ones(LEAST))
+    assert imported == [f"{PACKAGE}.compiled_passes"]
     passes_of.cache_clear()
 
 

@@ -46,7 +46,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.core.compiled import run_compiled
+from espnet_distopt.core.compiled import prepare_compiled, run_compiled
 from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
@@ -92,6 +92,7 @@ class Snapshot:
         self._merging_steps: list[int] = []
         self._spares: list[Tensor] = []
         self.staleness: Counter[int] = Counter()
+        prepare_compiled(__package__, self._live)
 
     # Training side
 
