@@ -27,6 +27,7 @@ from espnet_distopt.core.refusals import (
 )
 from espnet_distopt.distributed.launcher import check_process_group
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.errors import InputError
 
 
@@ -120,6 +121,9 @@ class Attached:
             found,
             self._carries,
         )
+        if self._carries is not None:
+            state = self._carries.state_dict()
+            check_sendable(state, f"{self.learner.where}: the state of `carries`")
         if joins:
             self.driver.join(place.take)
             place.begin(self.driver.members)
@@ -127,7 +131,7 @@ class Attached:
         self.driver.offer(place.state)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the training and detach, as the end of `with` does.
+        """Leave the training and detach.
 
         Args:
             error: the error that ends the training, which the other learners are told;

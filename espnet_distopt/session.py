@@ -87,6 +87,18 @@ class Session(Attached):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave the training and detach, as the end of `with` does.
+
+        Gossip that is under way is ended before, together with all learners, unless
+        there is an error.
+
+        Args:
+            error: the error that ends the training, which the other learners are told;
+                None if nothing has failed.
+        """
         try:
             if error is None and self._lifecycle.gossiping and not self._closed:
                 self.finish()
@@ -94,7 +106,7 @@ class Session(Attached):
             error = failure
             raise
         finally:
-            self.close(error)
+            super().close(error)
 
     @property
     def first_epoch(self) -> int:
@@ -165,6 +177,9 @@ class Session(Attached):
 
     def agree_to_stop(self) -> bool:
         """Return whether this learner must stop now: ask after each step, and before.
+
+        In an epoch with a `WorkQueue`, ask before the first step, and not before the
+        queue is open: its constructor waits for all learners.
 
         If any learner has requested a stop, learners that step together agree on a
         step, which is at most a block away, and stop there. If the epoch ends before

@@ -14,7 +14,7 @@ from torch.optim import Adam
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from tests.processes import Lines, launch
 from tests.virtual import STEPS_ALONE
@@ -293,3 +293,71 @@ def test_one_learner_and_plain_averages_need_no_other_rate() -> None:
     assert advised("bmuf_adam") == []
     assert BmufAdamConfig(momentum=0.0).advice(workers=4) == ""
     assert "7 times" in BmufAdamConfig(momentum=0.9, block_lr=0.7).advice(workers=4)
+
+
+def closed_within_an_epoch() -> float:
+    """Close a session without `with`; return what a collective then adds up."""
+    rank = dist.get_rank()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = Session(model, optimizer, "adpsgd")
+    for _ in range(3):
+        optimizer.zero_grad()
+        (model(torch.ones(1, 3)).sum() * (1 + rank)).backward()
+        optimizer.step()
+        session.step()
+    session.close()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item()
+
+
+@pytest.mark.processes
+def test_close_ends_the_gossip_and_leaves_the_process_group_alone() -> None:
+    assert launch(2, closed_within_an_epoch) == [2, 2]
+
+
+OF_A_LOADER = "Caught RuntimeError in DataLoader worker 0: /home/me/pipeline/closest.py"
+
+
+def fail_in_the_data() -> str:
+    model = net()
+    try:
+        with Session(model, Adam(model.parameters()), "allreduce") as session:
+            if session.learner.rank == 0:
+                raise RuntimeError(OF_A_LOADER)
+            session.finish()
+    except RuntimeError as error:
+        return f"{isinstance(error, PeerLostError)} {error}"
+    return "nothing"
+
+
+@pytest.mark.processes
+def test_an_error_of_the_program_stays_what_it_was() -> None:
+    own, other = launch(2, fail_in_the_data)
+    assert own == f"False {OF_A_LOADER}"
+    assert other.startswith("True ")
+    assert f"learner 0 ended with RuntimeError: {OF_A_LOADER}" in other
+
+
+class Unsendable:
+    """What keeps something that no learner can send to another one."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"schedule": lambda step: 0.1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise AssertionError
+
+
+def carry_what_cannot_be_sent() -> str:
+    model = net()
+    with pytest.raises(InputError) as found:
+        Session(model, Adam(model.parameters()), "adpsgd", carries=Unsendable())
+    return str(found.value)
+
+
+@pytest.mark.processes
+def test_what_no_replacement_could_read_is_refused_at_once() -> None:
+    for rank, line in enumerate(launch(2, carry_what_cannot_be_sent)):
+        assert line.startswith(f"learner {rank}, step 0: the state of `carries` cannot")

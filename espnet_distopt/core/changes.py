@@ -25,6 +25,11 @@ _IN_SESSIONS: MutableMapping[Tensor, int] = WeakIdKeyDictionary()
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def in_session(parameter: Tensor) -> bool:
+    """Return whether an open session trains a parameter."""
+    return _IN_SESSIONS.get(parameter, 0) > 0
+
+
 class LoadHook:
     """A hook that calls `note` when a state was loaded into a module.
 
@@ -154,7 +159,7 @@ class Changes:
         """
         for name, p in self._others.items():
             changed = p._version != self._other_versions[name] and p.grad is not None
-            if changed and p.requires_grad and not _IN_SESSIONS.get(p, 0):
+            if changed and p.requires_grad and not in_session(p):
                 raise InputError(
                     f"{self._learner.where}: parameter '{name}' is updated, but not by "
                     "the optimizer of this session, and no learner would learn of its "

@@ -1,4 +1,4 @@
-"""Passes over vectors that numba compiles, where it is installed.
+"""Passes over vectors that numba compiles, where it can be imported.
 
 A pass that computes several things of each element is several operations of PyTorch,
 each of which reads and writes all elements, if only in the cache. Compiled, it is one
@@ -11,6 +11,7 @@ disk. To import it takes half a second.
 """
 
 import importlib
+import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Floats = NDArray[np.float32]
 
@@ -51,13 +53,15 @@ def compiled(function: _Function, *permitted: str) -> _Function:
 
 @cache
 def passes_of(package: str) -> ModuleType | None:
-    """Return the compiled passes of a package; None where numba is not installed."""
+    """Return the compiled passes of a package; None where numba cannot be imported."""
     try:
-        return importlib.import_module(f"{package}.compiled_passes")
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
+        importlib.import_module("numba")
+    except ImportError as error:
+        # It is installed, but refuses a NumPy that is newer than itself, for example.
+        if not (isinstance(error, ModuleNotFoundError) and error.name == "numba"):
+            _log.warning(f"numba cannot be used, so that passes take longer: {error}")
         return None
+    return importlib.import_module(f"{package}.compiled_passes")
 
 
 def prepare_compiled(package: str, tensor: Tensor) -> None:

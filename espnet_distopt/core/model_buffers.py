@@ -1,11 +1,13 @@
-"""The tensors of a model that no optimizer trains: its buffers and frozen parameters.
+"""The tensors of a model that no session trains: its buffers and frozen parameters.
 
-Learners begin with learner 0's values of these tensors. The running statistics of
+Learners begin with learner 0's values of these tensors. Those that another open session
+trains belong to that one, whose learners may be apart. The running statistics of
 BatchNorm are averaged over the learners at each consensus.
 """
 
 from torch import Tensor, nn
 
+from espnet_distopt.core.changes import in_session
 from espnet_distopt.core.effects import AllReduceMean, Broadcast, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.memory import distinct, is_dense, overlaps_itself
@@ -28,7 +30,7 @@ def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
     trained = {id(parameter) for parameter in learner.parameters}
     named = dict(model.named_buffers())
     for name, parameter in model.named_parameters():
-        if id(parameter) not in trained:
+        if id(parameter) not in trained and not in_session(parameter):
             named[name] = parameter.detach()
     for name, tensor in named.items():
         if not is_dense(tensor):

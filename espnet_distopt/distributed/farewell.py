@@ -1,7 +1,7 @@
 """How learners leave a session, and how silent ones are described."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LEFT = b"left"
@@ -29,6 +29,9 @@ def wait_for_leavers(
 ) -> None:
     """Wait until the others have left or are silent.
 
+    A learner that has not begun the session is as one that is silent: it may be about
+    to begin, and would then need the store to hear why the others have ended.
+
     Args:
         store: the store of all learners.
         keys: for each rank the key of its heartbeat.
@@ -38,12 +41,22 @@ def wait_for_leavers(
     begin = time.monotonic()
     staying = dict.fromkeys(keys, (b"", begin))
     while staying and (seconds is None or time.monotonic() - begin < seconds):
-        counts = store.multi_get([keys[peer] for peer in staying])
+        counts = _counts(store, [keys[peer] for peer in staying])
         now = time.monotonic()
         for peer, count in zip(tuple(staying), counts, strict=True):
             before, since = staying[peer]
-            if bytes(count) == LEFT or now - since > silence:
+            if count == LEFT or now - since > silence:
                 del staying[peer]
-            elif bytes(count) != before:
-                staying[peer] = bytes(count), now
+            elif count != before:
+                staying[peer] = count, now
         time.sleep(0.005)
+
+
+def _counts(store: Any, keys: Sequence[str]) -> list[bytes]:
+    """Return the values of keys; b"" for one that does not exist.
+
+    To read a key that does not exist would wait for it, and no signal would end that.
+    """
+    if store.check(keys):
+        return [bytes(count) for count in store.multi_get(keys)]
+    return [bytes(store.get(key)) if store.check([key]) else b"" for key in keys]

@@ -28,7 +28,8 @@ Group = Any
 """A backend of `torch.distributed`, whose published types lack its operations."""
 
 TIMEOUT = timedelta(minutes=30)
-"""The time that an operation of a group may take."""
+"""The time that an operation of a group may take, unless the user has allowed a longer
+one in `init_process_group`."""
 
 _made: list[tuple[Group, Connections]] = []
 """All groups that this process has made, with their connections. They live until the
@@ -227,7 +228,7 @@ class Groups:
         place = ranks.index(self._rank)
         with live.connections.opening(), own.opening():
             if backend == "nccl":
-                group = _nccl(store, place, len(ranks), TIMEOUT)
+                group = _nccl(store, place, len(ranks), _time_limit())
             else:
                 group = self._gloo(store, place, len(ranks), vain)
         _made.append((group, own))
@@ -239,9 +240,18 @@ class Groups:
         It waits without a connection for those who are to connect to it, so a thread of
         its own does that, which is left behind if one of them is lost.
         """
-        made = _Construction(lambda: dist.ProcessGroupGloo(store, place, size, TIMEOUT))
+        limit = _time_limit()
+        made = _Construction(lambda: dist.ProcessGroupGloo(store, place, size, limit))
         self.waiter.wait([made], vain)
         return made.group
+
+
+def _time_limit() -> timedelta:
+    """Return the longer one of `TIMEOUT` and the default process group's limits."""
+    world: Any = dist.group.WORLD
+    backends = [world._get_backend(device) for device in world._device_types]
+    options = [getattr(backend, "options", None) for backend in backends]
+    return max([TIMEOUT, *(each._timeout for each in options if each is not None)])
 
 
 def sends_gpu_tensors_by_nccl(backends: str) -> bool:

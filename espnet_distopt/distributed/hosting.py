@@ -9,6 +9,7 @@ could not join before the next epoch, and her state would be old by then.
 """
 
 import contextlib
+import logging
 import queue
 import socket
 import threading
@@ -26,6 +27,8 @@ from espnet_distopt.distributed.state_transfer import (
     send_state,
 )
 from espnet_distopt.distributed.watch import Watch
+
+_log = logging.getLogger(__name__)
 
 LATER: State = None
 """What a learner sends that cannot be joined in this epoch any more."""
@@ -80,10 +83,14 @@ class Host:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(OSError):  # It has gone; there may be another.
+            try:
                 asking, _ = self._listener.accept()
                 with private(asking):
                     self._answer(asking)
+            except OSError:  # It has gone; there may be another.
+                continue
+            except Exception:  # It cannot be served, and asks another member.
+                _log.exception("a replacement of another learner was not served")
 
     def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(CONNECT)

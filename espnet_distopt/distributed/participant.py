@@ -264,7 +264,9 @@ class Participant:
         lost = isinstance(error, PeerLostError)
         if isinstance(error, RuntimeError) and not lost and of_network(error):
             what = "a collective of the training loop's"
-            found = explain(self._liveness, error, what)
+            explained = explain(self._liveness, error, what)
+            # The words of an error of the program's own may be those of the network.
+            found = explained if self._liveness.lost is not None else error
         stopped = isinstance(error, SystemExit) and error.code == STOPPED
         if error is None or stopped:
             self._liveness.leave()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.distributed.channel import memory_of
+from espnet_distopt.errors import InputError
 
 CHUNK = 1 << 22
 """Bytes that are sent within the connection's time limit, or it is broken."""
@@ -24,6 +25,25 @@ _SIZE = struct.Struct("<Q")
 
 State = Any
 """Tensors, numbers, strings, lists, tuples and dicts."""
+
+
+def check_sendable(state: State, whose: str) -> None:
+    """Raise InputError if a state cannot be sent, or cannot be read at the other end.
+
+    Args:
+        state: the state; its tensors take no time.
+        whose: what the state is of, in words.
+    """
+    buffer = io.BytesIO()
+    try:
+        torch.save(_mapped(lambda tensor: tensor.new_zeros(()), state), buffer)
+        torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{whose} cannot be sent to a learner that replaces another one: keep "
+            f"tensors, numbers, strings, lists, tuples and dicts in it ({reason})"
+        ) from None
 
 
 def frozen(state: State) -> State:
@@ -119,6 +139,8 @@ def _mapped(change: Callable[[Tensor], Tensor], state: State) -> State:
         case dict():
             return {key: _mapped(change, value) for key, value in state.items()}
         case list() | tuple():
-            return type(state)(_mapped(change, each) for each in state)
+            elements = [_mapped(change, each) for each in state]
+            named = hasattr(state, "_fields")  # A namedtuple takes them one by one.
+            return type(state)(*elements) if named else type(state)(elements)
         case _:
             return state

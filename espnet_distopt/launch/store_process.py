@@ -13,6 +13,7 @@ numbers of learners of the nodes, with commas between them.
 
 import json
 import os
+import resource
 import select
 import sys
 import time
@@ -186,9 +187,20 @@ class StoreProcess:
             time.sleep(POLL / 5)
 
 
+def allow_many_connections() -> None:
+    """Take as many descriptors as this process may have.
+
+    A learner has about eight connections to the store in each open session, so that the
+    usual limit of 1,024 would end trainings of more than about 126 learners.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     """Keep the store, or be its client, until the supervisor closes the pipe."""
     host, port, descriptor, node, counts = sys.argv[1:]
+    allow_many_connections()
     try:
         process = StoreProcess(host, int(port), int(descriptor), int(node), counts)
         process.join()

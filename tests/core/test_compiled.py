@@ -77,20 +77,32 @@ def test_imports_ahead_only_what_will_be_used(monkeypatch: pytest.MonkeyPatch) -
     prepare_compiled(PACKAGE, torch.ones(LEAST, dtype=torch.float64))
     assert not imported
     prepare_compiled(PACKAGE, torch.ones(LEAST))
-    assert imported == [f"{PACKAGE}.compiled_passes"]
+    assert imported == ["numba", f"{PACKAGE}.compiled_passes"]
     passes_of.cache_clear()
 
 
-def test_another_module_that_is_missing_is_no_reason(
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("Numba needs NumPy 2.3 or less. Got NumPy 2.4."),
+        ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite"),
+    ],
+)
+def test_a_numba_that_does_not_work_is_done_without(
+    error: ImportError,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(name: str) -> object:
-        raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
+        raise error
 
     passes_of.cache_clear()
     monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ModuleNotFoundError, match="llvmlite"):
-        passes_of(PACKAGE)
+    assert not ran(*halves())
+    assert caplog.messages == [
+        f"numba cannot be used, so that passes take longer: {error}"
+    ]
+    passes_of.cache_clear()
 
 
 def test_compiles_where_no_cache_can_be_written(

@@ -111,3 +111,24 @@ def test_strided_statistics_are_averaged_in_place() -> None:
     first, second = launch(2, strided_statistics)
     assert first == [[2.0, 0.0]] * 3
     assert second == [[2.0, 1.0]] * 3
+
+
+def open_one_beside_another() -> tuple[list[float], list[float]]:
+    """Return what one session has trained, before and after another one begins."""
+    model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    first, second = (SGD(part.parameters(), lr=0.1) for part in model)
+    with Session(model, first, "local_sgd", period=100) as session:
+        model[0](torch.full((1, 2), float(dist.get_rank()))).sum().backward()
+        first.step()
+        session.step()
+        before = session.learner.params.tolist()
+        with Session(model, second, "local_sgd"):
+            return before, session.learner.params.tolist()
+
+
+@pytest.mark.processes
+def test_a_session_leaves_alone_what_another_one_trains() -> None:
+    found = launch(2, open_one_beside_another)
+    assert found[0][0] != found[1][0]
+    for before, after in found:
+        assert after == before

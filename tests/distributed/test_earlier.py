@@ -149,8 +149,9 @@ def die_between_sessions(victim: int) -> tuple[str, float]:
 
 
 @pytest.mark.processes
-def test_nobody_waits_for_one_that_dies_between_two_sessions() -> None:
-    found = launch(3, die_between_sessions, 1, timeout=60, dying={1})
+@pytest.mark.parametrize("hosted", [False, True])
+def test_nobody_waits_for_one_that_dies_between_two_sessions(hosted: bool) -> None:
+    found = launch(3, die_between_sessions, 1, timeout=60, dying={1}, hosted=hosted)
     for rank in (0, 2):
         line, seconds = found[rank]
         assert line.startswith(f"learner {rank}: connecting all learners has failed:")

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+
+from espnet_distopt.distributed.groups import TIMEOUT, _time_limit
 
 BEGIN = """\
 import os
@@ -115,3 +118,14 @@ def test_a_process_ends_although_an_average_is_under_way() -> None:
 @pytest.mark.processes
 def test_a_forked_process_ends_without_the_threads_of_gloo() -> None:
     run(FORKED, "added")
+
+
+@pytest.mark.parametrize("minutes", [10, 180])
+def test_who_allows_more_time_gets_it(minutes: int) -> None:
+    limit = timedelta(minutes=minutes)
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=limit
+    )
+    found = _time_limit()
+    dist.destroy_process_group()
+    assert found == max(limit, TIMEOUT)

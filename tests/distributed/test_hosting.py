@@ -57,3 +57,23 @@ def test_a_state_is_not_written_down_once_the_gossip_is_over(watch: Watch) -> No
     thread.join()
     assert len(written) == 1
     host.close()
+
+
+def test_a_failure_to_serve_one_replacement_does_not_end_the_service(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = iter([ValueError("no such tensor"), None])
+    answer = Host._answer
+
+    def first_fails(host: Host, asking: Any) -> None:
+        if (error := next(answers)) is not None:
+            raise error
+        answer(host, asking)
+
+    monkeypatch.setattr(Host, "_answer", first_fails)
+    host = Host(watch.liveness, watch, lambda: True)
+    with pytest.raises(OSError, match=r"closed|reset"):
+        ask(watch)
+    assert ask(watch) is LATER
+    assert "was not served" in caplog.text
+    host.close()

@@ -3,18 +3,21 @@
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from espnet_distopt.distributed.state_transfer import (
+    check_sendable,
     frozen,
     receive_bytes,
     receive_state,
     send_state,
 )
+from espnet_distopt.errors import InputError
 
 
 @pytest.fixture
@@ -104,3 +107,26 @@ def test_a_wait_for_the_other_end_may_become_pointless(
         receive_state(ends[1], check)
     with pytest.raises(TimeoutError):
         receive_bytes(ends[1], 8)
+
+
+class Range(NamedTuple):
+    """A namedtuple takes its elements one by one."""
+
+    low: float
+    high: float
+
+
+def test_a_namedtuple_is_copied_as_one() -> None:
+    assert frozen({"range": Range(0.0, 1.0)}) == {"range": Range(0.0, 1.0)}
+
+
+def test_plain_states_can_be_sent() -> None:
+    check_sendable({"a": [torch.ones(3), (1, "b", None)], 2: 0.5}, "it")
+
+
+@pytest.mark.parametrize("value", [np.float64(1), lambda: 1, Range(0.0, 1.0)])
+def test_what_cannot_be_read_at_the_other_end_is_refused_at_the_start(
+    value: Any,
+) -> None:
+    with pytest.raises(InputError, match="it cannot be sent to a learner that repl"):
+        check_sendable({"value": value}, "it")

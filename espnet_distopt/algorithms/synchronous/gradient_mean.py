@@ -32,6 +32,7 @@ from espnet_distopt.core.effects import (
     Wait,
 )
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.errors import InputError
 
 BUCKET = 25 << 20
 """The bytes at which a bucket is full, as DDP's. Many small ones would take the time of
@@ -72,9 +73,17 @@ class GradientMean:
         Args:
             learner: this learner.
             number: the number of the bucket, which is not the last one.
+
+        Raises:
+            InputError: an earlier pass has failed after it had sent a part.
         """
-        if number == 0:  # An earlier pass may have failed.
-            self._under_way = []
+        if number == 0 and self._under_way:
+            raise InputError(
+                f"{learner.where}: an earlier backward pass has failed after a part of "
+                "its gradients had been sent, and the other learners have averaged "
+                "that: let its error end the training, or use an algorithm that "
+                "averages models (local_sgd, bmuf, adpsgd)"
+            )
         part = learner.buckets[number].of(learner.gradient_buffer)
         self._under_way.append((yield Begin(AllReduceMean(part, self._ranks))))
 

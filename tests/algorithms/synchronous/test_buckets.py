@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from espnet_distopt.algorithms.synchronous import gradient_mean
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from tests.processes import launch
 
@@ -87,3 +88,41 @@ def test_any_bucket_gives_the_gradient_of_the_whole_batch(
         for params in found:
             assert params == found[0]
             assert params == pytest.approx(whole().tolist(), rel=1e-5, abs=1e-6)
+
+
+class Fails(torch.autograd.Function):
+    """The backward pass ends here, as for want of memory."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *_: Tensor) -> Tensor:
+        raise RuntimeError("no memory")
+
+
+def fail_once() -> str:
+    """Go on after a backward pass that has failed on learner 0; return the error."""
+    gradient_mean.FIRST = gradient_mean.BUCKET = 120
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    try:
+        with Session(model, optimizer, "allreduce") as session:
+            if session.learner.rank == 0:
+                hidden = Fails.apply(model.layers[0](batch(0, 0)))
+                for layer in model.layers[1:]:
+                    hidden = layer(hidden)
+                with pytest.raises(RuntimeError, match="no memory"):
+                    model.rare(hidden).sum().backward()
+            loss(model, 0, 0).backward()
+    except (InputError, PeerLostError) as error:
+        return str(error)
+    return "nothing"
+
+
+def test_nobody_averages_parts_of_two_backward_passes() -> None:
+    own, other = launch(2, fail_once)
+    assert "learner 0" in own
+    assert "an earlier backward pass has failed after a part of its gradients" in own
+    assert "learner 0 ended with InputError" in other
