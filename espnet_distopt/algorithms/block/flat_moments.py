@@ -71,6 +71,7 @@ class Moments:
     Attributes:
         flat: the moments, name -> tensor (P,). It has those of `decays`, and is up to
             date after `adopt`.
+        counted: the number of parameters if the optimizer counts their steps, or 0.
 
     Args:
         part: the parameters whose moments they are.
@@ -83,6 +84,10 @@ class Moments:
         self._part = part
         moment_decays(part.optimizer)  # It refuses an optimizer that is not known.
         self._counts_steps = isinstance(part.optimizer, (Adam, AdamW))
+        self.counted = len(part.slots) if self._counts_steps else 0
+        adam = "exp_avg", SQUARES
+        self._names = adam if self._counts_steps else ("momentum_buffer",)
+        self._groups = len(part.optimizer.param_groups)
         self.flat: dict[str, Tensor] = {}
 
     @property
@@ -94,6 +99,29 @@ class Moments:
         decays = moment_decays(self._part.optimizer)
         groups = len(self._part.optimizer.param_groups)
         return {**{name: [0.0] * groups for name in self.flat}, **decays}
+
+    def numbers(self) -> list[float]:
+        """Return the present decay of each moment in each group, one after the other.
+
+        They are as many on all learners, whatever a schedule does on one of them.
+        Groups that were added since hold frozen parameters alone, and are left out.
+        """
+        decays, absent = self.decays, [0.0] * self._groups
+        return [
+            float(decay)
+            for name in self._names
+            for decay in decays.get(name, absent)[: self._groups]
+        ]
+
+    def named(self, numbers: Sequence[float]) -> dict[str, list[float]]:
+        """Return decays as `decays` has them.
+
+        Args:
+            numbers: decays as `numbers` has them.
+        """
+        firsts = range(0, len(numbers), self._groups)
+        parts = [list(numbers[first : first + self._groups]) for first in firsts]
+        return dict(zip(self._names, parts, strict=True))
 
     def adopt(self) -> None:
         """Make the optimizer's state tensors views of `flat`, keeping their values.

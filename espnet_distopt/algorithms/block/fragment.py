@@ -88,15 +88,17 @@ class Fragment:
         """
         updates = learner.updates - self._updates
         self.steps, self._updates = 0, learner.updates
-        loaded, steps = False, list[float]()
-        if self._moments:
-            self._moments.notice_cleared()
-            loaded, steps = self._moments.loaded, self._moments.steps()
-        return write_message(learner, updates, ended, loaded, self._rates, steps)
+        loaded, decays, steps = False, list[float](), list[float]()
+        if moments := self._moments:
+            moments.notice_cleared()
+            loaded, decays, steps = moments.loaded, moments.decays(), moments.steps()
+        rates = self._rates
+        return write_message(learner, updates, ended, loaded, rates, decays, steps)
 
     def read(self, mean: Tensor) -> Agreed:
         """Return what all learners know of the block, from the mean of the numbers."""
-        return read_message(mean, self._rates)
+        counted = self._moments.counted if self._moments else 0
+        return read_message(mean, self._rates, counted)
 
     def end_block(self, rule: BlockRule, agreed: Agreed) -> Program:
         """Filter the parameters' mean, and end the block of the moments.

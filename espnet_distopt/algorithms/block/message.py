@@ -1,5 +1,6 @@
 """The numbers that learners average beside their parameters at the end of a block."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,8 @@ class Agreed(NamedTuple):
         rates: the mean learning rate of each parameter group; empty if no rule needs
             it.
         steps: the mean step count of each parameter; empty without moments.
+        decays: the mean decays of the moments, see `Moments.numbers`; empty without
+            moments, and in an average that a version without them has begun.
     """
 
     share_ended: float
@@ -26,6 +29,7 @@ class Agreed(NamedTuple):
     loaded: bool
     rates: list[float]
     steps: list[float]
+    decays: Sequence[float] = ()
 
 
 def write_message(
@@ -34,9 +38,12 @@ def write_message(
     ended: bool,
     loaded: bool,
     rates: LearningRates | None,
+    decays: list[float],
     steps: list[float],
 ) -> Tensor:
-    """Return the numbers of one learner, (3 + G + K,) for G groups and K parameters.
+    """Return the numbers of one learner, (3 + G + MG + K,).
+
+    There are G groups, M moments and K parameters.
 
     Args:
         learner: this learner.
@@ -44,22 +51,31 @@ def write_message(
         ended: whether it has no more batches in this epoch.
         loaded: whether its moments were loaded since its last block.
         rates: its learning rates; None if the rule does not follow them.
+        decays: the decays of its moments; empty if moments are left alone.
         steps: its optimizer's step count of each parameter; empty if moments are left
             alone.
     """
     numbers = [float(ended), float(updates), float(loaded)]
     numbers += rates.current() if rates else []
-    numbers += steps
+    numbers += decays + steps
     return torch.tensor(numbers, dtype=torch.float64, device=learner.params.device)
 
 
-def read_message(mean: Tensor, rates: LearningRates | None) -> Agreed:
+def read_message(mean: Tensor, rates: LearningRates | None, counted: int) -> Agreed:
     """Return what the mean of the learners' numbers says.
 
     Args:
-        mean: the mean of their messages, (3 + G + K,).
+        mean: the mean of their messages, (3 + G + MG + K,).
         rates: this learner's learning rates, as it has sent them.
+        counted: K, the number of step counts that each of them has sent.
     """
     share_ended, tau, loaded, *others = mean.tolist()
-    groups = len(rates.last) if rates else 0
-    return Agreed(share_ended, tau, loaded > 0, others[:groups], others[groups:])
+    groups, decays = len(rates.last) if rates else 0, len(others) - counted
+    return Agreed(
+        share_ended,
+        tau,
+        loaded > 0,
+        others[:groups],
+        steps=others[decays:],
+        decays=others[groups:decays],
+    )

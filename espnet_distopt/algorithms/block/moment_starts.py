@@ -3,7 +3,15 @@
 At the end of a block the mean of a moment becomes m_init, which is the start m_0 of the
 next block. So all learners have the same starts, unless a user loads moments. The
 equations are those of `moments`.
+
+Nothing brings starts together again that differ: what one of them is off by is
+multiplied by -kappa in each block, and kappa is above 1 where b is near 1. So kappa
+must have the same bits on all learners. It is computed from decays that they have
+agreed on, because one of them may be a step behind in a schedule that changes them.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +43,7 @@ class MomentStarts:
         self._moments = moments
         self._dtype = dtype
         self._kept: dict[str, Tensor] = {}
+        self._decays = moments.named(moments.numbers())
 
     def forget(self) -> None:
         """Let all moments start from zeros."""
@@ -50,14 +59,27 @@ class MomentStarts:
             self._kept[name] = torch.zeros_like(self._params, dtype=self._dtype)
         return self._kept[name]
 
+    def agree(self, decays: Sequence[float]) -> None:
+        """Take the decays that the learners have agreed on at the end of a block.
+
+        Args:
+            decays: the mean of their `Moments.numbers`; if it is empty, those that were
+                agreed on before stay.
+        """
+        if decays:
+            self._decays = self._moments.named(decays)
+
     def decayed(self, name: str, period: int) -> BlockStart:
         """Return what a start has become by the end of a block without gradients.
+
+        The decays are those that were agreed on last, so that it has the same bits on
+        all learners. Before the first block has ended, starts are zeros.
 
         Args:
             name: the moment's name.
             period: number of updates in the block.
         """
-        decays, start = self._moments.decays[name], self._of(name)
+        decays, start = self._decays[name], self._of(name)
         runs = self._moments.runs([0.0] * self._tensors)
         factors = [(part, decays[group] ** period) for part, group, _ in runs]
         return BlockStart(start, factors=factors, dtype=self._params.dtype)
@@ -81,7 +103,7 @@ class MomentStarts:
             counts: their number of updates in the block, and k.
             block: the number of the block.
         """
-        (tau, k), decay = counts, self._moments.decays[name][group]
+        (tau, k), decay = counts, self._decays[name][group]
         gain = extrapolation_gain(decay, tau, k)
         # A second moment is a mean of squares, and must not become negative.
         bounded = name == SQUARES and gain != 0
@@ -90,15 +112,18 @@ class MomentStarts:
         extrapolate(mean, start, gain, floor, block)
         return start
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the starts that are kept, name -> (P,)."""
-        return {name: tensor.clone() for name, tensor in self._kept.items()}
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the starts that are kept, name -> (P,), and the decays."""
+        kept = {name: tensor.clone() for name, tensor in self._kept.items()}
+        return {"init": kept, "decays": dict(self._decays)}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> bool:
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore what `state_dict` has returned; return whether every bit is kept."""
         where, self._kept = self._params.device, {}
         exact = True
-        for name, start in state.items():
+        for name, start in state["init"].items():
             self._kept[name] = start.to(where, self._dtype, copy=True)
             exact &= torch.equal(self._kept[name].to(start), start)
+        present = self._moments.named(self._moments.numbers())
+        self._decays = state.get("decays", present)  # Older versions have saved none.
         return exact

@@ -10,7 +10,8 @@ with decay b is extrapolated by
 where mbar is the mean of the learners' moments and m_0 the moment at the start of the
 block. The optimizer's step count, by which Adam corrects the bias of its moments,
 advances by k. The momentum of SGD is the same kind of recursion and is extrapolated in
-the same way. If a schedule changes the decay, the one at the end of the block counts.
+the same way. If a schedule changes the decay, the one at the end of the block counts,
+in the mean over the learners (see `moment_starts`).
 """
 
 from collections.abc import Container, Sequence
@@ -51,6 +52,7 @@ class BlockMoments:
 
     Attributes:
         averaged: whether the learners average their moments.
+        counted: the number of step counts that they average.
         loaded: whether the user has loaded this learner's moments since its last block
             ended, or the optimizer had a state when its first block began. The learners
             then have no common m_0 to extrapolate from. The caller ends the block with
@@ -89,6 +91,7 @@ class BlockMoments:
         self.averaged = fate != "reset"
         self._counts = StepCounts(len(part.slots), resets=fate == "reset")
         self._moments = Moments(part)
+        self.counted = self._moments.counted
         dtype = starts_in or part.params.dtype
         self._starts = MomentStarts(part, self._moments, dtype)
         self._unequal = False
@@ -117,6 +120,10 @@ class BlockMoments:
         """Return each parameter's step count, for the learners to average."""
         return self._moments.steps()
 
+    def decays(self) -> list[float]:
+        """Return the decays of the moments, for the learners to average."""
+        return self._moments.numbers()
+
     def notice_cleared(self) -> None:
         """Count it as loading another state if the user has cleared the optimizer's.
 
@@ -140,6 +147,7 @@ class BlockMoments:
                 corrected; 1 if it is not.
         """
         self._blocks += 1
+        self._starts.agree(agreed.decays)
         flats = self._due()
         if not flats:
             return
@@ -230,6 +238,7 @@ class BlockMoments:
             batches: as for `end_block`.
         """
         self.notice_cleared()
+        self._starts.agree(agreed.decays)
         flats = {name: flat for name, flat in self._due().items() if late.has(name)}
         if not flats:
             return
@@ -299,7 +308,7 @@ class BlockMoments:
         return {
             "fate": self._fate,
             "steps": list(self._counts.at_start),
-            "init": self._starts.state_dict(),
+            **self._starts.state_dict(),
             "loaded": self.loaded,
             "unequal": self._unequal,
             "blocks": self._blocks,
@@ -320,4 +329,4 @@ class BlockMoments:
         self._unequal = state.get("unequal", False)
         self._blocks = state.get("blocks", 0)
         # Moments that have been rounded to nearest are not those of the optimizer.
-        self.loaded |= not self._starts.load_state_dict(state["init"])
+        self.loaded |= not self._starts.load_state_dict(state)
