@@ -2,7 +2,8 @@
 
 They compute what the functions of the same names in `block_filter`, `delayed` and
 `extrapolation` do, each of an element at a time. A number that is none stays so: it is
-neither larger nor smaller than a bound.
+neither larger nor smaller than a bound. `extrapolate` computes the same bits, too, so
+that learners need not all have numba.
 """
 
 import numpy as np

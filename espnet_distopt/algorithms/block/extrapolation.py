@@ -33,6 +33,10 @@ def extrapolate(
 ) -> None:
     """Overwrite a piece of a moment's start by that of the next block, m_init.
 
+    All learners must get the same bits (see `moment_starts`), whether numba compiles
+    their passes or not, and on any processor. So these are operations that round once
+    each; `lerp` and `alpha` would fuse a product and a sum, on some processors.
+
     Where the start is kept in bfloat16, the result is rounded to it, stochastically, so
     that the next block starts from what is kept.
 
@@ -54,7 +58,7 @@ def extrapolate(
     if gain == 0:
         new.copy_(mean)
     else:
-        new.lerp_(mean, 1 + gain)  # It computes mean + gain * (mean - new).
+        torch.sub(mean, new, out=new).mul_(gain).add_(mean)
     if bound is not None:
         torch.maximum(new, bound, out=new)
     if new is not start:

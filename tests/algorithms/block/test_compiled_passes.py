@@ -12,7 +12,8 @@ from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.extrapolation import extrapolate, replace_late
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
-from tests.compiled import SIZES, compare, normal, special
+from espnet_distopt.core.compiled import passes_of
+from tests.compiled import SIZES, compare, forget_numba, normal, special
 
 RULES = {
     "nbm": BlockRule(momentum=0.75, nesterov=True),
@@ -66,6 +67,24 @@ def test_an_extrapolated_moment(
         tensors = [tensor.abs() for tensor in tensors]
     function = _named(partial(extrapolate, gain=gain, floor=floor), extrapolate)
     compare(monkeypatch, function, *tensors)
+
+
+@pytest.mark.parametrize("floor", [None, 0.3])
+@pytest.mark.parametrize("gain", [0.7, 6.8])
+def test_an_extrapolated_moment_has_the_same_bits_without_numba(
+    gain: float, floor: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner without it, or with more threads, must not part from the others."""
+    package = extrapolate.__module__.rpartition(".")[0]
+    mean, start = (normal(seed, SIZES[1]).float().abs() for seed in range(2))
+    compiled, plain = start.clone(), start.clone()
+    passes_of.cache_clear()
+    assert passes_of(package) is not None
+    extrapolate(mean, compiled, gain, floor)
+    forget_numba(monkeypatch, package)
+    extrapolate(mean, plain, gain, floor)
+    passes_of.cache_clear()
+    assert torch.equal(compiled, plain)
 
 
 @pytest.mark.parametrize("size", SIZES)
