@@ -131,6 +131,8 @@ def _counts_batches(trainer: pl.Trainer) -> str | None:
         return f"fast_dev_run={trainer.fast_dev_run} counts"  # type: ignore[attr-defined]
     if trainer.max_steps != -1:
         return f"max_steps={trainer.max_steps} counts"
+    if trainer.min_steps:
+        return f"min_steps={trainer.min_steps} counts"
     if limit != 0 and not _is_whole(limit):
         overfits = trainer.overfit_batches > 0  # type: ignore[attr-defined]
         name = "overfit_batches" if overfits else "limit_train_batches"

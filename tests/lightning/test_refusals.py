@@ -112,6 +112,7 @@ def test_when_a_fit_begins(
     ("options", "words"),
     [
         ({"max_steps": 9}, "max_steps=9 counts a learner's own batches"),
+        ({"min_steps": 9}, "min_steps=9 counts"),
         ({"fast_dev_run": True}, "fast_dev_run=True counts"),
         ({"fast_dev_run": 2}, "fast_dev_run=2 counts"),
         ({"limit_train_batches": 10}, "limit_train_batches=10 counts"),
@@ -146,7 +147,7 @@ def test_what_counts_a_learners_batches_with_a_work_queue(
         {"overfit_batches": 1.0},
         {"limit_val_batches": 3},
         {"check_val_every_n_epoch": 2},
-        {"max_epochs": 9},
+        {"min_epochs": 3, "max_epochs": 9},
     ],
     ids=str,
 )
