@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.work_queue import WorkQueue
 
 
@@ -60,13 +61,31 @@ class SharedSchedule(StandIn):
         """
         self._queue, self._accumulated, self.done = queue, accumulated, done
 
-    def step(self) -> None:
-        """Step as often as the scheduler is behind; Lightning calls it each step."""
+    def step(self, *place: Any, **named: Any) -> None:
+        """Step as often as the scheduler is behind; Lightning calls it each step.
+
+        Args:
+            place: the number of this learner's own steps, if `lr_scheduler_step` of the
+                module gives it. The mean progress of all learners takes its place.
+            named: the same.
+
+        Raises:
+            InputError: the place is a float, and so counts parts of epochs.
+        """
         if self._queue is None:
-            self._scheduler.step()
+            self._scheduler.step(*place, **named)
         else:
+            self._check_counts([*place, *named.values()])
             # Lightning reads one batch ahead, which counts as begun on each learner.
             self._step_to(self._due(self._queue.step - 1))
+
+    def _check_counts(self, places: list[Any]) -> None:
+        if any(isinstance(place, float) for place in places):
+            raise InputError(
+                f"lr_scheduler_step: {type(self._scheduler).__name__}.step has a part "
+                "of an epoch, and with a work queue a schedule by step counts steps: "
+                "leave the argument out, or give DistoptStrategy work_queue=False"
+            )
 
     def finish_epoch(self) -> None:
         """Step to the epoch's last step, where all learners end the epoch."""

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
 from tests.lightning.toy import Toy, loaders, strategy, trainer
 from tests.processes import launch
@@ -55,6 +56,34 @@ def test_it_steps_where_lightning_would(accumulated: int, frequency: int) -> Non
     # In the next epoch, it is the same one.
     assert share([config]) == [schedule]
     assert isinstance(schedule, SharedSchedule)
+
+
+@pytest.mark.parametrize("own", [{}, {"epoch": 7}])
+def test_a_module_may_give_its_own_steps(own: dict[str, int]) -> None:
+    """`scheduler.step(self.global_step)` in `lr_scheduler_step` is for DDP."""
+    schedule, plain = begun()
+    for _ in range(2):
+        schedule.step(*(() if own else (7,)), **own)
+    assert plain.last_epoch == schedule.done == 3
+
+
+def test_a_part_of_an_epoch_is_refused() -> None:
+    schedule, plain = begun()
+    with pytest.raises(InputError, match=r"LambdaLR.step has a part of an epoch"):
+        schedule.step(0.25)
+    assert plain.last_epoch == 0
+
+
+def begun() -> tuple[SharedSchedule, LambdaLR]:
+    """Return a schedule within an epoch, three steps behind."""
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
+    plain = LambdaLR(optimizer, lambda step: 0.5**step)
+    optimizer.step()
+    queue: Any = Queue()
+    queue.step = 4
+    schedule = SharedSchedule(plain)
+    schedule.begin_epoch(queue, lambda: 1, 0)
+    return schedule, plain
 
 
 class Rare(Toy):
