@@ -156,7 +156,7 @@ class Attached:
         self._check_between_epochs("restart_from_model")
         self._changes.check_same_parameters()
         learner.check_storage()
-        learner.optimizer_loaded.clear()
+        learner.forget_algorithm()
         self.algorithm = build(self.name, self._options, learner)
         lifecycle.algorithm = self.algorithm
         self._run(lifecycle.start())

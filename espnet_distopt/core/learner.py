@@ -66,6 +66,7 @@ class Learner:
             that the session has found made without the optimizer's `step`.
         stepped: whether the optimizer has taken or skipped a step, see `take_stepped`.
         optimizer_loaded: functions to call when a state was loaded into the optimizer.
+        updated: functions to call after each step that the optimizer really took.
 
     Args:
         model: the module that is trained.
@@ -110,6 +111,7 @@ class Learner:
         self.updates = 0
         self.stepped = False
         self.optimizer_loaded: list[Callable[[], None]] = []
+        self.updated: list[Callable[[], None]] = []
         self._watch: BackwardWatch | None = None
         self._stepping = 0
         self._handles = [
@@ -149,6 +151,8 @@ class Learner:
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is None or not float(found_inf):
             self.updates += 1
+            for call in self.updated:
+                call()
 
     def take_stepped(self) -> bool:
         """Return whether the optimizer has taken or skipped a step since the last call.
@@ -161,6 +165,11 @@ class Learner:
     def _after_load(self, _: Optimizer) -> None:
         for call in self.optimizer_loaded:
             call()
+
+    def forget_algorithm(self) -> None:
+        """Call no functions any more: another algorithm begins, with its own."""
+        self.optimizer_loaded.clear()
+        self.updated.clear()
 
     def release(self) -> None:
         """Remove all hooks, and give each parameter storage of its own.

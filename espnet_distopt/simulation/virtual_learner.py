@@ -138,7 +138,7 @@ class VirtualLearner:
         """
         learner, state = self.learner, member.state_dict()
         self._lifecycle.close()
-        learner.optimizer_loaded.clear()
+        learner.forget_algorithm()
         learner.members = members
         learner.params.copy_(state["learner"]["params"])
         learner.steps = learner.updates = steps

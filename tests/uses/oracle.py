@@ -121,7 +121,8 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             if k < steps - 1:
                 continue
         if column.algorithm == "slowmo":
-            rates = np.mean([r.rates[k if ends else k + 1] for r in learners], axis=0)
+            block = slice(k - k % column.period, k + 1)
+            rates = np.mean([r.rates[block] for r in learners], axis=(0, 1))
             rates = np.repeat(rates, first.sizes)
             delta = delta if last is None else delta * rates / last
             last = rates

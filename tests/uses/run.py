@@ -51,7 +51,7 @@ class Record:
         buffers: all buffers after the session had begun.
         before: the parameters before each step of the session.
         after: the parameters after each step of the session.
-        rates: each parameter's learning rate at each step and at the end.
+        rates: each parameter's learning rate at each step.
         moments: the optimizer's moments after each step.
         passes: the backward passes, for algorithms that average gradients.
         consensus: the parameters of the consensus model.
@@ -122,7 +122,6 @@ class Run:
         for session, record, (model, optimizer) in zip(
             self.sessions, self.records, self.use.pairs, strict=True
         ):
-            record.rates.append(_rates(optimizer))
             statistics = _flat(running_statistics(model))
             with session.consensus():
                 record.consensus = _flat(_tracked(optimizer))

@@ -175,10 +175,10 @@ class Fragment:
         """Return the state of the block, at any of its steps."""
         return {
             **self.filter.state_dict(),
+            **(self._rates.state_dict() if self._rates else {"rates": []}),
             "steps": self.steps,
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
-            "rates": list(self._rates.last) if self._rates else [],
             "compressed": self._compressed.state_dict() if self._compressed else None,
         }
 
@@ -200,6 +200,6 @@ class Fragment:
         if self._moments:
             self._moments.load_state_dict(state["moments"])
         if self._rates:
-            self._rates.last = list(state["rates"])
+            self._rates.load_state_dict(state)
         if self._compressed:
             self._compressed.load_state_dict(state.get("compressed"))

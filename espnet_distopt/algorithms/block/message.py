@@ -17,8 +17,8 @@ class Agreed(NamedTuple):
         share_ended: the share of learners that have ended their epoch.
         tau: the mean of the learners' numbers of updates in the block.
         loaded: whether a learner's moments were loaded since its last block.
-        rates: the mean learning rate of each parameter group; empty if no rule needs
-            it.
+        rates: the mean learning rate of each parameter group in the block; empty if no
+            rule needs it.
         steps: the mean step count of each parameter; empty without moments.
         decays: the mean decays of the moments, see `Moments.numbers`; empty without
             moments, and in an average that a version without them has begun.
@@ -50,13 +50,14 @@ def write_message(
         updates: its number of updates in the block.
         ended: whether it has no more batches in this epoch.
         loaded: whether its moments were loaded since its last block.
-        rates: its learning rates; None if the rule does not follow them.
+        rates: its learning rates, of which a new block begins; None if the rule does
+            not follow them.
         decays: the decays of its moments; empty if moments are left alone.
         steps: its optimizer's step count of each parameter; empty if moments are left
             alone.
     """
     numbers = [float(ended), float(updates), float(loaded)]
-    numbers += rates.current() if rates else []
+    numbers += rates.of_block() if rates else []
     numbers += decays + steps
     return torch.tensor(numbers, dtype=torch.float64, device=learner.params.device)
 

@@ -23,6 +23,7 @@ class Part:
         parameters: the trainable parameters, in the buffer's order.
         slots: the place of each of them in `params`.
         optimizer_loaded: functions to call when a state was loaded into the optimizer.
+        updated: functions to call after each update of the optimizer.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class Part:
     parameters: Sequence[nn.Parameter]
     slots: Sequence[Slot]
     optimizer_loaded: list[Callable[[], None]]
+    updated: list[Callable[[], None]]
 
 
 def cut(learner: Learner, fragments: int) -> list[Part]:
@@ -78,4 +80,5 @@ def _part(learner: Learner, first: int, stop: int) -> Part:
         parameters=learner.parameters[first:stop],
         slots=[replace(s, start=s.start - begin, stop=s.stop - begin) for s in slots],
         optimizer_loaded=learner.optimizer_loaded,
+        updated=learner.updated,
     )

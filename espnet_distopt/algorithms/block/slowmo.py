@@ -5,10 +5,14 @@
 
 is the filter of `bmuf` (CBM) with Delta_n = -alpha lr_n u_n. The buffer u does not
 depend on the learning rate. So Delta_{n-1} is multiplied by lr_n / lr_{n-1} before use,
-for each parameter group on its own. lr_n is the learning rate of the group when the
-block ends. If that is 0, u_n is not defined, because it is divided by lr_n: u is then
-kept as it is, and the next block of this group starts at x_0 + alpha (mean - x_0), the
-limit of the equations. (If the rate was 0 in all steps of the block, that is x_0.)
+for each parameter group on its own. The paper has one lr_n in all steps of a block. If
+a schedule changes it within the block, lr_n is here the mean over the steps that the
+optimizer has taken in it, and over the learners: the one rate with which the same
+gradients would have led as far. The rate at the block's end, where a cycle of a
+schedule comes near 0, would make a huge u_n of what larger rates have done before.
+
+If lr_n is 0, u_n is not defined, because it is divided by lr_n: u is then kept as it
+is, and the next block of this group starts at x_0 + alpha (mean - x_0), which is x_0.
 
     paper     here
     tau       `period`

@@ -1,6 +1,7 @@
 """SlowMo beside its published recursion (docs/algorithms/block.md, LS2 and LS3)."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,14 +33,16 @@ def gradient(rank: int, step: int) -> Tensor:
     return torch.randn(5, generator=source, dtype=torch.float64)
 
 
-def pairs(size: int, rates: Rates, make: Any = SGD, **options: Any) -> Simulation:
+def pairs(
+    size: int, rates: Rates, make: Any = SGD, name: str = "slowmo", **options: Any
+) -> Simulation:
     learners = []
     for rank in range(size):
         model = Pair()
         optimizer = make(model.groups(), lr=rates(0, 0))
         descend = _descent(model, optimizer, rates, rank)
         learners.append(
-            VirtualLearner(model, optimizer, descend, "slowmo", rank, size, **options)
+            VirtualLearner(model, optimizer, descend, name, rank, size, **options)
         )
     simulation = Simulation(learners, Compute(spread=1))
     simulation.start()
@@ -77,7 +80,7 @@ def oracle(
         for step in block:
             for rank, end in enumerate(ends):
                 end -= per_element(rates, step) * gradient(rank, step)
-        lr = per_element(rates, block[-1])
+        lr = torch.stack([per_element(rates, step) for step in block]).mean(0)
         u = beta * u + (x - torch.stack(ends).mean(0)) / lr
         x = x - alpha * lr * u
     return x
@@ -106,6 +109,59 @@ def test_ls3_is_the_published_recursion_with_changing_rates(
         assert torch.equal(
             simulation.consensus(), simulation.learners[0].learner.params
         )
+
+
+def restarts(step: int, group: int) -> float:
+    """Cosine annealing over 24 steps, which begins anew."""
+    return (0.1, 0.3)[group] * math.cos(math.pi / 2 * (step % 24) / 24) ** 2
+
+
+def test_a_warm_restart_makes_no_huge_step() -> None:
+    """The rates of the last block are far below those of the next, but not 0."""
+    simulation = pairs(2, restarts, period=8)
+    blocks = [range(first, first + 8) for first in range(0, 56, 8)]
+    for count in range(1, 8):
+        before = simulation.consensus()
+        simulation.epoch(8)
+        assert (simulation.consensus() - before).abs().max() < 10
+        expected = oracle(2, restarts, blocks[:count], 0.5, 1.0)
+        torch.testing.assert_close(
+            simulation.consensus(), expected, rtol=1e-12, atol=1e-14
+        )
+
+
+def constant(step: int, group: int) -> float:
+    return 0.1
+
+
+def test_a_constant_rate_is_classical_block_momentum_bit_for_bit() -> None:
+    """However short the blocks are, and of however unequal numbers of updates."""
+    options = {"period": 4, "momentum": 0.5, "moments": "reset"}
+    found = []
+    for name, more in (("slowmo", {}), ("bmuf", {"nesterov": False})):
+        simulation = pairs(3, constant, name=name, **options, **more)
+        simulation.epoch([7, 2, 4])
+        simulation.epoch([3, 1, 5])
+        found.append(simulation.consensus())
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("version", ["this", "older"])
+def test_resume_within_a_block_knows_its_rates(version: str) -> None:
+    whole = pairs(2, restarts, period=8)
+    whole.epoch(21, pausing=True)
+    resumed = pairs(2, restarts, period=8)
+    for new, old in zip(resumed.learners, whole.learners, strict=True):
+        state = copy.deepcopy(old.algorithm.state_dict())
+        if version == "older":
+            (fragment,) = state["fragments"]
+            del fragment["block_rates"], fragment["counted"]
+        new.learner.load_state_dict(old.learner.state_dict())
+        new.algorithm.load_state_dict(state)
+    for simulation in (whole, resumed):
+        simulation.epoch(9)
+    assert torch.equal(whole.consensus(), resumed.consensus()) == (version == "this")
+    assert (whole.consensus() - resumed.consensus()).abs().max() < 10
 
 
 @pytest.mark.parametrize("moments", ["reset", "local", "average"])
@@ -159,18 +215,14 @@ def test_a_rate_of_0_in_one_group_leaves_the_other_alone() -> None:
     torch.testing.assert_close(models[0][:2], expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_schedule_that_ends_at_0_does_not_undo_the_last_block() -> None:
-    """Where the rate has become 0 only after the last step, the mean is kept."""
-    simulation = pairs(2, lambda *_: 0.1, period=2)
+def test_a_schedule_that_ends_at_0_does_not_touch_the_last_block() -> None:
+    """Where the rate becomes 0 only after the last step, no step has had it."""
+    simulation = pairs(2, constant, period=2)
     for virtual in simulation.learners:
         virtual.optimizer.register_step_post_hook(_at_step(virtual, 4, 0.0))
-    simulation.epoch(2)
-    theta = simulation.consensus()
-    simulation.epoch(2)
-    moved = sum(gradient(rank, step) for rank in (0, 1) for step in (2, 3)) / 2
-    torch.testing.assert_close(
-        simulation.consensus(), theta - 0.1 * moved, rtol=1e-12, atol=1e-14
-    )
+    simulation.epoch(4)
+    expected = oracle(2, constant, [[0, 1], [2, 3]], 0.5, 1.0)
+    torch.testing.assert_close(simulation.consensus(), expected, rtol=1e-12, atol=1e-14)
 
 
 def _at_step(virtual: VirtualLearner, step: int, lr: float) -> Callable[..., None]:
@@ -210,7 +262,7 @@ def test_resume_between_epochs_knows_the_last_rates() -> None:
     [("reset", 0.0, True), ("local", 4.0, False), ("average", 4.0, True)],
 )
 def test_moments_at_the_end_of_a_block(moments: str, steps: float, equal: bool) -> None:
-    simulation = pairs(2, lambda *_: 0.1, Adam, period=4, moments=moments)
+    simulation = pairs(2, constant, Adam, period=4, moments=moments)
     simulation.epoch(4)
     states = [v.optimizer.state[v.learner.parameters[0]] for v in simulation.learners]
     assert [state["step"].item() for state in states] == [steps, steps]
@@ -219,7 +271,7 @@ def test_moments_at_the_end_of_a_block(moments: str, steps: float, equal: bool) 
 
 
 def test_moments_are_reset_unless_told_otherwise() -> None:
-    simulation = pairs(2, lambda *_: 0.1, Adam, period=4)
+    simulation = pairs(2, constant, Adam, period=4)
     simulation.epoch(4)
     for virtual in simulation.learners:
         for parameter in virtual.learner.parameters:
