@@ -53,7 +53,8 @@ class BlockFilter:
             as it is.
         lookahead: factor of `delta` at the block's start, theta + lookahead delta.
         rho: number of minibatches equivalent to `delta`.
-        blocks: number of blocks that have ended.
+        taken: number of steps in the blocks that have ended, each the mean over the
+            learners of their updates.
 
     Args:
         rule: the rule for all workers. Fewer of them may need no filter, but more may
@@ -80,7 +81,7 @@ class BlockFilter:
         self.delta = torch.zeros_like(params if self._filters else params[:0])
         self.lookahead = 0.0
         self.rho = 0.0
-        self.blocks = 0
+        self.taken = 0.0
 
     def start(self, params: Tensor) -> None:
         """Take `params` (P,) as the global model, from which the block starts."""
@@ -122,9 +123,9 @@ class BlockFilter:
             agreed: what they know of the block.
         """
         tau, previous_rho = agreed.tau, self.rho
-        warm = self.blocks * self._period < rule.warmup
+        warm = self.taken < rule.warmup
         eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
-        self.blocks += 1
+        self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
         ahead = self.rho if rule.nesterov else previous_rho
         if eta == 0 and zeta == 1:
@@ -181,7 +182,7 @@ class BlockFilter:
             "delta": self.delta.clone(),
             "lookahead": self.lookahead,
             "rho": self.rho,
-            "blocks": self.blocks,
+            "taken": self.taken,
         }
 
     def load_state_dict(
@@ -200,7 +201,8 @@ class BlockFilter:
             InputError: the start of the block is needed, and is not in the state; or
                 the block has begun with a filter that this rule does not have.
         """
-        self.blocks = state["blocks"]
+        older = state.get("blocks", 0) * self._period  # They have counted blocks.
+        self.taken = state.get("taken", older)
         self.lookahead = self.rho = 0.0
         saved: Tensor = state["theta"]
         had_filter = bool(state["delta"].numel())

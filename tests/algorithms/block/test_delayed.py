@@ -90,7 +90,7 @@ def test_without_momentum_inside_nothing_is_lost(name: str, delay: int) -> None:
         a, b = (v.algorithm.state_dict()["fragments"][0] for v in (mine, theirs))
         for key in ("theta", "delta"):
             torch.testing.assert_close(a[key], b[key], rtol=1e-12, atol=1e-12)
-        assert (a["rho"], a["blocks"]) == (b["rho"], b["blocks"])
+        assert (a["rho"], a["taken"]) == (b["rho"], b["taken"])
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])

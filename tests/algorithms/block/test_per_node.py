@@ -106,10 +106,10 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
         torch.testing.assert_close(found, expected[places], rtol=1e-10, atol=1e-12)
     one: Any = nodes.learners[0].algorithm
     other: Any = workers.learners[0].algorithm
-    assert (one.rule, filter_of(one).rho, filter_of(one).blocks) == (
+    assert (one.rule, filter_of(one).rho, filter_of(one).taken) == (
         other.rule,
         filter_of(other).rho,
-        filter_of(other).blocks,
+        filter_of(other).taken,
     )
 
 
