@@ -24,6 +24,10 @@ from espnet_distopt.monitoring.lines import Event
 
 INTERVAL = 15.0
 """The number of seconds between two lines within an epoch, at least."""
+_FINISHED = (
+    "{}: the training there is finished, and nothing was trained now: remove the "
+    "directory to train anew, or train in another one (in a recipe: --tag NAME)"
+)
 
 
 def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
@@ -63,6 +67,7 @@ class Progress:
         learners: int,
     ) -> None:
         self.talks = talks
+        self._output_dir = output_dir
         self._summary = output_dir / "distopt" / "summary.json"
         self._about = {"algorithm": algorithm, "learners": learners}
         self._max_epoch = max_epoch
@@ -194,8 +199,15 @@ class Progress:
         self._update_summary(elapsed, total_samples)
 
     def leave(self, error: BaseException | None) -> None:
-        """Write that the process ends, and why if the training has failed."""
-        if isinstance(error, Stopped) or self._log.last is None:
+        """Write that the process ends, and why if the training has failed.
+
+        A training that was finished before has no epoch left, which is said instead.
+        """
+        if self._log.last is None:
+            if self.talks and error is None:
+                print(_FINISHED.format(self._output_dir), flush=True)
+            return
+        if isinstance(error, Stopped):
             return
         why = None if error is None else f"{type(error).__name__}: {error}"
         self._write("end", error=why and why.rstrip(": ").splitlines()[0])

@@ -1,20 +1,29 @@
 """Refuses to go on with a training that would learn something else now.
 
 ESPnet goes on from every checkpoint whose shapes fit. With another list of as many
-tokens each output would then stand for another token, and a training that has reached
-its last epoch would learn nothing and still take the new list into its config.yaml.
+tokens each output would then stand for another token, and with another frontend the
+inputs would be others. A training that has reached its last epoch would learn nothing
+and still take the new options into its config.yaml, by which the model decodes.
 """
 
 import argparse
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.hmm.alignments import require_states
 
+_OF_TRAINING = {"model", "loss", "losses", "specaug", "preprocessor"}
+"""Choices of ESPnet's tasks that may change while a model is trained: the loss, and how
+the data are changed at random."""
+_OF_MODEL = ("input_size", "odim", "joint_net_conf", "adapter_conf", "line_least_rows")
+"""Further options that say what a model computes, where a task has them."""
 LEARNED = "learned.sha256"
 """The file that tells which text or labels the training in its directory learns."""
 
@@ -37,6 +46,34 @@ def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
     if isinstance(earlier, list) and _own(args, earlier) != _own(args, _read(wanted)):
         than = wanted if isinstance(wanted, str) else "--token_list"
         raise _other(args, f"has other tokens than {than}", elsewhere)
+
+
+def refuse_other_model(
+    args: argparse.Namespace, choices: Iterable[Any], elsewhere: str
+) -> None:
+    """Refuse to go on as a model that computes something else with its parameters.
+
+    Another length of the windows, for example, changes no shape. What only training
+    has, as the optimizer and the loss, may change.
+
+    Args:
+        args: ESPnet's options.
+        choices: The `class_choices_list` of its task.
+        elsewhere: The option of a recipe that names another directory.
+
+    Raises:
+        InputError: The training in `output_dir` has begun with other options.
+    """
+    config = Path(args.output_dir) / "config.yaml"
+    if not _goes_on(args) or not config.exists():
+        return
+    earlier = read_yaml(config)
+    for name in _options_of_model(choices, earlier):
+        if name in earlier and hasattr(args, name):
+            was, now = earlier[name], _as_written(getattr(args, name))
+            if (was or None) != (now or None):  # There are several words for nothing.
+                what = f"has begun with {_difference(name, was, now)}"
+                raise _other(args, what, elsewhere)
 
 
 def keep_to_one_source(
@@ -102,6 +139,36 @@ def refuse_other_labels(exp: Path, labels: Path) -> None:
             f"{exp}: the network there has learned other labels than those that "
             f"{counts} sums up: remove the directory, and run stage 11 again"
         )
+
+
+def _options_of_model(
+    choices: Iterable[Any], earlier: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the names of the options that say what a model computes."""
+    yield from _OF_MODEL
+    for choice in choices:
+        # ESPnet drops the frontend from its options if `input_size` makes it needless.
+        dropped = not choice.optional and earlier.get(choice.name) is None
+        if choice.name not in _OF_TRAINING and not dropped:
+            yield from (choice.name, f"{choice.name}_conf")
+
+
+def _as_written(value: Any) -> Any:
+    """Return an option as it is once config.yaml has been written and read."""
+    return yaml.safe_load(yaml.safe_dump(value))
+
+
+def _difference(name: str, was: Any, now: Any) -> str:
+    """Return in words how an option, or one in a group of options, has changed."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        pairs = {
+            key: (was.get(key, "its default"), now.get(key, "its default"))
+            for key in {**was, **now}
+        }
+        key = next(key for key, (old, new) in pairs.items() if old != new)
+        return _difference(f"{name}: {key}", *pairs[key])
+    was, now = ("none" if value is None else value for value in (was, now))
+    return f"{name}: {was}, and the options say {now}"
 
 
 def _digest(files: Sequence[Path]) -> str:
