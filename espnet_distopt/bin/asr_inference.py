@@ -1,13 +1,16 @@
 """Decode speech with ESPnet's own `espnet2.bin.asr_inference`.
 
 It takes the same options, and starts in a third of the time without asking the network.
-It refuses a language model over other tokens than the recognizer's.
+It refuses a language model over other tokens than the recognizer's, and subwords that
+are others meanwhile.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from espnet_distopt.corpora.kaldi.tokens import require_pieces
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.files.yaml import read_yaml
@@ -26,17 +29,23 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Decode."""
     args = get_parser().parse_args(cmd)
-    if args.lm_train_config is not None and args.asr_train_config is not None:
-        _check_tokens(Path(args.lm_train_config), Path(args.asr_train_config))
+    if args.asr_train_config is not None:
+        config = Path(args.asr_train_config)
+        trained = read_yaml(config)
+        if args.lm_train_config is not None:
+            _check_tokens(Path(args.lm_train_config), config, trained)
+        bpemodel = args.bpemodel or trained.get("bpemodel")
+        if bpemodel and (args.token_type or trained.get("token_type")) == "bpe":
+            require_pieces(Path(bpemodel), trained["token_list"], config)
     asr_inference.main(cmd)
 
 
-def _check_tokens(lm: Path, asr: Path) -> None:
+def _check_tokens(lm: Path, asr: Path, trained: Mapping[str, Any]) -> None:
     """Refuse a language model for whose tokens the recognizer has others.
 
     ESPnet adds the scores by the tokens' numbers, so it would decode something.
     """
-    if read_yaml(lm).get("token_list") != read_yaml(asr).get("token_list"):
+    if read_yaml(lm).get("token_list") != trained.get("token_list"):
         raise InputError(
             f"{lm}: a language model over other tokens than the recognizer's, which "
             f"{asr} lists: train one with that list, or decode without it"

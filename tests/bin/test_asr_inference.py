@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import asr_inference
+from espnet_distopt.corpora.kaldi.tokens import make_tokens
 from tests.refusal import error_of
 
 
@@ -34,4 +35,28 @@ def test_the_same_tokens_go_on_to_espnet(
     options += ["--data_path_and_name_and_type", "keys,speech,kaldi_ark"]
     options += ["--asr_train_config", str(config)]
     asr_inference.main(options)
+    assert given == [options]
+
+
+def test_subwords_of_another_training_set_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Experiments share the file, and stage 5 makes it anew for another set."""
+    given: list[object] = []
+    monkeypatch.setattr(asr_inference.asr_inference, "main", given.append)
+    text, tokens = tmp_path / "text", tmp_path / "tokens"
+    text.write_text("a-1 one two one three\n")
+    listed = make_tokens(text, tokens, "bpe", nbpe=12)
+    config, model = tmp_path / "config.yaml", tokens / "bpe.model"
+    config.write_text(f"token_type: bpe\nbpemodel: {model}\ntoken_list: {listed}\n")
+    options = ["--output_dir", str(tmp_path), "--asr_train_config", str(config)]
+    options += ["--data_path_and_name_and_type", "keys,speech,kaldi_ark"]
+    asr_inference.main(options)
+    assert given == [options]
+    text.write_text("a-1 six six seven\n")
+    make_tokens(text, tokens, "bpe", nbpe=11)
+    error = error_of(asr_inference.main, options, capsys)
+    assert error.startswith(f"{model}: its subwords are not the tokens of {config}, wh")
     assert given == [options]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
-from espnet_distopt.files.text import read_text
+from espnet_distopt.files.text import read_bytes, read_text
 from espnet_distopt.files.whole_directory import whole_directory
 
 BLANK, UNKNOWN, SENTENCE = "<blank>", "<unk>", "<sos/eos>"
@@ -127,6 +127,30 @@ def pieces(model: bytes) -> list[str]:
         for index in range(processor.get_piece_size())
         if not (processor.is_control(index) or processor.is_unknown(index))
     ]
+
+
+def require_pieces(model: Path, tokens: Collection[str], config: Path) -> None:
+    """Refuse a sentencepiece model whose pieces are not the tokens of a recognizer.
+
+    It would spell words by tokens that the recognizer does not have, and not find the
+    ends of words in those that it has. There may be tokens beside the pieces.
+
+    Args:
+        model: The file of the sentencepiece model.
+        tokens: The recognizer's tokens.
+        config: The configuration that lists them.
+
+    Raises:
+        InputError: A piece is no token, or the file cannot be read.
+    """
+    known = set(tokens)
+    other = [piece for piece in pieces(read_bytes(model)) if piece not in known]
+    if other:
+        raise InputError(
+            f"{model}: its subwords are not the tokens of {config}, which has no "
+            f"{other[0]}: make those of that model's training set again (in a recipe: "
+            "--stage 5 --stop_stage 5 --train_set NAME)"
+        )
 
 
 def _check_reserved(text: Path, sentences: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from espnet_distopt.corpora.kaldi.tokens import require_pieces
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 
@@ -26,7 +27,8 @@ def load_ctc_model(
         The model in evaluation mode, and the arguments of its training.
 
     Raises:
-        InputError: The two files do not fit together, or the model has no CTC output.
+        InputError: The two files do not fit together, the model has no CTC output, or
+            its subwords were made anew of another text.
     """
     try:
         loaded, args = task.build_model_from_file(config, model)
@@ -41,6 +43,8 @@ def load_ctc_model(
     loaded.eval()
     if loaded.ctc is None:
         raise InputError(f"{config}: the model has no CTC output to {purpose}")
+    if args.token_type == "bpe" and args.bpemodel is not None:
+        require_pieces(Path(args.bpemodel), args.token_list, config)
     # Plain RNN encoders want their batches sorted, and are slower.
     pad_rnn_encoders(loaded)
     return loaded, args

@@ -16,6 +16,7 @@ from espnet_distopt.corpora.kaldi.arks import WavArkWriter, read_wav
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
 from espnet_distopt.corpora.kaldi.places import ArkPlace
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
+from espnet_distopt.corpora.kaldi.tokens import make_tokens
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment import word_search
 from espnet_distopt.espnet.alignment.alignment import align
@@ -422,6 +423,26 @@ def test_utterances_without_a_path_are_counted(
     found = read_table(tmp_path / "out" / "text", str)
     assert list(found.values()) == [""] * 8
     assert capsys.readouterr().out.endswith("8 utterances, 8 of them without a path\n")
+
+
+def test_subwords_of_another_training_set_are_refused(
+    toy: Path, tmp_path: Path
+) -> None:
+    """Words that the model's own subwords spell would be left out of the search."""
+    make_tokens(toy / "train" / "text", tmp_path / "tokens", "bpe", nbpe=12)
+    exp, subwords = toy / "subwords", tmp_path / "tokens" / "bpe.model"
+    listed = str(tmp_path / "tokens" / "tokens.txt")
+    options = ["--token_type", "bpe", "--bpemodel", str(subwords)]
+    write_model(exp, *options, "--token_list", listed)
+    model = CTCModel(exp / "config.yaml", exp / "model.pth")
+    assert model.spell(model.tokenize("high low")) == "high low"
+    (tmp_path / "text").write_text("a-1 six six seven\n")
+    make_tokens(tmp_path / "text", tmp_path / "tokens", "bpe", nbpe=11)
+    with pytest.raises(InputError) as refused:
+        CTCModel(exp / "config.yaml", exp / "model.pth")
+    assert str(refused.value).startswith(
+        f"{subwords}: its subwords are not the tokens of {exp / 'config.yaml'}, which"
+    )
 
 
 @pytest.mark.parametrize(
