@@ -67,6 +67,8 @@ given=("$@")
 . ./cmd.sh
 # shellcheck source=backend.sh
 . "$here/backend.sh"
+# shellcheck source=made_of.sh
+. "$here/made_of.sh"
 case $feats_type in
     raw)
         # shellcheck source=feats_raw.sh
@@ -177,8 +179,10 @@ tool() {
 }
 
 # renew_ngram: make the n-gram of the search unless stage 5 has made it with this token
-# list; it may have run for another configuration of the decoding.
-renew_ngram() { [ -z "$arpa" ] || [ "$arpa" -nt "$token_list" ] || make_ngram; }
+# list and training set; it may have run for another configuration of the decoding.
+renew_ngram() {
+    [ -z "$arpa" ] || { [ "$arpa" -nt "$token_list" ] && same_text "$arpa"; } || make_ngram
+}
 
 # experiment ALGORITHM: set the variables of an experiment: the number of its `learners`,
 # its `options`, its directory `exp`, and the `label` that the names of its jobs contain.
@@ -268,14 +272,24 @@ language_model() {
 }
 
 if [ "$use_lm" = true ]; then
-    if at_stage 6 "statistics of the language model"; then language_model 6; fi
-    if at_stage 7 "training of the language model"; then language_model 7; fi
+    if at_stage 6 "statistics of the language model"; then
+        language_model 6
+        made_of "$lm_statsdir/train.txt"
+    fi
+    if at_stage 7 "training of the language model"; then
+        require_same_text "$lm_statsdir/train.txt" 6
+        language_model 7
+    fi
 fi
 
-if at_stage 10 "statistics"; then statistics; fi
+if at_stage 10 "statistics"; then
+    statistics
+    made_of "$stats_made"
+fi
 
 if at_stage 11 "training"; then
     require "$stats_made" 10
+    require_same_text "$stats_made" 10
     for algorithm in $distopt; do
         experiment "$algorithm"
         training

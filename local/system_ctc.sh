@@ -22,9 +22,10 @@ use_system() {
 
 # make_ngram: write the n-gram of the search, if it needs one that is not the user's.
 make_ngram() {
-    [ -z "$arpa" ] || [ -n "$ngram_file" ] ||
-        tool make_ngram --text "$sentences" --order "$ngram_order" \
-            "${ngram_options[@]}" --out "$arpa"
+    if [ -z "$arpa" ] || [ -n "$ngram_file" ]; then return 0; fi
+    tool make_ngram --text "$sentences" --order "$ngram_order" \
+        "${ngram_options[@]}" --out "$arpa"
+    made_of "$arpa"
 }
 
 # make_tokens: write the token list (stage 5), and the n-gram of the search.

@@ -41,7 +41,7 @@ check_imported() {
 }
 
 # check_language: end the script if one of the stages 10 to 12 would use a lexicon or an
-# n-gram that stage 5 has made with other options.
+# n-gram that stage 5 has made with other options, or of another training set.
 check_language() {
     local made=$lang/made_with digest
     [ "$stage" -gt 5 ] && [ "$stage" -le 12 ] && [ "$stop_stage" -ge 10 ] || return 0
@@ -54,12 +54,14 @@ check_language() {
     grep -qsxe "--lexicon ${digest%% *}" "$made" ||
         die "--lexicon $lexicon: not known to be the lexicon that $lang was made with:" \
             "run from stage 5 (--stage 5)"
+    require_same_text "$lang/lm.arpa" 5
 }
 
 make_tokens() {
     [ -z "$ali" ] || return 0
     tool make_lang --lexicon "$lexicon" --text "$sentences" \
         --order "$ngram_order" --out "$lang"
+    made_of "$lang/lm.arpa"
 }
 
 # featuring SET: set `features`, the arguments of python that compute a set's features.

@@ -1,6 +1,7 @@
 """These tests run local/asr.sh on toy data: which programs it starts, how it ends."""
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -424,3 +425,27 @@ def test_statistics_of_features_read_the_audio(recipe: Recipe) -> None:
         *("--out", "exp/stats_word", "--train", "dump/train", "--valid", "dump/dev"),
         *("--token_type", "word", "--bpemodel", "none"),
     ]
+
+
+def test_statistics_of_another_training_set_need_stage_10(recipe: Recipe) -> None:
+    """Its utterances may be in this one, too, so that a part would be trained on."""
+    assert recipe.asr("--stop_stage", "10").returncode == 0
+    whole = recipe.directory / "data" / "whole"
+    shutil.copytree(recipe.directory / "data" / "train", whole)
+    (whole / "text").write_text("a-1 one two\nb-2 three\nc-3 four\n")
+    options = ("--train_set", "whole", "--tag", "whole", "--stage")
+    assert recipe.asr(*options, "3", "--stop_stage", "5").returncode == 0
+    before = recipe.modules()
+    refused = recipe.asr(*options, "11")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: exp/stats_word/valid/text_shape.word was not made of dump/whole/text "
+        "as it is now: run from stage 10 (--stage 10)\n",
+    )
+    assert recipe.modules() == [*before, "check"]
+    done = recipe.asr(*options, "10", "--stop_stage", "11")
+    assert done.returncode == 0, done.stderr
+    # Decoding needs no training set, which may be gone.
+    shutil.rmtree(recipe.directory / "dump" / "whole")
+    done = recipe.asr(*options, "12")
+    assert done.returncode == 0, done.stderr

@@ -106,7 +106,7 @@ def path_of_programs(recipe: Recipe, sbatch: bool) -> str:
 
 
 PROGRAMS = ("awk", "basename", "bash", "cat", "date", "dirname", "env", "grep", "mkdir")
-PROGRAMS += ("mv", "rm", "sed", "sh", "sleep", "sort", "tail", "wc")
+PROGRAMS += ("cksum", "mv", "rm", "sed", "sh", "sleep", "sort", "tail", "wc")
 FAKE_SLURM = {
     "sbatch": "echo x >>jobs; n=$(wc -l <jobs); [ $n -lt 3 ] && echo 10$n && exit\n"
     "echo 'sbatch: error: no more jobs' >&2; exit 1",
@@ -160,6 +160,21 @@ def test_queued_decodings_have_their_ngram(slurm: Recipe) -> None:
     variables = {**SLURM, "PATH": path, "STUB_REAL": "make_ngram"}
     slurm.asr(*options, **variables)
     assert (slurm.directory / "data/ngram/words_3.arpa").exists()
+
+
+def test_queued_trainings_have_their_statistics(slurm: Recipe) -> None:
+    assert slurm.asr("--stop_stage", "10").returncode == 0
+    with (slurm.directory / "dump/train/text").open("a") as text:
+        text.write("c-3 four\n")
+    path = path_of_programs(slurm, sbatch=True)
+    options = ("--submit_all", "true", "--stage", "11")
+    done = slurm.asr(*options, **{**SLURM, "PATH": path})
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: exp/stats_word/valid/text_shape.word was not made of dump/train/text "
+        "as it is now: run from stage 10 (--stage 10)\n",
+    )
+    assert not (slurm.directory / "jobs").exists()
 
 
 @pytest.mark.parametrize("algorithm", ["none", "adpsgd"])

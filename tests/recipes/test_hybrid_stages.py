@@ -169,6 +169,22 @@ def test_another_lexicon_or_order_needs_stage_5(hybrid: Recipe, real: str) -> No
     assert done.returncode == 0, done.stderr
 
 
+def test_another_training_set_needs_stages_5_and_10(hybrid: Recipe) -> None:
+    assert hybrid.asr(*HYBRID, "--stop_stage", "10").returncode == 0
+    (hybrid.directory / "dump/train/text").write_text("a-1 one\nb-2 three\n")
+    for stage, file in (("5", "data/lang/lm.arpa"), ("10", "exp/hybrid_gmm/gmm.npz")):
+        refused = hybrid.asr(*HYBRID, "--stage", "11")
+        assert (refused.returncode, refused.stderr) == (
+            2,
+            f"error: {file} was not made of dump/train/text as it is now: "
+            f"run from stage {stage} (--stage {stage})\n",
+        )
+        again = hybrid.asr(*HYBRID, "--stage", stage, "--stop_stage", stage)
+        assert again.returncode == 0, again.stderr
+    done = hybrid.asr(*HYBRID, "--stage", "11")
+    assert done.returncode == 0, done.stderr
+
+
 def test_alignments_of_another_directory_need_stage_10(hybrid: Recipe) -> None:
     options = (*HYBRID, "--distopt", "adpsgd", "--stop_stage", "11")
     for name in ("a", "b"):

@@ -68,6 +68,19 @@ def test_stage_without_what_it_needs(lm: Recipe, stage: int, message: str) -> No
     assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
 
 
+def test_statistics_of_another_training_set_need_stage_6(lm: Recipe) -> None:
+    assert lm.asr("--use_lm", "true", "--stop_stage", "6").returncode == 0
+    (lm.directory / "dump/train/text").write_text("a-1 one\nb-2 three\n")
+    options = ("--use_lm", "true", "--stop_stage", "7", "--stage")
+    refused = lm.asr(*options, "7")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"error: {STATS}/train.txt was not made of dump/train/text as it is now: "
+        "run from stage 6 (--stage 6)\n",
+    )
+    assert lm.asr(*options, "6").returncode == 0
+
+
 def test_training_without_statistics(lm: Recipe) -> None:
     assert lm.asr("--use_lm", "true", "--stop_stage", "5").returncode == 0
     done = lm.asr("--use_lm", "true", "--stage", "7")
@@ -177,6 +190,19 @@ def test_an_ngram_of_an_earlier_token_list_is_made_anew(words: Recipe) -> None:
     data.write_text(data.read_text() + "sed -i 's/one/seven/' data/train/text\n")
     options = ("--decode_config", "conf/greedy.yaml", "--stop_stage", "5")
     assert words.asr(*options, STUB_REAL="make_ngram").returncode == 0
+    late = words.asr("--stage", "12", STUB_REAL="make_ngram")
+    assert late.returncode == 0, late.stderr
+    made = words.directory / "data" / "ngram" / "words_3.arpa"
+    assert "seven" in read_arpa(made).words()
+    again = len(words.calls())
+    assert words.asr("--stage", "12", STUB_REAL="make_ngram").returncode == 0
+    assert "make_ngram" not in words.modules()[again:]
+
+
+def test_an_ngram_of_another_training_set_is_made_anew(words: Recipe) -> None:
+    assert words.asr(STUB_REAL="make_ngram").returncode == 0
+    text = words.directory / "dump" / "train" / "text"
+    text.write_text(text.read_text().replace("one", "seven"))
     late = words.asr("--stage", "12", STUB_REAL="make_ngram")
     assert late.returncode == 0, late.stderr
     made = words.directory / "data" / "ngram" / "words_3.arpa"
