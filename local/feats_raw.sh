@@ -98,7 +98,7 @@ score() {
     local name=$1 decoded=$2
     shift 2
     if [ -f "data/$name/stm" ]; then
-        # The file may be empty; then the scorer says so.
+        # The file is empty if the model has decoded all to nothing.
         [ -f "$decoded/ctm" ] || require "$decoded/ctm" 12
         tool score_hub5 --stm "data/$name/stm" --glm "data/$name/glm" \
             --ctm "$decoded/ctm" --out "$decoded/score_wer" "$@"

@@ -2,7 +2,7 @@
 
 import argparse
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
@@ -96,6 +96,8 @@ def _score(
     args: argparse.Namespace,
 ) -> Result:
     add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
+    words = all_words(sides.values())
+    _tell_if_empty(words, args.ctm)
     hubscr = _find(args.scorer, args.sctk)
     args.out.mkdir(parents=True, exist_ok=True)
     normalized = None
@@ -104,8 +106,7 @@ def _score(
     if hubscr is None:
         assert normalized is not None
         return normalized
-    ctm = format_ctm(all_words(sides.values()))
-    counts = hubscr.count(sides, args.stm, args.glm, ctm, args.out)
+    counts = hubscr.count(sides, args.stm, args.glm, format_ctm(words), args.out)
     return add_up(hubscr.label, counts, halves, normalized, FILTERED)
 
 
@@ -114,13 +115,20 @@ def _score_as_is(
     halves: Mapping[str, str],
     args: argparse.Namespace,
 ) -> Result:
-    check_known(sides, words_by_side(args.ctm), args.stm, args.ctm)
+    recognized = words_by_side(args.ctm)
+    check_known(sides, recognized, args.stm, args.ctm)
+    _tell_if_empty(recognized, args.ctm)
     hubscr = _find("hubscr", args.sctk)
     assert hubscr is not None
     args.out.mkdir(parents=True, exist_ok=True)
-    ctm = read_text(args.ctm)
+    ctm = read_text(args.ctm, may_be_empty=True)
     counts = hubscr.count(sides, args.stm, args.glm, ctm, args.out)
     return add_up(hubscr.label, counts, halves, ctm=AS_IS)
+
+
+def _tell_if_empty(words: Sized, ctm: Path) -> None:
+    if not words:
+        print(f"{ctm}: no word to score: all words of the reference count as deleted")
 
 
 def _self_test(scorer: str, sctk: str | None) -> None:

@@ -7,14 +7,19 @@ from pathlib import Path
 from espnet_distopt.errors import InputError
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, may_be_empty: bool = False) -> str:
     """Read a whole file, without the byte-order mark that some editors begin it with.
+
+    Args:
+        path: The file.
+        may_be_empty: Whether a file without text is taken, too.
 
     Raises:
         InputError: It is missing, empty or not UTF-8, or cannot be read; the message
             names the file, and the line of the first bad byte.
     """
-    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
+    content = read_bytes(path, may_be_empty=may_be_empty)
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -25,12 +30,16 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, *, may_be_empty: bool = False) -> bytes:
     """Read a whole file as bytes.
 
-    Raises:
-        InputError: It is missing, cannot be read, or has nothing but white space and a
+    Args:
+        path: The file.
+        may_be_empty: Whether a file is taken that has nothing but white space and a
             byte-order mark.
+
+    Raises:
+        InputError: It is missing, cannot be read, or has nothing and must not be empty.
     """
     try:
         content = path.read_bytes()
@@ -38,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    if not content.removeprefix(codecs.BOM_UTF8).strip():
+    if not may_be_empty and not content.removeprefix(codecs.BOM_UTF8).strip():
         raise InputError(f"{path}: empty")
     return content
 

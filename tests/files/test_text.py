@@ -23,6 +23,11 @@ def test_what_is_no_text_is_refused(
     refuses(read_text, tmp_path / "text", content, message)
 
 
+def test_a_text_may_be_empty_where_that_is_right(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbf\n")
+    assert read_text(tmp_path / "text", may_be_empty=True) == "\n"
+
+
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     with pytest.raises(ValueError, match="text: cannot be read: Is a directory"):

@@ -74,6 +74,17 @@ def test_scoring_without_word_times(hub5: Recipe) -> None:
     )
 
 
+def test_a_model_that_decodes_to_nothing_has_a_row(hub5: Recipe) -> None:
+    algorithms = ("--distopt", "adpsgd allreduce")
+    assert hub5.asr(*algorithms, "--stop_stage", "12").returncode == 0
+    (hub5.directory / DECODED / "ctm").write_text("")
+    done = hub5.asr(*algorithms, "--stage", "13")
+    assert done.returncode == 0, done.stderr
+    report = (hub5.directory / "exp" / "RESULTS.md").read_text()
+    for name, rate in (("adpsgd", 100.0), ("allreduce", 0.0)):
+        assert f"| asr_{name}_2 | - | - | - | - | {rate} |" in report
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

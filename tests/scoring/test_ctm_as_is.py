@@ -157,6 +157,19 @@ def test_the_result_says_what_was_scored(
 
 
 @needs_sctk
+@pytest.mark.parametrize("text", ["", ";; a system\n"])
+def test_a_system_that_recognizes_nothing_has_deletions(
+    tmp_path: Path, text: str
+) -> None:
+    paths = random_task(tmp_path, 1)
+    paths["ctm"].write_text(text)
+    counts = score(tmp_path, paths, "--ctm_as_is").halves["all"]
+    assert parse_raw_summary(run_hubscr(tmp_path / "all", paths, "")) == counts
+    assert (counts.substitutions, counts.insertions) == (0, 0)
+    assert counts.deletions > 20
+
+
+@needs_sctk
 def test_what_hubscr_would_fail_at_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,12 +131,24 @@ def test_halves_agree_with_the_labels_of_the_reference(tmp_path: Path) -> None:
     assert figures == [(half.words, f"{half.error_rate:.1f}") for half in expected]
 
 
-@needs_sctk
-def test_nothing_scored_recognized_is_all_deletions(tmp_path: Path) -> None:
-    out = score(tmp_path, ctm="sw_4390 A 1.10 0.10 uh\n")
+@pytest.mark.parametrize("ctm", ["", ";; a system\n", "sw_4390 A 1.10 0.10 uh\n"])
+@pytest.mark.parametrize(
+    ("scorer", "deleted"),
+    # hubscr takes the shortest alternatives, and nothing for what is optional.
+    [pytest.param("hubscr", 7, marks=needs_sctk), ("jiwer", 8)],
+)
+def test_nothing_to_score_is_all_deletions(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ctm: str,
+    scorer: str,
+    deleted: int,
+) -> None:
+    out = score(tmp_path, "--scorer", scorer, ctm=ctm)
     counts = Result.read(out / "result.json").halves["all"]
-    # Of `we are` and `we're` the shorter, and nothing for what is optional.
-    assert (counts.deletions, counts.insertions) == (7, 0)
+    four = (counts.correct, counts.substitutions, counts.deletions, counts.insertions)
+    assert four == (counts.words - deleted, 0, deleted, 0)
+    assert f"{tmp_path}/ctm: no word to score: all words" in capsys.readouterr().out
 
 
 def test_order_of_lines_does_not_matter(tmp_path: Path) -> None:
@@ -171,8 +183,6 @@ BAD = [
     pytest.param({"stm": ""}, (), "stm: empty", id="empty stm"),
     pytest.param({"stm": HEADER}, (), "stm: has comments only", id="stm of comments"),
     pytest.param({"glm": ""}, (), "glm: empty", id="empty glm"),
-    pytest.param({"ctm": ""}, (), "ctm: empty", id="empty ctm"),
-    pytest.param({"ctm": ";; x\n"}, (), "ctm: no words", id="ctm of comments"),
     pytest.param({"stm": LATIN}, (), "stm:6: expected UTF-8", id="stm in latin-1"),
     pytest.param({"ctm": b"\xff\n"}, (), "ctm:1: expected UTF-8", id="ctm not utf-8"),
     pytest.param(

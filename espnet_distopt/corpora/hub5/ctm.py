@@ -8,7 +8,7 @@ words stand between lines whose times are asterisks and whose words are `<ALT_BE
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,18 +40,16 @@ class Word(NamedTuple):
 
 
 def read_ctm(path: Path) -> list[Word]:
-    """Read a CTM.
+    """Read a CTM, which is empty if nothing was recognized.
 
     Returns:
         The words, sorted by file, channel and start.
 
     Raises:
-        InputError: The file can't be read, is not UTF-8 or has no words, or a line is
-            malformed; the message names file and line.
+        InputError: The file can't be read or is not UTF-8, or a line is malformed; the
+            message names file and line.
     """
-    words = [_word(line, where) for where, line in data_lines(read_text(path), path)]
-    if not words:
-        raise InputError(f"{path}: no words, only comments")
+    words = (_word(line, where) for where, line in _lines(path))
     return sorted(words, key=_place)
 
 
@@ -66,7 +64,7 @@ def words_by_side(path: Path) -> Counter[str]:
             message names file and line.
     """
     sides: Counter[str] = Counter()
-    for where, line in data_lines(read_text(path), path):
+    for where, line in _lines(path):
         fields = line.split()
         if len(fields) > 4 and fields[2:4] == ["*", "*"]:
             if fields[4] not in _ALTERNATIVES:
@@ -97,6 +95,10 @@ def write_ctm(path: Path, words: Iterable[Word]) -> None:
 def format_ctm(words: Iterable[Word]) -> str:
     """Return the text of a CTM; parameters and errors as `write_ctm`."""
     return "".join(_format(word) for word in sorted(words, key=_place))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    return data_lines(read_text(path, may_be_empty=True), path)
 
 
 def _place(word: Word) -> tuple[str, str, float]:

@@ -52,6 +52,13 @@ def test_what_others_write_is_read(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("text", ["", " \n\n", ";; a system\n"])
+def test_a_system_that_recognizes_nothing_has_no_words(tmp_path, text):
+    (tmp_path / "ctm").write_text(text)
+    assert read_ctm(tmp_path / "ctm") == []
+    assert not words_by_side(tmp_path / "ctm")
+
+
 BAD_LINES = {
     "too_few_fields": ("a A 1.0 0.5", "expected 'file channel start duration word'"),
     "too_many_fields": ("a A 1 1 oh 1 lex spk more", "expected 'file channel start"),
@@ -76,9 +83,6 @@ def test_bad_lines(tmp_path, kind):
 
 BAD_FILES = {
     "missing": (None, "ctm: no such file"),
-    "empty": (b"", "ctm: empty"),
-    "blank": (b" \n\n", "ctm: empty"),
-    "comments": (b";; only\n", "ctm: no words, only comments"),
     "latin1": (b"a A 1 1 oh\na A 2 1 caf\xe9\n", "ctm:2: expected UTF-8 text"),
 }
 
