@@ -132,6 +132,7 @@ result() { echo "$out/log/output.$1/$2"; }
 # Words have their times already, so the parts are only joined.
 merge() {
     joined text
-    results ctm | sort -k 1,1 -k 2,2 -k 3,3n >"$out/ctm"
+    # Words of equal times stay in order.
+    results ctm | sort -s -k 1,1 -k 2,2 -k 3,3n >"$out/ctm"
     mv "$out/text"{.tmp,}
 }

@@ -7,6 +7,7 @@ import pytest
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 HYBRID = ("--system", "hybrid")
+DECODED = "exp/hybrid_adpsgd_2/decode_hybrid/test"
 
 
 @pytest.fixture
@@ -85,18 +86,34 @@ def test_words_of_an_earlier_decoding_with_more_parts_are_left_out(
     """Queued parts do not remove what was there."""
     done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
     assert done.returncode == 0, done.stderr
-    out = hybrid.directory / "exp/hybrid_adpsgd_2/decode_hybrid/test"
+    out = hybrid.directory / DECODED
     before = (out / "ctm").read_text()
     stale = out / "log/output.9/ctm"
     stale.parent.mkdir()
     stale.write_text("x A 9.00 0.50 stale\n")
+    merge(hybrid)
+    assert (out / "ctm").read_text() == before
+
+
+def merge(hybrid: Recipe) -> None:
+    """Join what the two parts of a decoding have written, as a job of its own does."""
     script = str(ROOT / "local" / "decode.sh")
     options = ["--system", "hybrid", "--gmm", "exp/hybrid_gmm", "--nj", "2"]
-    options += ["--exp", "exp/hybrid_adpsgd_2", "--out", str(out)]
+    options += ["--exp", "exp/hybrid_adpsgd_2", "--out", DECODED]
     options += ["--data", "dump/test", "--config", "conf/decode_hybrid.yaml"]
     merged = hybrid.run(script, *options, "--part", "merge")
     assert merged.returncode == 0, merged.stderr
-    assert (out / "ctm").read_text() == before
+
+
+def test_words_of_equal_times_stay_in_order(hybrid: Recipe) -> None:
+    done = hybrid.asr(*HYBRID, "--distopt", "adpsgd")
+    assert done.returncode == 0, done.stderr
+    out = hybrid.directory / DECODED
+    said = "x A 1.00 0.00 you\nx A 1.00 0.00 know\n"
+    (out / "log/output.1/ctm").write_text(said)
+    (out / "log/output.2/ctm").write_text("x A 0.50 0.10 so\n")
+    merge(hybrid)
+    assert (out / "ctm").read_text() == f"x A 0.50 0.10 so\n{said}"
 
 
 def test_the_grammar_counts_no_copies_at_other_speeds(hybrid: Recipe) -> None:
