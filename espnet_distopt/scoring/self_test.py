@@ -96,6 +96,12 @@ CASES = (
         "2011",
     ),
     SelfTestCase(
+        "letters of a segment spell none of its neighbour",
+        ((0, 4, "so i"), (4, 9, "T. V.")),
+        ((0, 4, "so i"), (4, 9, "t v")),
+        "4000",
+    ),
+    SelfTestCase(
         "segment without words",
         ((0, 4, ""), (4, 9, "one")),
         ((0, 4, "oh"), (4, 9, "one")),

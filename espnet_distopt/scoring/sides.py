@@ -30,16 +30,24 @@ class ConversationSide:
         are insertions in the later one. The words of a segment that is not scored are
         dropped with it.
         """
-        found: list[list[str]] = [[] for _ in self.references]
+        return [
+            (reference.text, [word.word for word in words])
+            for reference, words in zip(self.references, self._divided(), strict=True)
+            if is_judged(reference)
+        ]
+
+    def spell_letters(self) -> None:
+        """Write spelled letters with a period, in the words of each segment."""
+        self.words = [word for words in self._divided() for word in _spelled(words)]
+
+    def _divided(self) -> list[list[Word]]:
+        """Return the words of each segment, by the rule of `segments`."""
+        found: list[list[Word]] = [[] for _ in self.references]
         ends = [reference.span.end for reference in self.references]
         for word in self.words:
             place = bisect_right(ends, word.start + word.duration / 2)
-            found[min(place, len(found) - 1)].append(word.word)
-        return [
-            (reference.text, words)
-            for reference, words in zip(self.references, found, strict=True)
-            if is_judged(reference)
-        ]
+            found[min(place, len(found) - 1)].append(word)
+        return found
 
 
 def is_judged(reference: Reference) -> bool:
@@ -69,7 +77,8 @@ def add_words(
 ) -> None:
     """Add the recognized words that are scored to the sides on which they were said.
 
-    Spelled letters get a period if those of the reference have one.
+    Spelled letters get a period if those of the reference have one; the words of a
+    segment do not tell whether those of the next one are letters.
 
     Args:
         sides: The sides of the reference, to which words are added.
@@ -94,8 +103,8 @@ def add_words(
         names[side.lower()].words.append(word)
     references = (each for side in sides.values() for each in side.references)
     if any(map(_has_spelled_letter, references)):
-        for place in sides.values():
-            place.words = _spelled(place.words)
+        for each in sides.values():
+            each.spell_letters()
 
 
 def check_known(
