@@ -24,6 +24,7 @@ train_args=                 # more options of the training, e.g. "--max_epoch 20
 tag=                        # end of the experiments' names, to tell them from others: seed1
 decode_config=              # how to decode; of several files, all decode the first algorithm
 ctc_decode_config=conf/decode.yaml  # what decode_config is for --system ctc if it is empty
+lm_decode_config=conf/decode_lm.yaml  # the same with --use_lm true
 inference_asr_model=valid.loss.ave.pth  # which of the experiment's models decodes
 use_lm=false                # train a language model and decode with it
 lm_config=conf/lm.yaml
@@ -84,6 +85,7 @@ esac
 decode_options=() ngram_options=() arpa=
 case $system in
     ctc)
+        [ "$use_lm" = false ] || ctc_decode_config=$lm_decode_config
         decode_config=${decode_config:-$ctc_decode_config}
         # shellcheck source=system_ctc.sh
         . "$here/system_ctc.sh"
@@ -126,10 +128,19 @@ searching() {
     config=$1 decode_name=$(basename "$1" .yaml) search_options=()
     use_search
     if [ "$use_lm" = true ]; then
-        decode_name+=_lm
+        decode_name=${decode_name%_lm}_lm
         search_options+=(--lm "$lmdir")
     fi
     [ -z "$ngram_file" ] || decode_name+=_ngram
+}
+
+# weighed KEY WHAT [DEFAULT]: end the script if the configuration `config` gives WHAT, a
+# language model or an n-gram, no weight; one that it does not name is DEFAULT.
+weighed() {
+    local weight
+    weight=$(sed -nE "s/^$1: *([^ #]+).*/\1/p" "$config")
+    [[ ${weight:-${3:-}} == *[1-9]* ]] ||
+        die "$config: $1 is missing or 0: say there what the $2 weighs, such as $1: 0.3"
 }
 
 # ways ALGORITHM: print the configurations that decode its experiment. All decode that of

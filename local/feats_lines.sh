@@ -39,12 +39,16 @@ same_scaling() {
             "$height ${least_rows:-0}: run from stage 3 (--stage 3)"
 }
 
+# Where the configuration names no weight, that of ocr_inference holds.
 use_search() {
-    [ "$use_lm" = false ] || searches prefix_beam ||
-        die "--use_lm needs 'search: prefix_beam' in $config"
+    if [ "$use_lm" = true ]; then
+        searches prefix_beam || die "--use_lm needs 'search: prefix_beam' in $config"
+        weighed lm_weight "language model" 0.3
+    fi
     if searches ngram_beam; then
         [ "$token_type" = char ] ||
             die "$config: the n-gram is over characters, not over --token_type $token_type"
+        weighed lm_weight n-gram 0.3
         arpa=${ngram_file:-data/ngram/characters_$ngram_order.arpa}
         ngram_options=(--token_list "$token_list")
         search_options+=(--arpa "$arpa")

@@ -46,9 +46,11 @@ use_search() {
             search_options+=(--arpa "$arpa")
             ;;
         '')
+            [ "$use_lm" = false ] || weighed lm_weight "language model"
             [ -n "$ngram_file" ] || return 0
             "$python" -c "import kenlm" 2>/dev/null ||
                 die "--ngram_file needs the Python package kenlm: pip install kenlm"
+            weighed ngram_weight n-gram
             search_options+=(--ngram_file "$ngram_file")
             ;;
         *) die "$config: search: expected best_path or words" ;;

@@ -6,15 +6,16 @@ history times its probability after the history without its first word.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 from espnet_distopt.files.writing import write_text
 
-BEGIN, END = "<s>", "</s>"
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = -99.0
 """The log10 that ARPA files write for a probability of zero."""
 
@@ -121,6 +122,60 @@ def read_arpa(path: Path) -> Ngram:
     if (END,) not in probabilities:
         raise InputError(f"{path}: no probability of {END}, the end of a sentence")
     return Ngram(len(sizes), probabilities, backoffs)
+
+
+def read_words(path: Path) -> list[str] | None:
+    """Read the words of an ARPA file, and none of its longer n-grams.
+
+    Returns:
+        The words, with `<unk>` if it has a probability; None if the file is in another
+        form, such as KenLM's own.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    words = []
+    try:
+        with path.open("rb") as file:
+            if next(filter(bytes.strip, file), b"").strip() != b"\\data\\":
+                return None
+            for line in dropwhile(lambda each: not each.startswith(b"\\"), file):
+                fields = line.split()
+                if line.startswith((b"\\2-", b"\\end")):
+                    break
+                if len(fields) > 1:
+                    words.append(fields[1].decode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    return words
+
+
+def check_tokens(path: Path, words: Collection[str], tokens: Sequence[str]) -> None:
+    """Check that an n-gram is one over the tokens of a model.
+
+    Args:
+        path: The n-gram's file, for messages.
+        words: The n-gram's words, with `<unk>` if it has a probability.
+        tokens: The model's token list; token 0 is the blank, and the last token ends a
+            sentence.
+
+    Raises:
+        InputError: The n-gram lacks most of the tokens, or it lacks one and has no
+            probability for unknown ones.
+    """
+    own = {*tokens[1:-1]} - {UNKNOWN}
+    lacking = sorted(own - {*words})
+    if len(lacking) > len(own) / 2:
+        raise InputError(
+            f"{path}: an n-gram over other tokens than the model's: it lacks "
+            f"{len(lacking)} of {len(own)}, such as {lacking[0]!r}: estimate one on "
+            "texts of these tokens"
+        )
+    if lacking and UNKNOWN not in words:
+        raise InputError(
+            f"{path}: no probability of {lacking[0]!r}, a token of the model: estimate "
+            f"the n-gram with {UNKNOWN} (of characters: make_ngram --token_list)"
+        )
 
 
 def _read_sizes(lines: Iterator[tuple[str, str]], path: Path) -> list[int]:

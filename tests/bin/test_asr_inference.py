@@ -1,4 +1,4 @@
-"""ESPnet's decoding, and a language model that does not belong to the recognizer."""
+"""ESPnet's decoding, and language models that do not belong to the recognizer."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ import pytest
 
 from espnet_distopt.bin import asr_inference
 from espnet_distopt.corpora.kaldi.tokens import make_tokens
+from espnet_distopt.hmm.kneser_ney import estimate
+from espnet_distopt.hmm.ngram import write_arpa
 from tests.refusal import error_of
 
 
@@ -60,3 +62,39 @@ def test_subwords_of_another_training_set_are_refused(
     error = error_of(asr_inference.main, options, capsys)
     assert error.startswith(f"{model}: its subwords are not the tokens of {config}, wh")
     assert given == [options]
+
+
+PIECES = ["\N{LOWER ONE EIGHTH BLOCK}th", "e", "se"]
+
+
+def with_ngram(folder: Path, over: list[str]) -> list[str]:
+    """Return the options of a recognizer of pieces, and of an n-gram."""
+    ngram, config = folder / "lm.arpa", folder / "config.yaml"
+    write_arpa(ngram, estimate([over[:2]], [*over, "<unk>"], 2))
+    config.write_text(f"token_list: {['<blank>', '<unk>', *PIECES, '<sos/eos>']}\n")
+    options = ["--output_dir", str(folder), "--ngram_file", str(ngram)]
+    options += ["--data_path_and_name_and_type", "keys,speech,kaldi_ark"]
+    return [*options, "--asr_train_config", str(config)]
+
+
+def test_an_ngram_over_words_is_refused_for_pieces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = with_ngram(tmp_path, ["the", "these", "e"])
+    assert error_of(asr_inference.main, options, capsys) == (
+        f"{tmp_path}/lm.arpa: an n-gram over other tokens than the model's: it lacks "
+        "2 of 3, such as 'se': estimate one on texts of these tokens"
+    )
+
+
+def test_an_ngram_over_the_tokens_goes_on_to_espnet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(asr_inference.asr_inference, "main", given.append)
+    options = with_ngram(tmp_path, PIECES[:2])
+    asr_inference.main(options)
+    # What KenLM has compiled is left to KenLM.
+    (tmp_path / "lm.arpa").write_bytes(b"mmap lm http://kheafield.com/code\n\xff")
+    asr_inference.main(options)
+    assert given == [options] * 2

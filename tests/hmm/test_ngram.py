@@ -6,7 +6,7 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.kneser_ney import estimate
-from espnet_distopt.hmm.ngram import Ngram, read_arpa, write_arpa
+from espnet_distopt.hmm.ngram import Ngram, read_arpa, read_words, write_arpa
 
 GOOD = """\\data\\
 ngram 1=3
@@ -45,6 +45,16 @@ def test_a_written_model_is_the_same_when_it_is_read(tmp_path: Path) -> None:
     assert again.order == 3
     assert again.probabilities == pytest.approx(model.probabilities, abs=1e-6)
     assert again.backoffs == pytest.approx(model.backoffs, abs=1e-6)
+
+
+def test_the_words_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lm.arpa"
+    path.write_text(f"\n{GOOD}", encoding="utf-8")
+    assert read_words(path) == ["<s>", "</s>", "a"]
+    path.write_bytes(b"mmap lm http://kheafield.com/code\n\xff")
+    assert read_words(path) is None
+    with pytest.raises(InputError, match=r"no.arpa: cannot be read: No such file"):
+        read_words(tmp_path / "no.arpa")
 
 
 MALFORMED = [

@@ -21,6 +21,7 @@ def recipe(tmp_path: Path) -> Recipe:
         shutil.copy(ROOT / "egs" / "fsdd" / "asr1" / name, directory)
     for name in ("train.yaml", "decode.yaml"):
         (directory / "conf" / name).write_text("seed: 0\n")
+    (directory / "conf" / "decode_lm.yaml").write_text("lm_weight: 0.3\n")
     (directory / "local" / "data.sh").write_text(
         "#!/usr/bin/env bash\nset -euo pipefail\n"
         "for name in train dev test; do\n"

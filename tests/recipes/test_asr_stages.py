@@ -137,7 +137,8 @@ def test_the_command_of_the_results_can_be_given_again(recipe: Recipe) -> None:
 
 def test_decoding_by_the_best_path(recipe: Recipe) -> None:
     (recipe.directory / "conf" / "decode.yaml").write_text("search: best_path\n")
-    refused = recipe.asr("--use_lm", "true", "--lm_config", "conf/train.yaml")
+    options = ("--decode_config", "conf/decode.yaml", "--lm_config", "conf/train.yaml")
+    refused = recipe.asr("--use_lm", "true", *options)
     assert refused.returncode == 2
     assert "conf/decode.yaml: the best path uses no language model" in refused.stderr
     done = recipe.asr()

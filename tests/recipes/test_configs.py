@@ -56,7 +56,7 @@ SAMPLES_OF_A_LEARNER, FRAMES_OF_A_SAMPLE, AUDIO_OF_A_FRAME = 128, 21, 80
 def kind(path: Path) -> str:
     if path.parent.name.startswith("distopt"):
         return "distopt"
-    if path.stem == "decode_ocr_ngram":
+    if path.stem in ("decode_ocr_lm", "decode_ocr_ngram"):
         return "decode_ocr"
     if path.stem in ("decode_ocr", "decode_best_path", "decode_hybrid", "decode_words"):
         return path.stem
@@ -161,6 +161,20 @@ def rates(args: argparse.Namespace, steps: int) -> list[float]:
             scheduler.step()
         found.append(rate)
     return found
+
+
+@pytest.mark.parametrize(
+    "recipe", ROOT.glob("egs/*/*"), ids=lambda path: path.parent.name
+)
+def test_a_language_model_has_a_weight_in_every_recipe(recipe: Path) -> None:
+    config = yaml.safe_load((recipe / "conf" / "decode_lm.yaml").read_text())
+    assert 0 < config["lm_weight"] < 1
+
+
+def test_an_ngram_has_a_weight_where_espnet_searches() -> None:
+    for path in CONFIGS:
+        if kind(path) == "decode" and path.stem != "decode_ctc_greedy":
+            assert 0 < yaml.safe_load(path.read_text())["ngram_weight"] < 1
 
 
 def test_all_configs_of_the_recipes_were_found() -> None:

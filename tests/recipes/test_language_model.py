@@ -42,6 +42,7 @@ def test_trained_and_used(lm: Recipe) -> None:
     for call in decodings:
         assert call[call.index("--lm_train_config") + 1] == f"{MODEL}/config.yaml"
         assert call[call.index("--lm_file") + 1] == f"{MODEL}/valid.loss.ave.pth"
+        assert call[call.index("--config") + 1] == "conf/decode_lm.yaml"
     # Decoding without the language model writes another result.
     assert (lm.directory / "exp/asr_adpsgd_2/decode_lm/test/text").exists()
     assert "asr_adpsgd_2" in (lm.directory / "exp" / "RESULTS.md").read_text()
@@ -142,12 +143,39 @@ def test_failed_training_shows_the_first_error(lm: Recipe) -> None:
 
 def test_ngram(recipe: Recipe) -> None:
     (recipe.directory / "3gram.arpa").write_text("-\n")
+    (recipe.directory / "conf" / "decode.yaml").write_text("ngram_weight: 0.3\n")
     done = recipe.asr("--ngram_file", "3gram.arpa")
     assert done.returncode == 0, done.stderr
     decodings = [call for call in recipe.calls() if "asr_inference" in " ".join(call)]
     for call in decodings:
         assert call[call.index("--ngram_file") + 1] == "3gram.arpa"
     assert (recipe.directory / "exp/asr_adpsgd_2/decode_ngram/test/text").exists()
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "message"),
+    [
+        ("", ("--use_lm", "true"), "lm_weight is missing or 0: say there what"),
+        ("lm_weight: 0.0  # of words", ("--use_lm", "true"), "lm_weight is missing or"),
+        ("lm_weight: 1", ("--ngram_file", "conf/lm.yaml"), "ngram_weight is missing"),
+    ],
+)
+def test_a_language_model_without_a_weight(
+    lm: Recipe, weights: str, options: tuple[str, ...], message: str
+) -> None:
+    (lm.directory / "conf" / "own.yaml").write_text(f"beam_size: 10\n{weights}\n")
+    done = lm.asr(*options, "--decode_config", "conf/own.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: conf/own.yaml: {message}")
+    assert done.stderr.count("\n") == 1
+    assert not (lm.directory / "data").exists()
+
+
+def test_other_weights_of_the_language_model(lm: Recipe) -> None:
+    (lm.directory / "conf" / "own.yaml").write_text("lm_weight: 0.05\n")
+    done = lm.asr("--use_lm", "true", "--decode_config", "conf/own.yaml")
+    assert done.returncode == 0, done.stderr
+    assert (lm.directory / "exp/asr_adpsgd_2/own_lm/test/text").exists()
 
 
 @pytest.fixture
@@ -260,7 +288,8 @@ def test_a_search_that_cannot_be(
     words: Recipe, config: str, options: tuple[str, ...], message: str
 ) -> None:
     (words.directory / "conf" / "decode.yaml").write_text(f"search: {config}\n")
-    done = words.asr(*options, "--lm_config", "conf/train.yaml")
+    options += ("--decode_config", "conf/decode.yaml", "--lm_config", "conf/train.yaml")
+    done = words.asr(*options)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: conf/decode.yaml: {message}")
 

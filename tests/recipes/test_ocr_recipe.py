@@ -153,7 +153,7 @@ def test_features(iam: Recipe, line_feats: str, expected: str) -> None:
 
 
 def test_learners_and_language_model(iam: Recipe) -> None:
-    (iam.directory / "conf" / "decode.yaml").write_text("search: prefix_beam\n")
+    (iam.directory / "conf" / "decode_lm.yaml").write_text("search: prefix_beam\n")
     options = [*OPTIONS[:-1], "bmuf_adam", "--nlearners", "2"]
     done = iam.asr(*options, "--use_lm", "true", "--stop_stage", "12")
     assert done.returncode == 0, done.stderr
@@ -164,6 +164,7 @@ def test_learners_and_language_model(iam: Recipe) -> None:
     ]
     decodings = [call for call in iam.calls() if "ocr_inference" in call[1]]
     assert all(call[call.index("--lm") + 1] == "exp/lm_char" for call in decodings)
+    assert all("conf/decode_lm.yaml" in call for call in decodings)
     assert (iam.directory / "exp/ocr_bmuf_adam_2/decode_lm/test/text").exists()
 
 
@@ -203,7 +204,7 @@ def test_stage_without_what_it_needs(
         (("--feats_type", "fbank"), "--feats_type fbank: expected raw or lines"),
         (("--line_feats", "png"), "--line_feats png: expected ark or raw"),
         (("--ngram_file", "x"), "x: no such file"),
-        (("--use_lm", "true"), "--use_lm needs 'search: prefix_beam' in conf/decode."),
+        (("--use_lm", "true"), "--use_lm needs 'search: prefix_beam' in conf/deco"),
         (("--speed_perturb_factors", "0.9"), "--speed_perturb_factors is for speech"),
         (
             ("--ngram_file", "conf/train.yaml"),
@@ -229,6 +230,23 @@ def test_bad_option(iam: Recipe, options: tuple[str, ...], message: str) -> None
     assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
     assert iam.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "search", "options"),
+    [
+        ("decode_lm", "prefix_beam", ("--use_lm", "true")),
+        ("decode", "ngram_beam", ()),
+    ],
+)
+def test_a_language_model_without_a_weight(
+    iam: Recipe, name: str, search: str, options: tuple[str, ...]
+) -> None:
+    config = iam.directory / "conf" / f"{name}.yaml"
+    config.write_text(f"search: {search}\nlm_weight: 0.0\n")
+    done = iam.asr(*OPTIONS, *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: conf/{name}.yaml: lm_weight is missing or 0")
 
 
 @pytest.mark.parametrize(
@@ -284,6 +302,8 @@ def test_recipes_share_their_configurations() -> None:
         assert (conf / "train.yaml").resolve() == ROOT / "conf" / train
         assert (conf / "decode.yaml").resolve() == NGRAM
         assert (conf / "decode_greedy.yaml").resolve() == greedy
+        lm = ROOT / "conf" / "decode_ocr_lm.yaml"
+        assert (conf / "decode_lm.yaml").resolve() == lm
         assert (conf / "distopt").resolve() == ROOT / "conf" / "distopt_ocr"
 
 

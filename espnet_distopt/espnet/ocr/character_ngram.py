@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.ocr.language_model import Prefix
-from espnet_distopt.hmm.ngram import BEGIN, END, NEVER, Gram, Ngram, read_arpa
-
-UNKNOWN = "<unk>"
-"""The token for characters that the token list lacks, and KenLM's word for them."""
+from espnet_distopt.hmm.ngram import (
+    BEGIN,
+    END,
+    NEVER,
+    UNKNOWN,
+    Gram,
+    Ngram,
+    check_tokens,
+    read_arpa,
+)
 
 MOST_KNOWN = 100_000
 """The number of histories whose scores are kept: 80 MB with 100 tokens."""
@@ -27,16 +32,10 @@ def load_ngram(path: Path, tokens: Sequence[str]) -> "NgramScorer":
             ends a sentence.
 
     Raises:
-        InputError: the file cannot be read, or the n-gram lacks a token and has no
-            probability for unknown ones.
+        InputError: the file cannot be read, or the n-gram is one over other tokens.
     """
     model = read_arpa(path)
-    lacking = sorted({*tokens[1:-1]} - {*model.words(), UNKNOWN})
-    if lacking and (UNKNOWN,) not in model.probabilities:
-        raise InputError(
-            f"{path}: no probability of {lacking[0]!r}, a token of the model: estimate "
-            "the n-gram with make_ngram --token_list"
-        )
+    check_tokens(path, model.words(), tokens)
     return NgramScorer(model, tokens)
 
 

@@ -24,7 +24,7 @@ ids of each line."""
 
 @dataclass(frozen=True)
 class Decoding:
-    """The options of decoding, which are the keys of `conf/decode_ocr.yaml`.
+    """The options of decoding, which are the keys of `conf/decode_ocr_lm.yaml`.
 
     Attributes:
         search: `greedy` takes the best token of each frame and removes repetitions and
