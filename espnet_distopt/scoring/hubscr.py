@@ -19,7 +19,7 @@ from espnet_distopt.scoring.alignments import parse_alignments
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.programs import complaint, run, sclite_version
 from espnet_distopt.scoring.sclite import parse_raw_summary
-from espnet_distopt.scoring.sides import ConversationSide, is_judged
+from espnet_distopt.scoring.sides import ConversationSide
 
 CTM = "hyp.ctm"
 _REPORTS = ("sys", "raw", "lur", "pra", "prf", "dtl")
@@ -100,7 +100,7 @@ class Hubscr:
     ) -> None:
         """Check that all segments were scored, and that hubscr's sum is the same."""
         for name, side in sides.items():
-            judged = sum(map(is_judged, side.references))
+            judged = sum(each.judged for each in side.references)
             found = counts[name].sentences if name in counts else 0
             if found != judged:
                 raise InputError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from espnet_distopt.scoring.counts import Counts
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.sides import ConversationSide, is_judged
+from espnet_distopt.scoring.sides import ConversationSide
 from espnet_distopt.scoring.spoken_words import plain_hypothesis, plain_reference
 
 
@@ -40,6 +40,6 @@ def plain_segments(
     side: ConversationSide,
 ) -> Iterator[tuple[float, list[str], list[str]]]:
     """Yield each scored segment: start in s, words of reference and of hypothesis."""
-    judged = filter(is_judged, side.references)
+    judged = (each for each in side.references if each.judged)
     for reference, (text, words) in zip(judged, side.segments(), strict=True):
         yield reference.span.start, plain_reference(text), plain_hypothesis(words)

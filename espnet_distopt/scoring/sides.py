@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_distopt.corpora.hub5.ctm import Word
-from espnet_distopt.corpora.hub5.marks import IGNORED
 from espnet_distopt.corpora.hub5.stm import Reference, read_stm
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.spoken_words import is_scored, with_periods
@@ -33,7 +32,7 @@ class ConversationSide:
         return [
             (reference.text, [word.word for word in words])
             for reference, words in zip(self.references, self._divided(), strict=True)
-            if is_judged(reference)
+            if reference.judged
         ]
 
     def spell_letters(self) -> None:
@@ -50,11 +49,6 @@ class ConversationSide:
         return found
 
 
-def is_judged(reference: Reference) -> bool:
-    """Tell whether a segment is scored, rather than marked as ignored."""
-    return IGNORED not in reference.text.lower().split()
-
-
 def read_sides(stm: Path) -> dict[str, ConversationSide]:
     """Read an STM, and return its sides, as `en_4156-A`, in the order of their names.
 
@@ -62,7 +56,7 @@ def read_sides(stm: Path) -> dict[str, ConversationSide]:
         InputError: The file is no STM, or has no segment to score.
     """
     references = read_stm(stm)
-    if not any(map(is_judged, references)):
+    if not any(each.judged for each in references):
         raise InputError(f"{stm}: no segment to score")
     sides: dict[str, ConversationSide] = {
         each.span.side: ConversationSide() for each in references

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_distopt.corpora.hub5.marks import check_marks
+from espnet_distopt.corpora.hub5.marks import IGNORED, check_marks
 from espnet_distopt.corpora.hub5.pem import Span, check_spans, format_span, parse_span
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
@@ -22,6 +22,11 @@ class Reference:
     span: Span
     labels: str
     text: str
+
+    @property
+    def judged(self) -> bool:
+        """Whether the segment is scored, rather than marked as ignored."""
+        return IGNORED not in self.text.lower().split()
 
 
 def read_stm(path: Path, log: Callable[[str], None] = print) -> list[Reference]:

@@ -24,7 +24,8 @@ class Evaluation:
     """An evaluation set.
 
     Attributes:
-        speech: The utterances to recognise, which are those whose reference has words.
+        speech: The utterances to recognise, which are the segments that are scored; the
+            text of one whose reference has only hesitations or noise is empty.
         stm: The text of the reference, mended and joined. It keeps all utterances and
             all marks.
         glm: The file of mapping rules, which has been checked.
@@ -43,10 +44,12 @@ def evaluation_set(
 ) -> SpeechSet:
     """Make the utterances to recognise from a reference.
 
-    The ids have the times of the reference. The audio has up to 0.1 s more on each
-    side, but at most half of the gap to the next utterance. An utterance that reaches
-    past the end of its recording is cut there; one that starts past it is left out.
-    The reference keeps both, so a scorer counts the missing words as deletions.
+    Every segment that is scored is one: where the reference has no words, those that
+    are recognised are insertions. The ids have the times of the reference. The audio
+    has up to 0.1 s more on each side, but at most half of the gap to the next
+    utterance. An utterance that reaches past the end of its recording is cut there; one
+    that starts past it is left out. The reference keeps both, so a scorer counts the
+    missing words as deletions.
 
     Args:
         name: The name of the set.
@@ -59,17 +62,22 @@ def evaluation_set(
             A nor B; the message names file and line.
     """
     seconds = _lengths(audio, (reference.span for reference in references))
-    texts = {reference.span: reference.text for reference in references}
-    _tell_outside(name, texts, seconds, log)
+    of_span = {reference.span: reference for reference in references}
+    _tell_outside(name, of_span, seconds, log)
     utterances = [
-        Utterance(span.utterance, span.file, span.channel, start, end, " ".join(words))
-        for span, start, end in _padded(texts, seconds)
-        if end > start and (words := reference_words(texts[span]))
+        _utterance(of_span[span], start, end)
+        for span, start, end in _padded(of_span, seconds)
+        if end > start and of_span[span].judged
     ]
     if not utterances:
         raise InputError(f"{name}: no utterance lies within its recording")
     utterances.sort(key=attrgetter("id"))
     return SpeechSet(name, audio, tuple(utterances))
+
+
+def _utterance(reference: Reference, start: float, end: float) -> Utterance:
+    span, text = reference.span, " ".join(reference_words(reference.text))
+    return Utterance(span.utterance, span.file, span.channel, start, end, text)
 
 
 def _lengths(audio: dict[str, Path], spans: Iterable[Span]) -> dict[str, float]:

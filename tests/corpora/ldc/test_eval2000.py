@@ -48,11 +48,12 @@ def read(discs: Path) -> Evaluation:
     return read_eval2000(discs / "speech", discs / "text", lambda line: None)
 
 
-def test_utterances_without_words_are_left_to_the_stm(discs):
+def test_every_segment_that_is_scored_is_an_utterance(discs):
     evaluation = read(discs)
     assert [(u.id, u.text) for u in evaluation.speech.utterances] == [
         ("en_4156-A_000100-000200", "we are here"),
         ("sw_4390-A_000100-000200", "oh th- yeah i b m's"),
+        ("sw_4390-A_000210-000300", ""),
         ("sw_4390-B_000005-000499", "right"),
     ]
     assert evaluation.stm == (
@@ -62,7 +63,7 @@ def test_utterances_without_words_are_left_to_the_stm(discs):
 
 
 def test_audio_is_padded_up_to_half_the_gap_and_the_ends(discs):
-    _, first, last = read(discs).speech.utterances
+    _, first, _, last = read(discs).speech.utterances
     assert (first.start, first.end) == (0.9, 2.05)
     assert (last.start, last.end) == (0.0, 5.0)
 
@@ -126,7 +127,7 @@ def test_what_the_scorer_takes_is_told(discs, kind):
     edit(discs, pattern, old, new)
     told: list[str] = []
     evaluation = read_eval2000(discs / "speech", discs / "text", told.append)
-    assert len(evaluation.speech.utterances) == 3
+    assert len(evaluation.speech.utterances) == 4
     assert re.search(message, "\n".join(told))
 
 
