@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# This script trains a language model over the recognizer's tokens, with ESPnet's own
-# lm_train. Stage 6 collects statistics and stage 7 trains. The results are
-# OUT/config.yaml and OUT/valid.loss.ave.pth.
+# This script trains a language model over the recognizer's tokens, as ESPnet's lm_train
+# does. Stage 6 collects statistics and stage 7 trains. The results are OUT/config.yaml
+# and OUT/valid.loss.ave.pth.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -111,3 +111,26 @@ def be_learner(rank: int, size: int, rendezvous: Path) -> list[str]:
         "--multiprocessing_distributed",
         "false",
     ]
+
+
+def write_toy_text(root: Path) -> None:
+    """Write what a language model trains on: tokens, and two sets of two sentences."""
+    (root / "tokens.txt").write_text("<blank>\n<unk>\none\ntwo\n<sos/eos>\n")
+    for part in ("train", "valid"):
+        (root / f"{part}.txt").write_text("a one two\nb two\n")
+        (root / f"{part}.shape").write_text("a 2\nb 1\n")
+
+
+def lm_arguments(root: Path, *more: str) -> list[str]:
+    """Return the options of a language model's training of one epoch, in `root/lm`."""
+    options = ["--ngpu", "0", "--use_preprocessor", "true", "--token_type", "word"]
+    options += ["--token_list", str(root / "tokens.txt"), "--num_workers", "0"]
+    for part in ("train", "valid"):
+        path = f"{root}/{part}.txt"
+        options += [f"--{part}_data_path_and_name_and_type", f"{path},text,text"]
+        options += [f"--{part}_shape_file", f"{root}/{part}.shape"]
+    for option in ("rnn_type=lstm", "unit=4", "nlayers=1"):
+        options += ["--lm_conf", option]
+    options += ["--batch_type", "sorted", "--batch_size", "2", "--max_epoch", "1"]
+    options += ["--use_matplotlib", "false", "--use_tensorboard", "false"]
+    return [*options, "--output_dir", str(root / "lm"), "--resume", "true", *more]

@@ -13,7 +13,7 @@ from espnet_distopt.espnet.training.same_training import (
     refuse_other_tokens,
 )
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
-from tests.espnet.toy import SPECAUG, WORDS, arguments
+from tests.espnet.toy import SPECAUG, WORDS, arguments, lm_arguments, write_toy_text
 
 
 def test_a_training_does_not_go_on_with_other_tokens(
@@ -113,30 +113,13 @@ def _tokens(data: Path) -> list[str]:
     return (data / "tokens.txt").read_text().split()
 
 
-def _lm_options(root: Path, *more: str) -> list[str]:
-    options = ["--ngpu", "0", "--use_preprocessor", "true", "--token_type", "word"]
-    options += ["--token_list", str(root / "tokens.txt"), "--num_workers", "0"]
-    for part in ("train", "valid"):
-        path = f"{root}/{part}.txt"
-        options += [f"--{part}_data_path_and_name_and_type", f"{path},text,text"]
-        options += [f"--{part}_shape_file", f"{root}/{part}.shape"]
-    for option in ("rnn_type=lstm", "unit=4", "nlayers=1"):
-        options += ["--lm_conf", option]
-    options += ["--batch_type", "sorted", "--batch_size", "2", "--max_epoch", "1"]
-    options += ["--use_matplotlib", "false", "--use_tensorboard", "false"]
-    return [*options, "--output_dir", str(root / "lm"), "--resume", "true", *more]
-
-
 def test_a_language_model_does_not_go_on_with_another_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\none\ntwo\n<sos/eos>\n")
-    for part in ("train", "valid"):
-        (tmp_path / f"{part}.txt").write_text("a one two\nb two\n")
-        (tmp_path / f"{part}.shape").write_text("a 2\nb 1\n")
-    train_lm(_lm_options(tmp_path))
+    write_toy_text(tmp_path)
+    train_lm(lm_arguments(tmp_path))
     assert (tmp_path / "lm" / "1epoch.pth").exists()
-    train_lm(_lm_options(tmp_path, "--max_epoch", "2"))
+    train_lm(lm_arguments(tmp_path, "--max_epoch", "2"))
     assert (tmp_path / "lm" / "2epoch.pth").exists()
     config = (tmp_path / "lm" / "config.yaml").read_text()
 
@@ -144,7 +127,7 @@ def test_a_language_model_does_not_go_on_with_another_text(
     text.write_text("a one two\nb one one\n")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        train_lm(_lm_options(tmp_path, "--max_epoch", "3"))
+        train_lm(lm_arguments(tmp_path, "--max_epoch", "3"))
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
         f"error: {tmp_path}/lm: the training there learns from other content than "
@@ -153,7 +136,7 @@ def test_a_language_model_does_not_go_on_with_another_text(
     )
     (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\ntwo\none\n<sos/eos>\n")
     with pytest.raises(SystemExit):
-        train_lm(_lm_options(tmp_path, "--max_epoch", "3"))
+        train_lm(lm_arguments(tmp_path, "--max_epoch", "3"))
     assert "has other tokens than" in capsys.readouterr().err
     assert (tmp_path / "lm" / "config.yaml").read_text() == config
 

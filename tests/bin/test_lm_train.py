@@ -1,0 +1,59 @@
+"""A language model is trained as safely as a recognizer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.bin.lm_train import main
+from espnet_distopt.espnet.training.one_run import LOCK
+from espnet_distopt.espnet.training.side_files import checkpoint_epoch, is_whole
+from tests.espnet.toy import lm_arguments, write_toy_text
+from tests.refusal import error_of
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_kill_while_the_checkpoint_is_written_costs_one_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_toy_text(tmp_path)
+    for epochs in ("1", "2"):
+        main(lm_arguments(tmp_path, "--max_epoch", epochs))
+    checkpoint = tmp_path / "lm" / "checkpoint.pth"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-30])
+    main(lm_arguments(tmp_path, "--max_epoch", "2"))
+    assert "checkpoint.pth is cut off; going back one epoch" in caplog.text
+    assert checkpoint_epoch(tmp_path / "lm") == 2
+
+
+def test_a_kill_before_the_model_is_written_costs_nothing(tmp_path: Path) -> None:
+    write_toy_text(tmp_path)
+    main(lm_arguments(tmp_path))
+    model = tmp_path / "lm" / "1epoch.pth"
+    model.write_bytes(model.read_bytes()[:-30])
+    main(lm_arguments(tmp_path, "--max_epoch", "2"))
+    assert is_whole(model)
+
+
+def test_two_runs_do_not_train_in_one_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy_text(tmp_path)
+    lock = tmp_path / "lm" / LOCK
+    lock.parent.mkdir()
+    command, pipe = [sys.executable, "-c", HOLDER, lock], subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        refused = error_of(main, lm_arguments(tmp_path), capsys)
+        holder.communicate()
+    assert f"{lock.parent}: another run trains there" in refused
+    assert list(lock.parent.iterdir()) == [lock]
