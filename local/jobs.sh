@@ -72,3 +72,5 @@ trap end_jobs EXIT
 trap interrupted INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
+# Slurm signals all processes of a job that it is about to end, and this status requeues it.
+trap 'exit 138' USR1

@@ -78,14 +78,16 @@ def do_shares(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C while children are started; the children never get it.
+    """Hold back Ctrl-C and SIGUSR1 while children are started, who never get them.
 
-    The terminal sends Ctrl-C to all processes. The children inherit that it is blocked,
-    so that the parent alone answers, in one line, when it knows all its children.
+    The terminal sends Ctrl-C to all processes, and Slurm SIGUSR1. The children inherit
+    that both are blocked, so that the parent alone answers, in one line or by the exit
+    status that requeues the job, when it knows all its children.
     """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held = {signal.SIGINT, signal.SIGUSR1}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         yield
     finally:

@@ -67,3 +67,12 @@ def test_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         do_shares(forever, ["forever", "forever"], 9, interrupt)
     assert multiprocessing.active_children() == []
+
+
+def test_the_children_leave_sigusr1_to_the_parent() -> None:
+    def signal_children(done: int, total: int) -> None:
+        for child in multiprocessing.active_children():  # as Slurm does
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGUSR1)
+
+    assert do_shares(double, [0, 1], 3, signal_children) == [0, 2]

@@ -58,14 +58,48 @@ with whole_directory(Path(sys.argv[1]), marker="mark") as new:
 """
 
 
-def test_sigterm_leaves_nothing_over(tmp_path):
-    path = tmp_path / "corpus"
-    write(path, "first")
-    command = [sys.executable, "-c", PROGRAM, path]
+@pytest.fixture
+def writer(tmp_path):
+    """A process that is writing the directory `corpus`."""
+    command = [sys.executable, "-c", PROGRAM, tmp_path / "corpus"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "begun\n"
-        process.terminate()
-        assert process.wait(timeout=30) == 143
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)]
+)
+def test_a_signal_leaves_nothing_over(number, status, writer, tmp_path):
+    write(tmp_path / "corpus", "first")
+    writer.send_signal(number)
+    assert writer.wait(timeout=30) == status
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
+    assert (tmp_path / "corpus" / "first").exists()
+
+
+def test_what_a_kill_has_left_is_removed_later(writer, tmp_path):
+    path = tmp_path / "corpus"
+    write(path, "first")
+    [left] = tmp_path.glob(".corpus.*")
+    assert (left / "new" / "half").exists()  # The process lives.
+    writer.kill()
+    writer.wait(timeout=30)
+    write(tmp_path / "corp", "other")
+    assert left.exists()
+    write(path, "second")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corp", "corpus"]
+
+
+def test_a_kill_between_two_renamings_keeps_the_old_one(tmp_path):
+    path, left = tmp_path / "corpus", tmp_path / ".corpus.8letters"
+    write(path, "first")
+    left.mkdir()
+    (left / "lock").touch()
+    path.rename(left / "old")
+    with pytest.raises(KeyboardInterrupt), whole_directory(path, "mark"):
+        raise KeyboardInterrupt
     assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
     assert (path / "first").exists()
 
@@ -87,18 +121,19 @@ def test_an_end_between_two_renamings_keeps_the_old_one(tmp_path, monkeypatch):
     assert (path / "first").exists()
 
 
-def test_the_handler_of_sigterm_is_kept_or_restored(tmp_path):
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_the_handler_of_a_signal_is_kept_or_restored(number, tmp_path):
+    before = signal.getsignal(number)
     try:
         for handler in (signal.SIG_DFL, signal.SIG_IGN):
-            signal.signal(signal.SIGTERM, handler)
+            signal.signal(number, handler)
             with whole_directory(tmp_path / "corpus", "mark") as new:
                 (new / "mark").touch()
-                within = signal.getsignal(signal.SIGTERM)
+                within = signal.getsignal(number)
                 assert (within == handler) == (handler == signal.SIG_IGN)
-            assert signal.getsignal(signal.SIGTERM) == handler
+            assert signal.getsignal(number) == handler
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
 
 
 def test_what_is_not_ours_stays(tmp_path):

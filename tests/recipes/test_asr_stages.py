@@ -380,6 +380,7 @@ STOPPED_BY_HAND = [
         ("asr_train", signal.SIGINT, 130),
         ("asr_inference", signal.SIGINT, 130),
         ("make_tokens", signal.SIGTERM, 143),
+        ("make_tokens", signal.SIGUSR1, 138),
     ],
 )
 def test_a_stopped_recipe_leaves_no_process(
