@@ -39,15 +39,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
     # These come late, so that --help doesn't wait for numpy.
     from espnet_distopt.corpora.lines.iam import read_iam
     from espnet_distopt.corpora.lines.iam_split import own_lists, read_split
-    from espnet_distopt.corpora.lines.sets import summarize
+    from espnet_distopt.corpora.lines.sets import summarize, write_sets
 
     given = {"train": args.train_ids, "dev": args.dev_ids, "test": args.test_ids}
     if any(given.values()) and not all(given.values()):
         raise InputError("expected --train_ids, --dev_ids and --test_ids, or none")
     lists = given if all(given.values()) else own_lists(args.iam)
     sets = read_iam(args.iam, read_split(lists))
-    for name, lines in sets.items():
-        lines.write(args.out / name)
+    write_sets({args.out / name: lines for name, lines in sets.items()})
     print(summarize(sets))
     trained = set(sets["train"].utt2spk.values())
     for name in ("dev", "test"):

@@ -8,6 +8,7 @@ official test split (recordings 0-4) and one whole speaker stay out of training.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
@@ -96,7 +97,7 @@ def prepare(
     unseen_speaker: str = UNSEEN_SPEAKER,
     sets: Sequence[DigitSet] = SETS,
 ) -> list[Summary]:
-    """Write a data directory `out/NAME` with an ark for each set.
+    """Write a data directory `out/NAME` with an ark for each set, or none of them.
 
     The result depends on nothing but the recordings and the arguments.
 
@@ -119,10 +120,11 @@ def prepare(
     decks = [_takes(digits, unseen_speaker) for digits in sets]
     wanted = {take for deck in decks for takes in deck.values() for take in takes}
     speech = read_recordings(fsdd, wanted)
-    return [
-        _write(digits, deck, speech, out / digits.name, seed)
-        for digits, deck in zip(sets, decks, strict=True)
-    ]
+    with ExitStack() as whole:
+        return [
+            _write(digits, deck, speech, out / digits.name, seed, whole)
+            for digits, deck in zip(sets, decks, strict=True)
+        ]
 
 
 def read_recordings(fsdd: Path, wanted: Iterable[Take]) -> dict[Take, Samples]:
@@ -204,6 +206,7 @@ def _write(
     speech: Mapping[Take, Samples],
     path: Path,
     seed: int,
+    whole: ExitStack,
 ) -> Summary:
     # The name is part of the seed, so that a set does not depend on the other sets.
     rng = np.random.default_rng([seed, *digits.name.encode()])
@@ -212,20 +215,20 @@ def _write(
     text: dict[str, str] = {}
     speaker_of: dict[str, str] = {}
     samples = 0
-    with whole_directory(path) as new:
-        with WavArkWriter(new / "wav.ark", named=path / "wav.ark") as ark:
-            for number in range(digits.strings):
-                speaker = speakers[number % len(speakers)]
-                length = int(rng.integers(*LENGTHS, endpoint=True))
-                takes = list(islice(dealers[speaker], length))
-                utt = f"{speaker}-{digits.name}-{number:05d}"
-                wav = join([speech[take] for take in takes], rng)
-                ark[utt] = (SAMPLE_RATE, wav)
-                text[utt] = " ".join(WORDS[take.digit] for take in takes)
-                speaker_of[utt] = speaker
-                samples += len(wav)
-        data = DataDir(wav=ark.locations, text=text, utt2spk=speaker_of)
-        data.write_files(new, path)
+    new = whole.enter_context(whole_directory(path))
+    with WavArkWriter(new / "wav.ark", named=path / "wav.ark") as ark:
+        for number in range(digits.strings):
+            speaker = speakers[number % len(speakers)]
+            length = int(rng.integers(*LENGTHS, endpoint=True))
+            takes = list(islice(dealers[speaker], length))
+            utt = f"{speaker}-{digits.name}-{number:05d}"
+            wav = join([speech[take] for take in takes], rng)
+            ark[utt] = (SAMPLE_RATE, wav)
+            text[utt] = " ".join(WORDS[take.digit] for take in takes)
+            speaker_of[utt] = speaker
+            samples += len(wav)
+    data = DataDir(wav=ark.locations, text=text, utt2spk=speaker_of)
+    data.write_files(new, path)
     words = sum(len(string.split()) for string in text.values())
     return Summary(digits.name, len(text), words, samples / SAMPLE_RATE / 3600)
 

@@ -252,6 +252,16 @@ def test_bad_copy(damage: Damage, message: str, copy: Path, tmp_path: Path) -> N
     assert not (tmp_path / "data").exists()
 
 
+def test_all_sets_are_replaced_or_none(corpus: Path, tmp_path: Path) -> None:
+    prepare(corpus, tmp_path, sets=SETS[:1])
+    before = contents(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "thesis").touch()
+    with pytest.raises(InputError, match="dev is not empty"):
+        prepare(corpus, tmp_path, seed=1, sets=SETS)
+    assert contents(tmp_path / "train") == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -155,6 +155,14 @@ def test_fsdd_joins_its_test_sets(recipe: Recipe) -> None:
     )
 
 
+def test_fsdd_keeps_no_test_set_beside_another_training_set(recipe: Recipe) -> None:
+    script = str(ROOT / "egs" / "fsdd" / "asr1" / "local" / "data.sh")
+    assert recipe.run(script, FSDD="/some/where").returncode == 0
+    done = recipe.run(script, FSDD="/some/where", STUB_FAIL="prepare_fsdd")
+    assert done.returncode != 0
+    assert not (recipe.directory / "data" / "test").exists()
+
+
 def test_which_python(tmp_path: Path) -> None:
     show = f'MAIN_ROOT={tmp_path}; . {ROOT}/local/path.sh; echo "$python"'
     made = tmp_path / ".venv" / "bin" / "python"

@@ -7,6 +7,7 @@ were left out, and why.
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,8 +133,7 @@ class LineDir:
         Raises:
             InputError: The tables do not agree, or `path` cannot be replaced.
         """
-        with whole_directory(path, marker=IMAGES) as new:
-            self.write_files(new, path)
+        write_sets({path: self})
 
     def write_files(self, new: Path, path: Path, locations: str = IMAGES) -> None:
         """Write the files into `new`, which becomes `path` once it is complete.
@@ -152,6 +152,18 @@ class LineDir:
         write_table(new / "utt2spk", self.utt2spk)
         write_table(new / "spk2utt", group_by_speaker(self.utt2spk))
         write_table(new / "skipped.txt", self.skipped)
+
+
+def write_sets(sets: Mapping[Path, LineDir]) -> None:
+    """Write directories in place of what was there, all of them or none.
+
+    Raises:
+        InputError: The tables of one do not agree, or one cannot be replaced.
+    """
+    with ExitStack() as whole:
+        for path, lines in sets.items():
+            new = whole.enter_context(whole_directory(path, marker=IMAGES))
+            lines.write_files(new, path)
 
 
 def normal_text(text: str) -> str:

@@ -83,14 +83,31 @@ def test_own_lists(iam: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "test: 1 of its writers are also in train" in out and "dev: " not in out
 
 
-def test_lists_of_forms_or_lines(iam: Path) -> None:
-    lists = {"train": "a01-000u\nd04-004-00\n", "dev": "b02-001\n", "test": "c03-003a"}
+def lists(iam: Path, **texts: str) -> list[str]:
+    """Write lists of ids; return the options that name them."""
     options = []
-    for name, text in lists.items():
+    for name, text in texts.items():
         (iam / f"{name}.lst").write_text(text)
         options += [f"--{name}_ids", str(iam / f"{name}.lst")]
-    sets = prepare(iam, *options)
+    return options
+
+
+def test_lists_of_forms_or_lines(iam: Path) -> None:
+    train = "a01-000u\nd04-004-00\n"
+    sets = prepare(iam, *lists(iam, train=train, dev="b02-001\n", test="c03-003a"))
     assert [len(each.text) for each in sets.values()] == [3, 1, 2]
+
+
+def test_all_sets_are_replaced_or_none(
+    iam: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, out = prepare(iam), iam.parent / "data"
+    (out / "test" / "images.scp").rename(out / "test" / "thesis")
+    options = lists(iam, train="b02-001", dev="a01-000u", test="c03-003a")
+    refused = error_of(main, ["--iam", str(iam), "--out", str(out), *options], capsys)
+    assert f"{out}/test is not empty" in refused
+    for name in ("train", "dev"):
+        assert LineDir.read(out / name).text == before[name].text
 
 
 def test_xml_has_the_text_as_written(iam: Path) -> None:

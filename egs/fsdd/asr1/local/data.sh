@@ -21,9 +21,10 @@ if [ -z "${FSDD:-}" ]; then
     fi
     FSDD=$copy
 fi
+# An earlier test set would not be that of the new training set, if this script were killed.
+rm -rf data/test data/test.tmp
 "${python:?}" -m espnet_distopt.bin.prepare_fsdd --fsdd "$FSDD" --out data "$@"
 
-rm -rf data/test data/test.tmp
 mkdir data/test.tmp
 for file in wav.scp text utt2spk spk2utt; do
     sort -k1,1 data/test_known/$file data/test_unseen/$file >data/test.tmp/$file
