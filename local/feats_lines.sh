@@ -85,7 +85,7 @@ score() {
 
 decode_part() {
     local more=()
-    rm -rf "$out/log/output.$1" "$out"/{text,unfit}
+    rm -rf "$out/log/output.$1" "$out"/{text,unfit,score_cer,score_wer,errors.png}
     mkdir -p "$out/log"
     [ -z "$lm" ] || more+=(--lm "$lm")
     [ -z "$arpa" ] || more+=(--ngram_file "$arpa")

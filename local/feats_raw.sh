@@ -113,10 +113,11 @@ score() {
 # The functions below are those of decode.sh.
 
 # decode_part NUMBER: decode every nj-th utterance. This process becomes asr_inference, or
-# ctc_inference if the configuration says so, so that signals reach that itself.
+# ctc_inference if the configuration says so, so that signals reach that itself. Queued
+# parts find an earlier decoding, whose results are removed.
 decode_part() {
     local keys=$out/log/keys.$1.scp output=$out/log/output.$1 more=()
-    rm -rf "$output" "$out"/{text,token,ctm}
+    rm -rf "$output" "$out"/{text,token,ctm,score_wer}
     mkdir -p "$out/log"
     [ -z "$arpa" ] || more=(--config "$config" --ngram_file "$arpa")
     if [ -n "$(search_of "$config")" ]; then

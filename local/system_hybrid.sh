@@ -87,6 +87,8 @@ statistics_job() { stats_processes=1; }
 statistics() {
     local name
     [ -n "$ali" ] || require "$token_list" 5
+    # Earlier labels would not be those of the new features, if this stage were killed.
+    locally rm -rf "$gmm"
     for name in "$train_set" "$valid_set" $test_sets; do complete_set "$name"; done
     if [ -n "$ali" ]; then
         tool import_alignments --ali "$ali" --out "$gmm" \
@@ -119,7 +121,7 @@ training() {
 
 decode_part() {
     local output=$out/log/output.$1 network=()
-    rm -rf "$output" "$out"/{text,ctm}
+    rm -rf "$output" "$out"/{text,ctm,score_wer}
     mkdir -p "$out/log"
     [ "$exp" = "$gmm" ] || network=(--exp "$exp" --model "$model")
     exec "$python" -m espnet_distopt.bin.hybrid_inference "${network[@]}" \

@@ -209,7 +209,9 @@ def test_parts_of_a_decoding(recipe: Recipe) -> None:
     assert (recipe.directory / "out" / "text").read_text() == (
         "a-1 one two\nb-2 three\n"
     )
-    # A part that runs again removes the result, which is no longer complete.
+    # A part that runs again removes results, which are no longer those of all parts.
+    (recipe.directory / "out" / "score_wer").mkdir()
     assert recipe.run(script, *options, "1").returncode == 0
-    assert not (recipe.directory / "out" / "text").exists()
+    for name in ("text", "score_wer"):
+        assert not (recipe.directory / "out" / name).exists()
     assert recipe.run(script, *options, "x").returncode == 2

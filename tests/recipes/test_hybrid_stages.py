@@ -41,6 +41,14 @@ def test_all_stages(hybrid: Recipe) -> None:
     assert trained[-2:] == ["--passes", "3"]
 
 
+def test_no_labels_are_left_beside_features_of_a_later_run(hybrid: Recipe) -> None:
+    assert hybrid.asr(*HYBRID, "--stop_stage", "10").returncode == 0
+    done = hybrid.asr(*HYBRID, "--stage", "10", STUB_FAIL="gmm_train")
+    assert done.returncode != 0
+    late = hybrid.asr(*HYBRID, "--stage", "11")
+    assert "exp/hybrid_gmm/gmm.npz is missing: run from stage 10" in late.stderr
+
+
 def test_both_systems_and_all_seeds_come_into_one_table(hybrid: Recipe) -> None:
     for options in (["ctc"], ["hybrid"], ["hybrid", "--stage", "11", "--tag", "s1"]):
         done = hybrid.asr("--distopt", "adpsgd", "--system", *options)

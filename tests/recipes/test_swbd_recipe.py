@@ -121,6 +121,21 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
     ]
 
 
+@pytest.mark.parametrize("kind", ["mini_swbd/asr1", "mini_ocr/ocr1"])
+def test_no_set_of_an_earlier_corpus_is_left_beside_a_new_one(
+    kind: str, recipe: Recipe
+) -> None:
+    shutil.copy(MINI / "db.sh", recipe.directory)
+    for name in ("train_nodup", "train_dev", "eval2000", "train", "dev", "test"):
+        (recipe.directory / "data" / name).mkdir(parents=True)
+    script = str(ROOT / "egs" / kind / "local" / "data.sh")
+    done = recipe.run(script, STUB_FAIL=f"make_{kind.partition('/')[0]}")
+    assert done.returncode != 0
+    left = {path.name for path in (recipe.directory / "data").iterdir()}
+    swbd, ocr = {"train_nodup", "train_dev", "eval2000"}, {"train", "dev", "test"}
+    assert left == (ocr if kind == "mini_swbd/asr1" else swbd)
+
+
 def test_recipes_share_their_configurations() -> None:
     for recipe, decode in ((SWBD, "decode_ctc.yaml"), (MINI, "decode_best_path.yaml")):
         conf = recipe / "conf"

@@ -5,10 +5,11 @@ set -euo pipefail
 # shellcheck source=../path.sh
 . ./path.sh
 
+# Earlier sets would not be those of the new corpus, if this script were killed.
+rm -rf data/{train,dev,test}{,.tmp}
 "${python:?}" -m espnet_distopt.bin.make_mini_ocr --out corpus "$@"
 mkdir -p data
 for name in train dev test; do
-    rm -rf "data/$name" "data/$name.tmp"
     cp -r "corpus/$name" "data/$name.tmp"
     mv "data/$name"{.tmp,}
 done
