@@ -29,7 +29,10 @@ def test_a_kill_while_the_checkpoint_is_written_costs_one_epoch(
         main(lm_arguments(tmp_path, "--max_epoch", epochs))
     checkpoint = tmp_path / "lm" / "checkpoint.pth"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-30])
+    part = tmp_path / "lm" / "distopt" / ".checkpoint.pth.7.part"
+    part.touch()
     main(lm_arguments(tmp_path, "--max_epoch", "2"))
+    assert not part.exists()
     assert "checkpoint.pth is cut off; going back one epoch" in caplog.text
     assert checkpoint_epoch(tmp_path / "lm") == 2
 

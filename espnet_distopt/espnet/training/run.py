@@ -95,13 +95,14 @@ class Run:
             self.session.close(error)
 
     def prepare_checkpoint(self) -> None:
-        """Repair, on learner 0, a checkpoint that a kill has cut off.
+        """Repair, on learner 0, a checkpoint that a kill has cut off, and clear up.
 
         An algorithm that begins anew sets it aside, so that a stop before the first
         epoch's end leaves nothing of another training to resume.
         """
         if self.rank != 0:
             return
+        side_files.remove_unfinished(self._output_dir)
         if self.options.distopt is not None and not self.options.resume:
             side_files.set_checkpoint_aside(self._output_dir)
         else:

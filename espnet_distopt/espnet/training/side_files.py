@@ -134,6 +134,13 @@ def recover_checkpoint(output_dir: Path) -> None:
             checkpoint.unlink()
 
 
+def remove_unfinished(output_dir: Path) -> None:
+    """Remove the parts of files that kills have left, as large as what they are of."""
+    for folder in (output_dir, output_dir / "distopt"):
+        for part in folder.glob(".*.pth.*.part"):
+            part.unlink(missing_ok=True)
+
+
 def set_checkpoint_aside(output_dir: Path) -> None:
     """Rename the checkpoint of an earlier training, and remove its kept copy."""
     checkpoint = output_dir / "checkpoint.pth"

@@ -60,6 +60,18 @@ def test_a_whole_checkpoint_is_left_alone(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "checkpoint.pth", weights_only=True) == {"epoch": 5}
 
 
+def test_parts_of_files_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "distopt").mkdir()
+    others = [tmp_path / "1epoch.pth", tmp_path / "distopt" / ".summary.json.7.part"]
+    parts = [tmp_path / ".1epoch.pth.7.part"]
+    parts += [tmp_path / "distopt" / ".learner0.1epoch.pth.7.part"]
+    for path in (*others, *parts):
+        path.touch()
+    side_files.remove_unfinished(tmp_path)
+    assert all(path.exists() for path in others)
+    assert not any(path.exists() for path in parts)
+
+
 def test_a_missing_epoch_model_is_written_from_the_checkpoint(tmp_path: Path) -> None:
     side_files.recover_epoch_model(tmp_path, 3, {"w": torch.ones(2)})
     assert side_files.is_whole(tmp_path / "3epoch.pth")
