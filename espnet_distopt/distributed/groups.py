@@ -251,7 +251,8 @@ def _time_limit() -> timedelta:
     world: Any = dist.group.WORLD
     backends = [world._get_backend(device) for device in world._device_types]
     options = [getattr(backend, "options", None) for backend in backends]
-    return max([TIMEOUT, *(each._timeout for each in options if each is not None)])
+    limits: list[timedelta] = [each._timeout for each in options if each is not None]
+    return max([TIMEOUT, *limits])
 
 
 def sends_gpu_tensors_by_nccl(backends: str) -> bool:
