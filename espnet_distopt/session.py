@@ -1,6 +1,7 @@
 """A session ties a learner, its algorithm and its driver to a training loop."""
 
 import contextlib
+import sys
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -87,7 +88,7 @@ class Session(Attached):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(error)
+        self._end(error)
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave the training and detach, as the end of `with` does.
@@ -97,8 +98,11 @@ class Session(Attached):
 
         Args:
             error: the error that ends the training, which the other learners are told;
-                None if nothing has failed.
+                None takes the one that is being handled, as in a `finally`, if any.
         """
+        self._end(sys.exc_info()[1] if error is None else error)
+
+    def _end(self, error: BaseException | None) -> None:
         try:
             if error is None and self._lifecycle.gossiping and not self._closed:
                 self.finish()

@@ -85,7 +85,7 @@ esac
 decode_options=() ngram_options=() arpa=
 case $system in
     ctc)
-        [ "$use_lm" = false ] || ctc_decode_config=$lm_decode_config
+        [ "$use_lm" = false ] || [ ! -f "$lm_decode_config" ] || ctc_decode_config=$lm_decode_config
         decode_config=${decode_config:-$ctc_decode_config}
         # shellcheck source=system_ctc.sh
         . "$here/system_ctc.sh"
@@ -120,6 +120,12 @@ for config in "${configs[@]}"; do
     [ -f "$config" ] || die "$config: no such file (in $PWD)"
 done
 use_feats
+check_made
+
+# chosen NUMBER: succeed if the stage is to run.
+chosen() {
+    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
+}
 
 # searching CONFIG: set the variables of one way to decode: its `config`, the options
 # `search_options` of decode.sh, and `decode_name`, the name of the directories of its
@@ -138,6 +144,7 @@ searching() {
 # language model or an n-gram, no weight; one that it does not name is DEFAULT.
 weighed() {
     local weight
+    chosen 12 || return 0
     weight=$(sed -nE "s/^$1: *([^ #]+).*/\1/p" "$config")
     [[ ${weight:-${3:-}} == *[1-9]* ]] ||
         die "$config: $1 is missing or 0: say there what the $2 weighs, such as $1: 0.3"
@@ -163,11 +170,6 @@ check_backend
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
     die "--submit_all needs cmd_backend=slurm"
 
-# chosen NUMBER: succeed if the stage is to run.
-chosen() {
-    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
-}
-
 # at_stage NUMBER NAME: succeed if the stage is to run, and log that it runs.
 at_stage() {
     chosen "$1" && log "stage $1: $2"
@@ -192,7 +194,8 @@ tool() {
 # renew_ngram: make the n-gram of the search unless stage 5 has made it with this token
 # list and training set; it may have run for another configuration of the decoding.
 renew_ngram() {
-    [ -z "$arpa" ] || { [ "$arpa" -nt "$token_list" ] && same_text "$arpa"; } || make_ngram
+    [ -z "$arpa" ] || { [ "$arpa" -nt "$token_list" ] && same_text "$arpa" "$sentences"; } ||
+        make_ngram
 }
 
 # experiment ALGORITHM: set the variables of an experiment: the number of its `learners`,
@@ -285,22 +288,24 @@ language_model() {
 if [ "$use_lm" = true ]; then
     if at_stage 6 "statistics of the language model"; then
         language_model 6
-        made_of "$lm_statsdir/train.txt"
+        # shellcheck disable=SC2086  # The variable is a list of files.
+        made_of "$lm_statsdir/train.txt" $lm_texts
     fi
     if at_stage 7 "training of the language model"; then
-        require_same_text "$lm_statsdir/train.txt" 6
+        # shellcheck disable=SC2086  # The variable is a list of files.
+        require_same_text 6 "$lm_statsdir/train.txt" $lm_texts
         language_model 7
     fi
 fi
 
 if at_stage 10 "statistics"; then
     statistics
-    made_of "$stats_made"
+    made_of "$stats_made" "dump/$train_set/text"
 fi
 
 if at_stage 11 "training"; then
     require "$stats_made" 10
-    require_same_text "$stats_made" 10
+    require_same_text 10 "$stats_made" "dump/$train_set/text"
     for algorithm in $distopt; do
         experiment "$algorithm"
         training

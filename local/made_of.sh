@@ -3,24 +3,27 @@
 # These functions tell of which training set a stage has made a file that experiments share.
 # asr.sh sources this file.
 
-# made_of FILE: note beside the file that it was made of the training set as it is now.
-made_of() { [ "$dry_run" = true ] || text_sum >"$1.made_of"; }
+# made_of FILE TEXTS...: note beside the file that it was made of these texts.
+made_of() { [ "$dry_run" = true ] || text_sum "${@:2}" >"$1.made_of"; }
 
-# same_text FILE: succeed unless a note says that the file was made of other texts.
+# same_text FILE TEXTS...: succeed unless a note says that the file was made of others.
 same_text() {
     local now
-    now=$(text_sum)
+    now=$(text_sum "${@:2}")
     [ "$dry_run" = true ] || [ -z "$now" ] || [ ! -s "$1.made_of" ] ||
         [ "$(<"$1.made_of")" = "$now" ]
 }
 
-# require_same_text FILE STAGE: end the script if the stage STAGE has made the file of
-# another training set, or of this one before its texts changed.
+# require_same_text STAGE FILE TEXTS...: end the script if the stage STAGE has made the file
+# of other texts, or of these before they changed.
 require_same_text() {
-    same_text "$1" ||
-        die "$1 was not made of dump/$train_set/text as it is now:" \
-            "run from stage $2 (--stage $2)"
+    same_text "${@:2}" ||
+        die "$2 was not made of ${*:3} as it is now: run from stage $1 (--stage $1)"
 }
 
-# text_sum: print the checksum of the training set's texts, or nothing without these.
-text_sum() { [ ! -s "dump/$train_set/text" ] || cksum <"dump/$train_set/text"; }
+# text_sum TEXTS...: print the checksum of texts, or nothing if one of them is missing.
+text_sum() {
+    local text
+    for text; do [ -s "$text" ] || return 0; done
+    cat "$@" | cksum
+}

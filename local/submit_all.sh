@@ -46,7 +46,7 @@ queue_decoding() {
 [ "$stage" -le 3 ] || require "dump/$train_set/$dump_scp" 3
 [ "$stage" -le 5 ] || require "$token_list" 5
 [ "$stage" -le 10 ] || require "$stats_made" 10
-[ "$stage" != 11 ] || require_same_text "$stats_made" 10
+[ "$stage" != 11 ] || require_same_text 10 "$stats_made" "dump/$train_set/text"
 [ "$stage" -le 5 ] || renew_ngram
 variables=(queued_backend=local)
 for name in ${job_variables:-}; do

@@ -20,12 +20,16 @@ use_system() {
     systems=$distopt
 }
 
+# check_made: end the script if a later stage would use what an earlier one has made with
+# other options. The stages of a CTC model look at that themselves.
+check_made() { true; }
+
 # make_ngram: write the n-gram of the search, if it needs one that is not the user's.
 make_ngram() {
     if [ -z "$arpa" ] || [ -n "$ngram_file" ]; then return 0; fi
     tool make_ngram --text "$sentences" --order "$ngram_order" \
         "${ngram_options[@]}" --out "$arpa"
-    made_of "$arpa"
+    made_of "$arpa" "$sentences"
 }
 
 # make_tokens: write the token list (stage 5), and the n-gram of the search.

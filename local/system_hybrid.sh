@@ -15,7 +15,7 @@ use_system() {
             "--use_lm and --ngram_file are for --system ctc"
     gmm=$expdir/hybrid_gmm
     token_list=$lang/states.txt
-    stats_made=$gmm/gmm.npz
+    stats_made=$gmm/train/ali.scp
     # The GMM is decoded, too, because the network has to be better.
     systems="gmm $distopt"
     if [ -n "$ali" ]; then
@@ -24,8 +24,11 @@ use_system() {
         [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
             "states is Kaldi's, and hybrid_scores writes what it decodes"
     fi
-    if [ -n "$ali" ]; then check_imported; else check_language; fi
     decode_options+=(--system hybrid --gmm "$gmm")
+}
+
+check_made() {
+    if [ -n "$ali" ]; then check_imported; else check_language; fi
 }
 
 # check_imported: end the script if stage 11 would train on the alignments of another
@@ -54,14 +57,14 @@ check_language() {
     grep -qsxe "--lexicon ${digest%% *}" "$made" ||
         die "--lexicon $lexicon: not known to be the lexicon that $lang was made with:" \
             "run from stage 5 (--stage 5)"
-    require_same_text "$lang/lm.arpa" 5
+    require_same_text 5 "$lang/lm.arpa" "$sentences"
 }
 
 make_tokens() {
     [ -z "$ali" ] || return 0
     tool make_lang --lexicon "$lexicon" --text "$sentences" \
         --order "$ngram_order" --out "$lang"
-    made_of "$lang/lm.arpa"
+    made_of "$lang/lm.arpa" "$sentences"
 }
 
 # featuring SET: set `features`, the arguments of python that compute a set's features.
@@ -87,8 +90,9 @@ statistics_job() { stats_processes=1; }
 statistics() {
     local name
     [ -n "$ali" ] || require "$token_list" 5
+    for name in "$train_set" "$valid_set" $test_sets; do require "dump/$name/wav.scp" 3; done
     # Earlier labels would not be those of the new features, if this stage were killed.
-    locally rm -rf "$gmm"
+    locally rm -rf "$gmm/train" "$gmm/valid"
     for name in "$train_set" "$valid_set" $test_sets; do complete_set "$name"; done
     if [ -n "$ali" ]; then
         tool import_alignments --ali "$ali" --out "$gmm" \

@@ -361,3 +361,31 @@ def carry_what_cannot_be_sent() -> str:
 def test_what_no_replacement_could_read_is_refused_at_once() -> None:
     for rank, line in enumerate(launch(2, carry_what_cannot_be_sent)):
         assert line.startswith(f"learner {rank}, step 0: the state of `carries` cannot")
+
+
+def train_until_one_fails() -> str:
+    """Leave by `close` in a `finally`, which sees the error of learner 0."""
+    model = net()
+    optimizer = Adam(model.parameters())
+    session = Session(model, optimizer, "adpsgd")
+    try:
+        train(model, optimizer, session, 3)
+        if session.learner.rank == 0:
+            raise OSError("disk full")
+        while 0 in session.driver.members.ranks:
+            train(model, optimizer, session, 1)
+        return "goes on"
+    finally:
+        session.close()
+
+
+def fail_in_a_finally() -> str:
+    try:
+        return train_until_one_fails()
+    except OSError as error:
+        return str(error)
+
+
+@pytest.mark.processes
+def test_close_in_a_finally_tells_the_others_of_the_error() -> None:
+    assert launch(2, fail_in_a_finally) == ["disk full", "goes on"]

@@ -18,8 +18,8 @@ with importing_espnet():
     from espnet_distopt.espnet.training.any_task import task
     from espnet_distopt.espnet.training.one_run import refuse_if_taken
     from espnet_distopt.espnet.training.same_training import (
+        keep_to_one_model,
         keep_to_one_source,
-        refuse_other_model,
         refuse_other_tokens,
     )
 
@@ -41,7 +41,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         elsewhere = "--expdir NAME"
         refuse_if_taken(Path(args.output_dir))
         refuse_other_tokens(args, elsewhere)
-        refuse_other_model(args, task("lm").class_choices_list, elsewhere)
+        keep_to_one_model(args, task("lm").class_choices_list, elsewhere)
         texts = [Path(path) for path, *_ in args.train_data_path_and_name_and_type]
         keep_to_one_source(args, texts, elsewhere)
     task("lm").main(args=args)

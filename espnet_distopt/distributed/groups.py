@@ -6,6 +6,7 @@ has made, and if these numbers differ between the members, it never returns.
 """
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import functools
@@ -249,10 +250,12 @@ class Groups:
 def _time_limit() -> timedelta:
     """Return the longer one of `TIMEOUT` and the default process group's limits."""
     world: Any = dist.group.WORLD
-    backends = [world._get_backend(device) for device in world._device_types]
-    options = [getattr(backend, "options", None) for backend in backends]
-    limits: list[timedelta] = [each._timeout for each in options if each is not None]
-    return max([TIMEOUT, *limits])
+    limits: list[timedelta] = [TIMEOUT]
+    for device in world._device_types:
+        # Backends other than gloo and NCCL may have no options.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            limits.append(world._get_backend(device).options._timeout)
+    return max(limits)
 
 
 def sends_gpu_tensors_by_nccl(backends: str) -> bool:

@@ -263,10 +263,11 @@ class Participant:
         found = error
         lost = isinstance(error, PeerLostError)
         if isinstance(error, RuntimeError) and not lost and of_network(error):
-            what = "a collective of the training loop's"
+            before, what = self.members, "a collective of the training loop's"
             explained = explain(self._liveness, error, what)
             # The words of an error of the program's own may be those of the network.
-            found = explained if self._liveness.lost is not None else error
+            died = self._liveness.lost is not None or self.members != before
+            found = explained if died else error
         stopped = isinstance(error, SystemExit) and error.code == STOPPED
         if error is None or stopped:
             self._liveness.leave()

@@ -160,16 +160,16 @@ def check_tokens(path: Path, words: Collection[str], tokens: Sequence[str]) -> N
             sentence.
 
     Raises:
-        InputError: The n-gram lacks most of the tokens, or it lacks one and has no
-            probability for unknown ones.
+        InputError: Most of the n-gram's words are no tokens, or it lacks a token and
+            has no probability for unknown ones.
     """
-    own = {*tokens[1:-1]} - {UNKNOWN}
-    lacking = sorted(own - {*words})
-    if len(lacking) > len(own) / 2:
+    own, known = {*tokens[1:-1]} - {UNKNOWN}, {*words} - {BEGIN, END, UNKNOWN}
+    others, lacking = sorted(known - own), sorted(own - known)
+    if len(others) > len(known) / 2:
         raise InputError(
-            f"{path}: an n-gram over other tokens than the model's: it lacks "
-            f"{len(lacking)} of {len(own)}, such as {lacking[0]!r}: estimate one on "
-            "texts of these tokens"
+            f"{path}: an n-gram over other tokens than the model's, which has no "
+            f"{others[0]!r} and lacks {len(others)} of its {len(known)} words: "
+            "estimate one on texts of these tokens"
         )
     if lacking and UNKNOWN not in words:
         raise InputError(

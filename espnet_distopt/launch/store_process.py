@@ -11,6 +11,7 @@ DESCRIPTOR is the listening socket of node 0, and -1 on the other nodes. COUNTS 
 numbers of learners of the nodes, with commas between them.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -194,7 +195,8 @@ def allow_many_connections() -> None:
     usual limit of 1,024 would end trainings of more than about 126 learners.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(ValueError, OSError):  # Some systems have another limit.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main() -> None:

@@ -95,8 +95,7 @@ def add_words(
                 "sclite: expected a word"
             )
         names[side.lower()].words.append(word)
-    references = (each for side in sides.values() for each in side.references)
-    if any(map(_has_spelled_letter, references)):
+    if _have_periods(each for side in sides.values() for each in side.references):
         for each in sides.values():
             each.spell_letters()
 
@@ -129,8 +128,14 @@ def all_words(sides: Iterable[ConversationSide]) -> list[Word]:
     return [word for side in sides for word in side.words]
 
 
-def _has_spelled_letter(reference: Reference) -> bool:
-    return re.search(r"(?<!\S)\(?[a-z]\.", reference.text, re.IGNORECASE) is not None
+def _have_periods(references: Iterable[Reference]) -> bool:
+    """Tell whether more spelled letters have a period, as in `i. b. m.`, than none."""
+    with_period = without = 0
+    for reference in references:
+        text = reference.text.lower()
+        with_period += len(re.findall(r"(?<!\S)\(?[a-z]\.", text))
+        without += len(re.findall(r"(?<!\S)\(?[b-hj-z]\)?(?!\S)", text))
+    return with_period > without
 
 
 def _spelled(words: Sequence[Word]) -> list[Word]:

@@ -82,8 +82,8 @@ def test_an_ngram_over_words_is_refused_for_pieces(
 ) -> None:
     options = with_ngram(tmp_path, ["the", "these", "e"])
     assert error_of(asr_inference.main, options, capsys) == (
-        f"{tmp_path}/lm.arpa: an n-gram over other tokens than the model's: it lacks "
-        "2 of 3, such as 'se': estimate one on texts of these tokens"
+        f"{tmp_path}/lm.arpa: an n-gram over other tokens than the model's, which has "
+        "no 'the' and lacks 2 of its 3 words: estimate one on texts of these tokens"
     )
 
 

@@ -143,6 +143,8 @@ def gmm_train() -> None:
     directory = Path(option("--out"))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "gmm.npz").write_text("-")
+    (directory / "train").mkdir(exist_ok=True)
+    (directory / "train" / "ali.scp").write_text("a-1 ali.ark:4\n")
 
 
 def import_alignments() -> None:

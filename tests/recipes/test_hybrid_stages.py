@@ -46,7 +46,7 @@ def test_no_labels_are_left_beside_features_of_a_later_run(hybrid: Recipe) -> No
     done = hybrid.asr(*HYBRID, "--stage", "10", STUB_FAIL="gmm_train")
     assert done.returncode != 0
     late = hybrid.asr(*HYBRID, "--stage", "11")
-    assert "exp/hybrid_gmm/gmm.npz is missing: run from stage 10" in late.stderr
+    assert "hybrid_gmm/train/ali.scp is missing: run from stage 10" in late.stderr
 
 
 def test_both_systems_and_all_seeds_come_into_one_table(hybrid: Recipe) -> None:
@@ -63,7 +63,7 @@ def test_both_systems_and_all_seeds_come_into_one_table(hybrid: Recipe) -> None:
     ("stage", "message"),
     [
         ("10", "data/lang/states.txt is missing: run from stage 5"),
-        ("11", "exp/hybrid_gmm/gmm.npz is missing: run from stage 10"),
+        ("11", "hybrid_gmm/train/ali.scp is missing: run from stage 10"),
         ("12", "exp/hybrid_gmm/gmm.npz is missing: run from stage 11"),
     ],
 )
@@ -197,7 +197,8 @@ def test_another_lexicon_or_order_needs_stage_5(hybrid: Recipe, real: str) -> No
 def test_another_training_set_needs_stages_5_and_10(hybrid: Recipe) -> None:
     assert hybrid.asr(*HYBRID, "--stop_stage", "10").returncode == 0
     (hybrid.directory / "dump/train/text").write_text("a-1 one\nb-2 three\n")
-    for stage, file in (("5", "data/lang/lm.arpa"), ("10", "exp/hybrid_gmm/gmm.npz")):
+    labels = "exp/hybrid_gmm/train/ali.scp"
+    for stage, file in (("5", "data/lang/lm.arpa"), ("10", labels)):
         refused = hybrid.asr(*HYBRID, "--stage", "11")
         assert (refused.returncode, refused.stderr) == (
             2,

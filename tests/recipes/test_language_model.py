@@ -71,15 +71,15 @@ def test_stage_without_what_it_needs(lm: Recipe, stage: int, message: str) -> No
 
 def test_statistics_of_another_training_set_need_stage_6(lm: Recipe) -> None:
     assert lm.asr("--use_lm", "true", "--stop_stage", "6").returncode == 0
-    (lm.directory / "dump/train/text").write_text("a-1 one\nb-2 three\n")
-    options = ("--use_lm", "true", "--stop_stage", "7", "--stage")
-    refused = lm.asr(*options, "7")
+    (lm.directory / "more").write_text("c-3 four\n")
+    options = ("--use_lm", "true", "--lm_train_text", "more", "--stop_stage", "7")
+    refused = lm.asr(*options, "--stage", "7")
     assert (refused.returncode, refused.stderr) == (
         2,
-        f"error: {STATS}/train.txt was not made of dump/train/text as it is now: "
+        f"error: {STATS}/train.txt was not made of data/train/text more as it is now: "
         "run from stage 6 (--stage 6)\n",
     )
-    assert lm.asr(*options, "6").returncode == 0
+    assert lm.asr(*options, "--stage", "6").returncode == 0
 
 
 def test_training_without_statistics(lm: Recipe) -> None:

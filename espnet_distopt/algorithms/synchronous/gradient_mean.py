@@ -77,13 +77,8 @@ class GradientMean:
         Raises:
             InputError: an earlier pass has failed after it had sent a part.
         """
-        if number == 0 and self._under_way:
-            raise InputError(
-                f"{learner.where}: an earlier backward pass has failed after a part of "
-                "its gradients had been sent, and the other learners have averaged "
-                "that: let its error end the training, or use an algorithm that "
-                "averages models (local_sgd, bmuf, adpsgd)"
-            )
+        if number == 0:
+            self._check_complete(learner)
         part = learner.buckets[number].of(learner.gradient_buffer)
         self._under_way.append((yield Begin(AllReduceMean(part, self._ranks))))
 
@@ -99,13 +94,25 @@ class GradientMean:
         Raises:
             UnequalStepsError: some learners have ended their epoch, and others have
                 not.
+            InputError: the epoch ends after a pass that has failed, see `after_bucket`.
         """
+        if ended:
+            self._check_complete(learner)
         last = learner.buckets[-1].of(learner.gradient_buffer)
         for number in range(len(self._under_way), len(learner.buckets) - 1):
             yield from self.after_bucket(learner, number)
         _write_numbers(learner, last, ended)
         mean = yield from self._complete(last)
         unpack(learner, mean, ended)
+
+    def _check_complete(self, learner: Learner) -> None:
+        if self._under_way:
+            raise InputError(
+                f"{learner.where}: an earlier backward pass has failed after a part of "
+                "its gradients had been sent, and the other learners have averaged "
+                "that: let its error end the training, or use an algorithm that "
+                "averages models (local_sgd, bmuf, adpsgd)"
+            )
 
     def _complete(self, last: Tensor) -> Generator[Effect, Any, Tensor]:
         """Average the last bucket, and wait for the others; return its mean."""

@@ -1,5 +1,6 @@
 """Formats data directories of text lines: makes features, or only checks the images."""
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -33,17 +34,24 @@ ARK, RAW = "ark", "raw"
 FEATURES = "feats.scp"
 SCALING = "line_scaling"
 """The file of a dump directory that has the height and the least rows of its lines."""
-_COLUMNS_PER_CHARACTER = 2
-"""The least columns for a character; a model that halves them needs two for CTC."""
+_COLUMNS_PER_FRAME = 4
+"""The columns that a frame of the recipes' models stands for (`subsample`). CTC needs a
+frame for each character, and one more between two equal ones."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line to format; `where` is the place `file:line` that lists it."""
+    """A line to format.
+
+    Attributes:
+        id, path: Its id, and where its image is.
+        frames: The least frames from which a model reads its text.
+        where: The place `file:line` that lists it.
+    """
 
     id: str
     path: str
-    characters: int
+    frames: int
     where: str
 
 
@@ -211,7 +219,7 @@ def _format_line(
         return
     count, ink = columns(image, work.height, work.least_rows), _features(image, work)
     try:
-        _check_line(count, ink, line.characters)
+        _check_line(count, ink, line.frames)
     except UnfitLine as error:
         written.unfit[line.id] = str(error)
         if not work.keep_all:
@@ -224,14 +232,22 @@ def _format_line(
     written.columns[line.id] = max(count, 1)
 
 
-def _check_line(count: int, ink: Ink, characters: int) -> None:
+def _check_line(count: int, ink: Ink, frames: int) -> None:
     check_columns(count)
-    if characters == 0:
+    if frames == 0:
         raise UnfitLine("without text")
-    if count < characters * _COLUMNS_PER_CHARACTER:
-        raise UnfitLine(f"too narrow for its text: {characters} in {count} columns")
+    if count < frames * _COLUMNS_PER_FRAME:
+        raise UnfitLine(
+            f"too narrow for its text: {count} columns, expected at least "
+            f"{frames * _COLUMNS_PER_FRAME}"
+        )
     if is_blank(ink):
         raise UnfitLine("without ink")
+
+
+def _frames(text: str) -> int:
+    """Return the least frames from which CTC reads a text."""
+    return len(text) + sum(map(operator.eq, text, text[1:]))
 
 
 def _features(image: Gray, work: LineJob) -> Ink:
@@ -247,7 +263,7 @@ def _split(
 ) -> list[tuple[list[_Line], str]]:
     """Divide the lines into at most `nj` parts, each with the name of its ark."""
     lines = [
-        _Line(key, path, len(data.text[key]), f"{source / IMAGES}:{number}")
+        _Line(key, path, _frames(data.text[key]), f"{source / IMAGES}:{number}")
         for number, (key, path) in enumerate(data.images.items(), start=1)
     ]
     nj = min(nj, len(lines))

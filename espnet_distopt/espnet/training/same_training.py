@@ -8,7 +8,8 @@ and still take the new options into its config.yaml, by which the model decodes.
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,15 @@ from espnet_distopt.hmm.alignments import require_states
 _OF_TRAINING = {"model", "loss", "losses", "specaug", "preprocessor"}
 """Choices of ESPnet's tasks that may change while a model is trained: the loss, and how
 the data are changed at random."""
-_OF_MODEL = ("input_size", "odim", "joint_net_conf", "adapter_conf", "line_least_rows")
+_OF_MODEL = (
+    *("input_size", "odim", "encoder_conf", "joint_net_conf", "adapter_conf"),
+    "line_least_rows",
+)
 """Further options that say what a model computes, where a task has them."""
+_NO_MATTER = re.compile("drop|stochastic_depth|flash_attn|checkpoint")
+"""In the names of those options of a network that change nothing when it decodes."""
+BEGUN = "model_options.yaml"
+"""The file that tells with which options of the model a training has begun."""
 LEARNED = "learned.sha256"
 """The file that tells which text or labels the training in its directory learns."""
 
@@ -48,32 +56,36 @@ def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
         raise _other(args, f"has other tokens than {than}", elsewhere)
 
 
-def refuse_other_model(
+def keep_to_one_model(
     args: argparse.Namespace, choices: Iterable[Any], elsewhere: str
 ) -> None:
-    """Refuse to go on as a model that computes something else with its parameters.
+    """Note what a model computes, and refuse to go on with one that differs.
 
     Another length of the windows, for example, changes no shape. What only training
-    has, as the optimizer and the loss, may change.
+    has, as the optimizer, the loss and dropout, may change, and so may paths. Where a
+    training has no note, as one of stock ESPnet, it gets one now. config.yaml would not
+    do: ESPnet writes into it what it has derived from the options.
 
     Args:
-        args: ESPnet's options.
+        args: ESPnet's options, as they were given.
         choices: The `class_choices_list` of its task.
         elsewhere: The option of a recipe that names another directory.
 
     Raises:
         InputError: The training in `output_dir` has begun with other options.
     """
-    config = Path(args.output_dir) / "config.yaml"
-    if not _goes_on(args) or not config.exists():
+    note, options = Path(args.output_dir) / BEGUN, _model_options(args, choices)
+    if not _goes_on(args) or not note.exists():
+        with explain_failed_write(note):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_text(note, yaml.safe_dump(options))
         return
-    earlier = read_yaml(config)
-    for name in _options_of_model(choices, earlier):
-        if name in earlier and hasattr(args, name):
-            was, now = earlier[name], _as_written(getattr(args, name))
-            if (was or None) != (now or None):  # There are several words for nothing.
-                what = f"has begun with {_difference(name, was, now)}"
-                raise _other(args, what, elsewhere)
+    begun = read_yaml(note)
+    for name in {**begun, **options}:
+        was, now = begun.get(name), options.get(name)
+        if (was or None) != (now or None):  # There are several words for nothing.
+            what = f"has begun with {_difference(name, was, now)}"
+            raise _other(args, what, elsewhere)
 
 
 def keep_to_one_source(
@@ -141,21 +153,22 @@ def refuse_other_labels(exp: Path, labels: Path) -> None:
         )
 
 
-def _options_of_model(
-    choices: Iterable[Any], earlier: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the names of the options that say what a model computes."""
-    yield from _OF_MODEL
-    for choice in choices:
-        # ESPnet drops the frontend from its options if `input_size` makes it needless.
-        dropped = not choice.optional and earlier.get(choice.name) is None
-        if choice.name not in _OF_TRAINING and not dropped:
-            yield from (choice.name, f"{choice.name}_conf")
+def _model_options(args: argparse.Namespace, choices: Iterable[Any]) -> dict[str, Any]:
+    """Return the options that say what a model computes, as YAML has them."""
+    kinds = [each.name for each in choices if each.name not in _OF_TRAINING]
+    names = dict.fromkeys((*_OF_MODEL, *kinds, *(f"{kind}_conf" for kind in kinds)))
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    options: dict[str, Any] = yaml.safe_load(yaml.safe_dump(_that_matter(given)))
+    return options
 
 
-def _as_written(value: Any) -> Any:
-    """Return an option as it is once config.yaml has been written and read."""
-    return yaml.safe_load(yaml.safe_dump(value))
+def _that_matter(options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out options of no matter, and paths: a directory may have moved."""
+    return {
+        key: _that_matter(value) if isinstance(value, dict) else value
+        for key, value in options.items()
+        if not _NO_MATTER.search(key) and not (isinstance(value, str) and "/" in value)
+    }
 
 
 def _difference(name: str, was: Any, now: Any) -> str:

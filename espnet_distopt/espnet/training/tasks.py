@@ -36,9 +36,9 @@ from espnet_distopt.espnet.training.queued_batches import (
     steps_alone,
 )
 from espnet_distopt.espnet.training.same_training import (
+    keep_to_one_model,
     keep_to_one_source,
     label_files,
-    refuse_other_model,
     refuse_other_states,
     refuse_other_tokens,
 )
@@ -110,7 +110,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
                     refuse_other_tokens(args, _ELSEWHERE)
-                    refuse_other_model(args, cls.class_choices_list, _ELSEWHERE)
+                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
                     refuse_other_states(args)
                     keep_to_one_source(args, label_files(args), _ELSEWHERE)
             # Machines differ in this, so that the first learner of each prints it.

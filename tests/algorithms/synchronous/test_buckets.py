@@ -102,7 +102,7 @@ class Fails(torch.autograd.Function):
         raise RuntimeError("no memory")
 
 
-def fail_once() -> str:
+def fail_once(again: bool) -> str:
     """Go on after a backward pass that has failed on learner 0; return the error."""
     gradient_mean.FIRST = gradient_mean.BUCKET = 120
     model = Net()
@@ -115,14 +115,18 @@ def fail_once() -> str:
                     hidden = layer(hidden)
                 with pytest.raises(RuntimeError, match="no memory"):
                     model.rare(hidden).sum().backward()
-            loss(model, 0, 0).backward()
+            if again:
+                loss(model, 0, 0).backward()
+            else:
+                session.finish()
     except (InputError, PeerLostError) as error:
         return str(error)
     return "nothing"
 
 
-def test_nobody_averages_parts_of_two_backward_passes() -> None:
-    own, other = launch(2, fail_once)
+@pytest.mark.parametrize("again", [True, False])
+def test_nobody_averages_parts_of_two_backward_passes(again: bool) -> None:
+    own, other = launch(2, fail_once, again)
     assert "learner 0" in own
     assert "an earlier backward pass has failed after a part of its gradients" in own
     assert "learner 0 ended with InputError" in other

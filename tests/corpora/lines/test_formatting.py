@@ -58,12 +58,12 @@ def test_features_in_arks(nj: int, tmp_path: Path) -> None:
 
 def test_features_of_another_scaling_are_refused(tmp_path: Path) -> None:
     target = tmp_path / "dump"
-    format_lines(data_dir(tmp_path, TEXTS), target, height=16, least_rows=64)
-    check_scaling(target, 16, 64)
-    with pytest.raises(InputError, match=r"rows 16 64, .* with 16 0: format"):
-        check_scaling(target, 16, 0)
+    format_lines(data_dir(tmp_path, TEXTS), target, height=32, least_rows=64)
+    check_scaling(target, 32, 64)
+    with pytest.raises(InputError, match=r"rows 32 64, .* with 32 0: format"):
+        check_scaling(target, 32, 0)
     (target / "line_scaling").unlink()  # as in a directory of another program
-    check_scaling(target, 16, 0)
+    check_scaling(target, 32, 0)
 
 
 def test_more_processes_than_lines(tmp_path: Path) -> None:
@@ -97,7 +97,10 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: save(path, np.full((10, 50_000), 255, np.uint8)),
         "too wide: 160000 columns",
     ),
-    "crowded": (lambda path: save(path, bars(5, 20)), "too narrow for its text: 5 in"),
+    "crowded": (
+        lambda path: save(path, bars(12, 20)),
+        "too narrow for its text: 19 columns, expected at least 20",
+    ),
     "blank": (
         lambda path: save(path, np.full((20, 60), 255, np.uint8)),
         "without ink",
@@ -284,3 +287,12 @@ def test_text_is_normalized(tmp_path: Path) -> None:
     write_table(source / "text", {**TEXTS, "ann-1": "cafe\u0301  au\u00a0lait"})
     format_lines(source, tmp_path / "dump")
     assert read_table(tmp_path / "dump" / "text", str)["ann-1"] == "caf\u00e9 au lait"
+
+
+def test_equal_characters_need_a_frame_between_them(tmp_path: Path) -> None:
+    """CTC reads `aab` from the frames a, blank, a, b at the least."""
+    source = data_dir(tmp_path, {"ann-0": "ab", "ann-1": "aab", "ann-2": "aba"})
+    for key in ("ann-0", "ann-1", "ann-2"):
+        save(tmp_path / "png" / f"{key}.png", bars(15, 32))
+    format_lines(source, tmp_path / "dump", height=32)
+    assert list(read_table(tmp_path / "dump" / "text", str)) == ["ann-0", "ann-2"]

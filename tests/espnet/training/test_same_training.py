@@ -8,8 +8,8 @@ import pytest
 from espnet_distopt.bin.lm_train import main as train_lm
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.same_training import (
+    keep_to_one_model,
     keep_to_one_source,
-    refuse_other_model,
     refuse_other_tokens,
 )
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
@@ -87,26 +87,58 @@ def test_what_only_training_has_may_change(
     )
 
 
-def test_options_are_compared_as_config_yaml_has_them(tmp_path: Path) -> None:
-    """A frontend that `input_size` makes needless is none there."""
+def begin(tmp_path: Path, **options: object) -> argparse.Namespace:
+    """Begin a training with some options; return them."""
+    given = {"output_dir": str(tmp_path), "resume": True, **options}
+    args = argparse.Namespace(**given)
+    keep_to_one_model(args, DistoptASRTask.class_choices_list, "--tag NAME")
     (tmp_path / "checkpoint.pth").touch()
-    (tmp_path / "config.yaml").write_text(
-        "input_size: 8\nfrontend: null\nfrontend_conf: {}\nline_least_rows: 0\n"
-        "encoder: rnn\nencoder_conf: {subsample: [1, 2], dropout: 0}\ndecoder: null\n"
-    )
-    args = argparse.Namespace(
-        **{"output_dir": str(tmp_path), "resume": True, "input_size": 8},
-        **{"frontend": "default", "frontend_conf": {}, "line_least_rows": 0},
-        **{"encoder": "rnn", "encoder_conf": {"dropout": 0.0, "subsample": (1, 2)}},
-        **{"decoder": None, "decoder_conf": {"num_blocks": 2}},
-    )
-    choices = DistoptASRTask.class_choices_list
-    refuse_other_model(args, choices, "--tag NAME")
+    return args
+
+
+def go_on(args: argparse.Namespace) -> None:
+    keep_to_one_model(args, DistoptASRTask.class_choices_list, "--tag NAME")
+
+
+def test_a_model_computes_what_it_has_begun_with(tmp_path: Path) -> None:
+    options = {"encoder_conf": {"subsample": (1, 2)}, "line_least_rows": 0}
+    args = begin(tmp_path, encoder="rnn", decoder=None, decoder_conf={}, **options)
+    go_on(args)
+    args.decoder_conf = None
+    go_on(args)
     args.line_least_rows = 64
     with pytest.raises(InputError, match="line_least_rows: 0, and the options say 64"):
-        refuse_other_model(args, choices, "--tag NAME")
+        go_on(args)
     args.resume = False
-    refuse_other_model(args, choices, "--tag NAME")
+    go_on(args)
+    args.resume = True
+    go_on(args)
+    args.encoder_conf = {"subsample": (1, 2), "bidirectional": False}
+    with pytest.raises(
+        InputError, match="conf: bidirectional: its default, and the options say False"
+    ):
+        go_on(args)
+
+
+def test_what_changes_nothing_in_decoding_is_of_no_matter(tmp_path: Path) -> None:
+    args = begin(
+        tmp_path,
+        encoder_conf={"dropout_rate": 0.1, "layers": {"stochastic_depth_rate": 0.0}},
+        normalize_conf={"stats_file": "exp/stats/train/feats_stats.npz"},
+    )
+    args.encoder_conf = {"dropout_rate": 0.2, "layers": {"use_flash_attn": True}}
+    args.normalize_conf = {"stats_file": "/moved/stats/train/feats_stats.npz"}
+    go_on(args)
+
+
+def test_a_training_of_stock_espnet_gets_its_note_when_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "checkpoint.pth").touch()
+    args = begin(tmp_path, frontend="default", frontend_conf={"hop_length": 80})
+    args.frontend_conf = {"hop_length": 160}
+    with pytest.raises(InputError, match="hop_length: 80, and the options say 160"):
+        go_on(args)
 
 
 def _tokens(data: Path) -> list[str]:
