@@ -1,6 +1,6 @@
 """Formats data directories of text lines: makes features, or only checks the images."""
 
-import operator
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -247,7 +247,7 @@ def _check_line(count: int, ink: Ink, frames: int) -> None:
 
 def _frames(text: str) -> int:
     """Return the least frames from which CTC reads a text."""
-    return len(text) + sum(map(operator.eq, text, text[1:]))
+    return len(text) + sum(one == next_ for one, next_ in itertools.pairwise(text))
 
 
 def _features(image: Gray, work: LineJob) -> Ink:
