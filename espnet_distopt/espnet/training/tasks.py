@@ -110,8 +110,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 if named and not incarnation():
                     refuse_if_taken(Path(args.output_dir))
                     refuse_other_tokens(args, _ELSEWHERE)
-                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
                     refuse_other_states(args)
+                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
                     keep_to_one_source(args, label_files(args), _ELSEWHERE)
             # Machines differ in this, so that the first learner of each prints it.
             with _printed_if(int(os.environ.get("LOCAL_RANK", "0")) == 0):
