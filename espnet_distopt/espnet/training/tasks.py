@@ -107,17 +107,21 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 settle(args)
                 # ESPnet itself says, just below, what is required and missing.
                 named = args.output_dir is not None and not args.collect_stats
-                if named and not incarnation():
+                begins = named and not incarnation()
+                if begins:
                     refuse_if_taken(Path(args.output_dir))
                     refuse_other_tokens(args, _ELSEWHERE)
                     refuse_other_states(args)
-                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
-                    keep_to_one_source(args, label_files(args), _ELSEWHERE)
             # Machines differ in this, so that the first learner of each prints it.
             with _printed_if(int(os.environ.get("LOCAL_RANK", "0")) == 0):
                 if gpus := gpus_of_machine(args):
                     check_gpus(gpus)
             check_replacement(args)
+            # These write into the directory, which a refused training leaves alone.
+            with _printed_if(launched_rank() == 0):
+                if begins:
+                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
+                    keep_to_one_source(args, label_files(args), _ELSEWHERE)
             super().main(args=args)
 
         @classmethod
