@@ -8,7 +8,7 @@ the task from its module.
 import argparse
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,6 @@ from espnet_distopt.espnet.training.same_training import (
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
 
-_ELSEWHERE = "--tag NAME"
-"""The option by which a recipe trains in another directory."""
-
 
 @contextmanager
 def _printed_if(first: bool) -> Generator[None, None, None]:
@@ -60,13 +57,22 @@ def _printed_if(first: bool) -> Generator[None, None, None]:
         raise
 
 
-def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
+def distopt_task(
+    task: type[AbsTask],
+    name: str,
+    module: str,
+    sources: Callable[[argparse.Namespace], Sequence[Path]] = label_files,
+    elsewhere: str = "--tag NAME",
+) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
 
     Args:
         task: An ESPnet task class with one optimizer and ESPnet's common trainer.
         name: The name of the variable that the result is assigned to.
         module: The `__name__` of the module in which that happens.
+        sources: Returns, for ESPnet's options, the files of which a training learns
+            nothing else when it goes on.
+        elsewhere: The option by which a recipe trains in another directory.
 
     Raises:
         InputError: The task has a trainer of its own, as those for speakers and GANs.
@@ -110,7 +116,7 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
                 begins = named and not incarnation()
                 if begins:
                     refuse_if_taken(Path(args.output_dir))
-                    refuse_other_tokens(args, _ELSEWHERE)
+                    refuse_other_tokens(args, elsewhere)
                     refuse_other_states(args)
             # Machines differ in this, so that the first learner of each prints it.
             with _printed_if(int(os.environ.get("LOCAL_RANK", "0")) == 0):
@@ -120,8 +126,8 @@ def distopt_task(task: type[AbsTask], name: str, module: str) -> type[AbsTask]:
             # These write into the directory, which a refused training leaves alone.
             with _printed_if(launched_rank() == 0):
                 if begins:
-                    keep_to_one_model(args, cls.class_choices_list, _ELSEWHERE)
-                    keep_to_one_source(args, label_files(args), _ELSEWHERE)
+                    keep_to_one_model(args, cls.class_choices_list, elsewhere)
+                    keep_to_one_source(args, sources(args), elsewhere)
             super().main(args=args)
 
         @classmethod
