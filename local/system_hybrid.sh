@@ -15,15 +15,15 @@ use_system() {
             "--use_lm and --ngram_file are for --system ctc"
     gmm=$expdir/hybrid_gmm
     token_list=$lang/states.txt
-    stats_made=$gmm/train/ali.scp
     # The GMM is decoded, too, because the network has to be better.
     systems="gmm $distopt"
     if [ -n "$ali" ]; then
         gmm=$expdir/hybrid_ali token_list=$expdir/hybrid_ali/train/states.txt
-        stats_made=$gmm/train/ali.scp systems=
+        systems=
         [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
             "states is Kaldi's, and hybrid_scores writes what it decodes"
     fi
+    stats_made=$gmm/train/ali.scp
     decode_options+=(--system hybrid --gmm "$gmm")
 }
 

@@ -211,6 +211,17 @@ def test_an_ngram_counts_no_copies_at_other_speeds(words: Recipe) -> None:
     assert made[made.index("--text") + 1] == "data/train/text"
 
 
+def check_made_anew_once(words: Recipe) -> None:
+    """Check that stage 12 makes the n-gram of the new text, and then leaves it."""
+    late = words.asr("--stage", "12", STUB_REAL="make_ngram")
+    assert late.returncode == 0, late.stderr
+    made = words.directory / "data" / "ngram" / "words_3.arpa"
+    assert "seven" in read_arpa(made).words()
+    again = len(words.calls())
+    assert words.asr("--stage", "12", STUB_REAL="make_ngram").returncode == 0
+    assert "make_ngram" not in words.modules()[again:]
+
+
 def test_an_ngram_of_an_earlier_token_list_is_made_anew(words: Recipe) -> None:
     assert words.asr(STUB_REAL="make_ngram").returncode == 0
     (words.directory / "conf" / "greedy.yaml").write_text("search: best_path\n")
@@ -218,26 +229,14 @@ def test_an_ngram_of_an_earlier_token_list_is_made_anew(words: Recipe) -> None:
     data.write_text(data.read_text() + "sed -i 's/one/seven/' data/train/text\n")
     options = ("--decode_config", "conf/greedy.yaml", "--stop_stage", "5")
     assert words.asr(*options, STUB_REAL="make_ngram").returncode == 0
-    late = words.asr("--stage", "12", STUB_REAL="make_ngram")
-    assert late.returncode == 0, late.stderr
-    made = words.directory / "data" / "ngram" / "words_3.arpa"
-    assert "seven" in read_arpa(made).words()
-    again = len(words.calls())
-    assert words.asr("--stage", "12", STUB_REAL="make_ngram").returncode == 0
-    assert "make_ngram" not in words.modules()[again:]
+    check_made_anew_once(words)
 
 
 def test_an_ngram_of_another_training_set_is_made_anew(words: Recipe) -> None:
     assert words.asr(STUB_REAL="make_ngram").returncode == 0
     text = words.directory / "dump" / "train" / "text"
     text.write_text(text.read_text().replace("one", "seven"))
-    late = words.asr("--stage", "12", STUB_REAL="make_ngram")
-    assert late.returncode == 0, late.stderr
-    made = words.directory / "data" / "ngram" / "words_3.arpa"
-    assert "seven" in read_arpa(made).words()
-    again = len(words.calls())
-    assert words.asr("--stage", "12", STUB_REAL="make_ngram").returncode == 0
-    assert "make_ngram" not in words.modules()[again:]
+    check_made_anew_once(words)
 
 
 def test_a_search_of_words_takes_another_ngram(words: Recipe) -> None:

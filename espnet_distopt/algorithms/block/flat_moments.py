@@ -103,7 +103,7 @@ class Moments:
     def numbers(self) -> list[float]:
         """Return the present decay of each moment in each group, one after the other.
 
-        They are as many on all learners, whatever a schedule does on one of them.
+        All learners have equally many of them, even if a schedule is ahead on one.
         Groups that were added since hold frozen parameters alone, and are left out.
         """
         decays, absent = self.decays, [0.0] * self._groups
