@@ -20,7 +20,6 @@ FILES = {str(p.relative_to(RESULTS)): p for p in sorted(RESULTS.rglob("*.json"))
 STALE = {
     "chaos.json",
     "gpu.json",
-    "healing.json",
     "killed_training.json",
     "text_lines.json",
 }
