@@ -6,6 +6,7 @@ derivatives. Each dimension has mean 0 and variance 1 over all speech of a speak
 conversation side, in telephone speech).
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +24,11 @@ DIMENSIONS = 3 * MELS
 """Log-mel energies, their deltas, and the deltas of those."""
 FRAME_SECONDS = 0.01
 _WINDOW = 0.025
+_ENERGY_FLOOR = 1.0
+"""The least energy of a mel band, of samples of 16 bits. Kaldi advises this floor where
+no noise is added (dither). With its other one, 1.2e-7, digital zeros would be as far
+below a quiet line as this is below speech, and a few of them would make up most of a
+speaker's variance."""
 _COMPRESSION = 2
 """Kaldi's compression of features to a byte for each value (kSpeechFeature)."""
 
@@ -57,7 +63,7 @@ def log_mel(samples: NDArray[np.int16], rate: int) -> Features:
         frame_length=1000 * _WINDOW,
         frame_shift=1000 * FRAME_SECONDS,
         snip_edges=False,
-    )
+    ).clamp(min=math.log(_ENERGY_FLOOR))
     deltas = compute_deltas(energies.T[None])
     features = torch.cat([energies.T[None], deltas, compute_deltas(deltas)], 1)
     return features[0].T.contiguous().numpy()
