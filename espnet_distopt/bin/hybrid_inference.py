@@ -42,7 +42,9 @@ def get_parser() -> argparse.ArgumentParser:
         help="alignments in --gmm that the network has learned: they give the priors",
     )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
-    parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp"
+    )
     parser.add_argument(
         "--places", type=Path, required=True, help="data directory, for times in files"
     )
@@ -66,7 +68,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if not 1 <= args.job <= args.nj:
         raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
     language = read_language(args.lang)
-    feats = read_table(args.data / "hybrid/feats.scp", str)
+    feats = _features(args.data)
     mine = {name: feats[name] for name in list(feats)[args.job - 1 :: args.nj]}
     conf = read_yaml(args.config) if args.config else {}
 
@@ -85,6 +87,19 @@ def main(cmd: Sequence[str] | None = None) -> None:
     lost = _decode(args, language, stay, search, scored)
     seconds = time.monotonic() - started
     print(f"{len(mine)} utterances in {seconds:.1f} s, {lost} of them without a path")
+
+
+def _features(data: Path) -> dict[str, str]:
+    """Return the features of a set, of whose utterances none may be without."""
+    scp = data / "hybrid/feats.scp"
+    wavs, feats = read_table(data / "wav.scp", str), read_table(scp, str)
+    missing = [name for name in wavs if name not in feats]
+    if missing:
+        raise InputError(
+            f"{scp}: {len(missing)} of {len(wavs)} utterances have no features, the "
+            f"first is {missing[0]}: run make_features (in a recipe: from --stage 10)"
+        )
+    return feats
 
 
 _Scored = Iterator[tuple[str, np.ndarray]]

@@ -139,6 +139,32 @@ def test_the_gmm_decodes_words_and_their_times(root: Path, tmp_path: Path) -> No
     assert all(0.14 < word.duration < 0.32 for word in words)
 
 
+def test_an_utterance_shorter_than_a_window_is_decoded_like_all_others(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, rng = tmp_path / "data", np.random.default_rng(1)
+    data.mkdir()
+    with WavArkWriter(data / "wav.ark") as ark:
+        ark["s-0"] = RATE, speak(["lo", "hi"], rng)
+        ark["s-1"] = RATE, np.full(RATE // 50, 99, np.int16)
+    text = {"s-0": "lo hi", "s-1": "hi"}
+    files = DataDir(wav=ark.locations, text=text, utt2spk=dict.fromkeys(text, "s"))
+    files.write_files(data, data)
+    make_features.main(["--data", str(data), "--out", f"{data}/hybrid"])
+    given = ["--data", str(data), "--places", str(data)]
+    cmd = inference(root, tmp_path / "out", *given)
+    hybrid_inference.main(cmd)
+    found = read_table(tmp_path / "out/text", str)
+    assert found == {"s-0": "lo hi", "s-1": ""}
+
+    feats = data / "hybrid/feats.scp"
+    feats.write_text(feats.read_text().splitlines(keepends=True)[0])
+    assert error_of(hybrid_inference.main, cmd, capsys) == (
+        f"{feats}: 1 of 2 utterances have no features, the first is s-1: run "
+        "make_features (in a recipe: from --stage 10)"
+    )
+
+
 def test_words_lie_in_the_segment_of_the_reference(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

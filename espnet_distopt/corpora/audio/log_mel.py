@@ -45,8 +45,11 @@ class FeatureArkWriter(ArkWriter):
 def log_mel(samples: NDArray[np.int16], rate: int) -> Features:
     """Return the features of an utterance before they are normalized.
 
+    Zeros follow an utterance that is shorter than a window, so that each utterance of a
+    test set has features, and none is missing when the set is scored.
+
     Args:
-        samples: Shape (time,).
+        samples: Shape (time,), of any length.
         rate: The sample rate in Hz.
 
     Returns:
@@ -55,7 +58,8 @@ def log_mel(samples: NDArray[np.int16], rate: int) -> Features:
     from torchaudio.compliance.kaldi import fbank
     from torchaudio.functional import compute_deltas
 
-    wave = torch.from_numpy(samples.astype(np.float32))[None]
+    missing = max(0, math.ceil(_WINDOW * rate) - len(samples))
+    wave = torch.from_numpy(np.pad(samples, (0, missing)).astype(np.float32))[None]
     energies = fbank(
         wave,
         num_mel_bins=MELS,
@@ -99,7 +103,7 @@ def write_features(
 
     Raises:
         InputError: A table is malformed, an utterance has no speaker, or its audio
-            cannot be read or has fewer samples than a frame.
+            cannot be read.
     """
     wavs = read_table(dump / "wav.scp", str)
     speaker_of = read_table(dump / "utt2spk", one_field)
@@ -125,14 +129,9 @@ def _by_speaker(
             raise InputError(f"{dump / 'wav.scp'}: {name} is not in utt2spk")
         names.setdefault(speaker_of[name], []).append(name)
     for each in names.values():
-        yield {name: _read(name, wavs[name]) for name in each}
+        yield {name: _read(wavs[name]) for name in each}
 
 
-def _read(name: str, location: str) -> Features:
+def _read(location: str) -> Features:
     rate, samples = read_wav(location)
-    if len(samples) < _WINDOW * rate:
-        raise InputError(
-            f"{name}: {len(samples)} samples are less than a frame of "
-            f"{1000 * _WINDOW:g} ms"
-        )
     return log_mel(samples, rate)

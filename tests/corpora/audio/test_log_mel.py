@@ -1,6 +1,7 @@
-"""Log-mel features: what digital silence is, and how much it weighs."""
+"""Log-mel features: what digital silence is, and what a short utterance becomes."""
 
 import numpy as np
+import pytest
 
 from espnet_distopt.corpora.audio.log_mel import DIMENSIONS, MELS, log_mel, normalized
 
@@ -30,3 +31,11 @@ def test_digital_silence_hardly_changes_what_speech_looks_like() -> None:
     }
     ratio = spread["zeros"].std(0) / spread["noise"].std(0)
     assert ratio.min() > 0.6
+
+
+@pytest.mark.parametrize("time", [0, 1, 199])
+def test_an_utterance_shorter_than_a_window_is_followed_by_zeros(time: int) -> None:
+    samples = noise(1000, 1.0)[:time]
+    padded = np.pad(samples, (0, 200 - time))
+    np.testing.assert_array_equal(log_mel(samples, RATE), log_mel(padded, RATE))
+    assert log_mel(samples, RATE).shape == (3, DIMENSIONS)
