@@ -1,11 +1,12 @@
 """Import the frame labels of a hybrid system from the alignments of a Kaldi system."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from espnet_distopt.bin.options import named_sets
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
+from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.files.writing import write_text
@@ -29,6 +30,14 @@ def get_parser() -> argparse.ArgumentParser:
         metavar="NAME=DUMP",
         help="a set with DUMP/hybrid/utt2num_frames from make_features (repeatable)",
     )
+    parser.add_argument(
+        "--max_lost",
+        type=float,
+        default=MAX_LOST,
+        metavar="PERCENT",
+        help="how many of a set's alignments may be left out because they are not as "
+        "long as the features; more are an error (default: %(default)g)",
+    )
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     return parser
 
@@ -41,29 +50,53 @@ def main(cmd: Sequence[str] | None = None) -> None:
         name: read_table(dump / "hybrid/utt2num_frames", counted("utterance", "frames"))
         for name, dump in named_sets(args.data)
     }
+    losses = {name: Losses(f"alignments of {name}", args.max_lost) for name in frames}
     pdfs, alignments = read_kaldi_alignments(args.ali)
-    found: dict[str, dict[str, Pdfs]] = {name: {} for name in frames}
-    for utterance, alignment in alignments:
-        for name, lengths in frames.items():
-            if utterance in lengths:
-                fitted = fit(alignment, lengths[utterance])
-                if fitted is None:
-                    raise InputError(
-                        f"{args.ali}: {utterance} has {len(alignment)} frames, but its "
-                        f"features {lengths[utterance]}: they are not of one recording"
-                    )
-                found[name][utterance] = fitted
+    found = _fitted(alignments, frames, losses, args.ali)
+    for each in losses.values():
+        each.check(print)
     with whole_directory(args.out, marker="imported_from") as new:
         write_text(new / "imported_from", f"{args.ali}\n")
-        for name, each in found.items():
-            if not each:
+        for name, labels in found.items():
+            if not labels:
                 raise InputError(f"{args.ali}: no utterance of {name} is aligned")
             (new / name).mkdir()
             names = "".join(f"pdf_{number}\n" for number in range(pdfs))
             write_text(new / name / "states.txt", names)
-            write_alignments(new / name, args.out / name, each, pdfs)
-    for name, each in found.items():
-        print(f"{name}: {len(each)} of {len(frames[name])} utterances, {pdfs} pdfs")
+            write_alignments(new / name, args.out / name, labels, pdfs)
+    for name, labels in found.items():
+        print(f"{name}: {len(labels)} of {len(frames[name])} utterances, {pdfs} pdfs")
+
+
+def _fitted(
+    alignments: Iterable[tuple[str, Pdfs]],
+    frames: Mapping[str, Mapping[str, int]],
+    losses: Mapping[str, Losses],
+    ali: Path,
+) -> dict[str, dict[str, Pdfs]]:
+    """Return the alignments of each set that are as long as the features.
+
+    Args:
+        alignments: Each utterance with the pdf of each frame.
+        frames: The number of frames of each utterance of each set.
+        losses: Gets the alignments that are not, by set.
+        ali: What the messages name.
+    """
+    found: dict[str, dict[str, Pdfs]] = {name: {} for name in frames}
+    for utterance, alignment in alignments:
+        for name, lengths in frames.items():
+            if utterance not in lengths:
+                continue
+            fitted = fit(alignment, lengths[utterance])
+            if fitted is None:
+                losses[name].add(
+                    f"{ali}: {utterance} has {len(alignment)} frames, but its features "
+                    f"{lengths[utterance]}: they are not of one recording"
+                )
+            else:
+                found[name][utterance] = fitted
+                losses[name].kept += 1
+    return found
 
 
 if __name__ == "__main__":

@@ -115,6 +115,32 @@ def test_utterances_that_kaldi_has_not_aligned_are_left_out(
     assert "valid: 4 of 5 utterances, 6 pdfs" in capsys.readouterr().out
 
 
+def test_few_alignments_of_another_length_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = {f"s-{number:02d}": 3 for number in range(100)}
+    job = {name: transition_ids([0, 1, 2]) for name in frames}
+    write_directory(tmp_path / "kaldi", TIED, [job])
+    table, out = tmp_path / "train/hybrid/utt2num_frames", tmp_path / "imported"
+    table.parent.mkdir(parents=True)
+    cmd = ["--ali", f"{tmp_path}/kaldi", "--data", f"train={tmp_path}/train"]
+    cmd += ["--out", str(out)]
+    first = f"{tmp_path}/kaldi: s-07 has 3 frames, but its features 9"
+    write_table(table, frames | {"s-07": 9})
+    main(cmd)
+    said = capsys.readouterr().out
+    assert f"left out: 1 of 100 alignments of train, the first: {first}" in said
+    assert "train: 99 of 100 utterances, 4 pdfs" in said
+    for file in ("ali.scp", "utt2num_frames"):
+        kept = read_table(out / "train" / file, str)
+        assert kept.keys() == frames.keys() - {"s-07"}
+
+    write_table(table, frames | {"s-07": 9, "s-70": 9})
+    error = error_of(main, cmd, capsys)
+    assert error.startswith(first)
+    assert "2 of 100 alignments of train are bad, more than 1 %" in error
+
+
 BROKEN = [
     ("final.mdl", None, "final.mdl: no such file"),
     ("final.mdl", b"", "final.mdl: empty"),
