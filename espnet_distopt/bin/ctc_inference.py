@@ -116,9 +116,13 @@ def _search(
     )
 
     spelled = spellings(model, ngram.words())
-    graph = word_graph(model, ngram, spelled, search)
-    print(f"{len(spelled)} of {len(ngram.words())} words have tokens", flush=True)
+    graph = word_graph(model, ngram, spelled, search, _say)
+    _say(f"{len(spelled)} of {len(ngram.words())} words have tokens")
     return decode_words(model, graph, spelled, wavs, samples, search)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _write(out: Path, tables: Mapping[str, Mapping[str, str]]) -> None:

@@ -145,11 +145,13 @@ def _decode(
     from espnet_distopt.corpora.hub5.placing import placed, reference_spans
     from espnet_distopt.corpora.word_times import TimedWord
     from espnet_distopt.hmm.grammar import ngram_grammar
-    from espnet_distopt.hmm.graph import HmmSet, expand
+    from espnet_distopt.hmm.graph import HmmSet, count_arcs, expand
+    from espnet_distopt.hmm.memory import check_memory
     from espnet_distopt.hmm.search import best_path
 
     places, spans = read_places(args.places), reference_spans(args.places)
     grammar = ngram_grammar(language.ngram, language.lexicon, search.word_penalty)
+    print(check_memory(count_arcs(grammar, language.lexicon)), flush=True)
     models = HmmSet(language.states, stay)
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
     texts: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """Writes a graph to search as OpenFst's text, which kaldifst compiles."""
 
+import io
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -39,7 +40,8 @@ class FstText:
 
     def __init__(self) -> None:
         self._count = 0
-        self._lines: list[str] = []
+        # With a list of lines, a graph would take half as much memory again.
+        self._text = io.StringIO()
 
     def state(self) -> int:
         """Return a new state."""
@@ -50,11 +52,11 @@ class FstText:
         self, source: int, target: int, ilabel: int, olabel: int, cost: float = 0.0
     ) -> None:
         """Write an arc; label 0 takes no frame, and tells no word."""
-        self._lines.append(f"{source} {target} {ilabel} {olabel} {cost:.6f}\n")
+        self._text.write(f"{source} {target} {ilabel} {olabel} {cost:.6f}\n")
 
     def final(self, state: int, cost: float) -> None:
         """Let a path end in a state."""
-        self._lines.append(f"{state} {cost:.6f}\n")
+        self._text.write(f"{state} {cost:.6f}\n")
 
     def compile(self) -> Any:
         """Return the graph as kaldifst's `StdVectorFst`.
@@ -63,7 +65,9 @@ class FstText:
             InputError: kaldifst is not installed.
         """
         library = import_library("kaldifst")
-        return library.compile("".join(self._lines), acceptor=False)
+        text = self._text.getvalue()
+        self._text.close()
+        return library.compile(text, acceptor=False)
 
 
 def import_library(name: str) -> Any:

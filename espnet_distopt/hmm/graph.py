@@ -16,7 +16,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.fst_text import FstText, Graph
 from espnet_distopt.hmm.grammar import Grammar
 from espnet_distopt.hmm.lexicon import SILENCE, Lexicon
-from espnet_distopt.hmm.states import PhoneStates
+from espnet_distopt.hmm.states import STATES, PhoneStates
 
 _SILENCE_PROBABILITY = 0.5
 """How probable silence is before, between and after words, as in Kaldi's lexicons."""
@@ -40,7 +40,7 @@ def expand(
 ) -> Graph:
     """Expand a grammar of words into states, with optional silence around each word.
 
-    The graph has about `STATES` arcs for each phone of each word arc of the grammar.
+    The graph has about 2 `STATES` arcs for each phone of each word arc of the grammar.
 
     Args:
         grammar: The words that may follow each other.
@@ -77,6 +77,17 @@ def expand(
         writer.final(leave[number], cost)
     silent = len(models.states.pdfs(SILENCE))
     return Graph(writer.compile(), ["", *labels], len(models.states), silent)
+
+
+def count_arcs(grammar: Grammar, lexicon: Lexicon) -> int:
+    """Return how many arcs `expand` makes of a grammar, at most."""
+    of_word = {
+        word: sum(1 + 2 * STATES * len(phones) for phones in lexicon[word])
+        for word in lexicon
+    }
+    silences = grammar.states * (2 + 2 * STATES)
+    words = sum(of_word[word] for _, word, _, _ in grammar.words)
+    return words + silences + len(grammar.backoffs)
 
 
 class _Writer(FstText):

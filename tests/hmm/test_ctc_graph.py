@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.hmm.ctc_graph import BLANK, expand_ctc
+from espnet_distopt.hmm.ctc_graph import BLANK, count_arcs, expand_ctc
 from espnet_distopt.hmm.grammar import Grammar, linear_grammar, ngram_grammar
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.ngram import Ngram
@@ -106,3 +106,9 @@ def test_a_word_without_a_spelling() -> None:
     for spellings in ({}, {"x": []}):
         with pytest.raises(InputError, match="'x' cannot be spelled by the model's"):
             expand_ctc(linear_grammar(["x"]), spellings, TOKENS)
+
+
+def test_the_arcs_of_a_graph_are_counted_before_it_is_built() -> None:
+    arcs = sum(GRAPH.fst.num_arcs(state) for state in range(GRAPH.fst.num_states))
+    counted = count_arcs(ngram_grammar(MODEL, SPELLINGS), SPELLINGS)
+    assert 0.5 * arcs < counted < 2 * arcs

@@ -7,7 +7,7 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.hmm.grammar import linear_grammar, ngram_grammar
-from espnet_distopt.hmm.graph import expand
+from espnet_distopt.hmm.graph import count_arcs, expand
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.search import BestPath, Search, best_path
 from espnet_distopt.hmm.states import phone_segments
@@ -138,3 +138,11 @@ def test_silence_has_no_words() -> None:
     path = best_path(graph, scores(spoken("SIL", frames=9)), WIDE)
     assert path is not None
     assert path.words == []
+
+
+def test_the_arcs_of_a_graph_are_counted_before_it_is_built() -> None:
+    model = estimate([["hi", "oh"], ["hello", "hi", "oh"]], LEXICON, 3)
+    grammar = ngram_grammar(model, LEXICON)
+    fst = expand(grammar, LEXICON, MODELS).fst
+    arcs = sum(fst.num_arcs(state) for state in range(fst.num_states))
+    assert arcs <= count_arcs(grammar, LEXICON) <= 1.2 * arcs

@@ -1,12 +1,13 @@
 """Decodes speech by a search of words in CTC posteriors, with an n-gram."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
-from espnet_distopt.hmm.ctc_graph import expand_ctc
+from espnet_distopt.hmm.ctc_graph import count_arcs, expand_ctc
 from espnet_distopt.hmm.fst_text import Graph
 from espnet_distopt.hmm.grammar import ngram_grammar
+from espnet_distopt.hmm.memory import check_memory
 from espnet_distopt.hmm.ngram import Ngram
 from espnet_distopt.hmm.search import WordSearch, best_path
 
@@ -37,15 +38,27 @@ def spellings(model: CTCModel, words: Iterable[str]) -> dict[str, list[int]]:
 
 
 def word_graph(
-    model: CTCModel, ngram: Ngram, spelled: Mapping[str, list[int]], search: WordSearch
+    model: CTCModel,
+    ngram: Ngram,
+    spelled: Mapping[str, list[int]],
+    search: WordSearch,
+    log: Callable[[str], None],
 ) -> Graph:
     """Return the graph of the words that follow each other by an n-gram.
 
+    Args:
+        model: The model that decodes.
+        ngram: The n-gram.
+        spelled: The tokens of its words, by number.
+        search: The options.
+        log: Called with a line that tells how much memory the graph will take.
+
     Raises:
-        InputError: None of the n-gram's words can be spelled, or kaldifst is not
-            installed.
+        InputError: None of the n-gram's words can be spelled, the machine has too
+            little memory, or kaldifst is not installed.
     """
     grammar = ngram_grammar(ngram, spelled, search.word_penalty)
+    log(check_memory(count_arcs(grammar, spelled)))
     return expand_ctc(grammar, spelled, len(model.tokens))
 
 

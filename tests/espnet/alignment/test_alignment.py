@@ -22,6 +22,7 @@ from espnet_distopt.espnet.alignment import word_search
 from espnet_distopt.espnet.alignment.alignment import align
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
+from espnet_distopt.hmm import memory
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.ngram import write_arpa
 from tests.espnet.toy import WORDS, arguments, write_toy_data
@@ -423,6 +424,20 @@ def test_utterances_without_a_path_are_counted(
     found = read_table(tmp_path / "out" / "text", str)
     assert list(found.values()) == [""] * 8
     assert capsys.readouterr().out.endswith("8 utterances, 8 of them without a path\n")
+
+
+def test_a_graph_without_memory_is_not_built(
+    toy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "meminfo").write_text("MemAvailable: 1 kB\n")
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
+    ngram = ngram_of([[WORDS[0]]] * 9, tmp_path / "lm.arpa")
+    with pytest.raises(SystemExit):
+        decode(toy, tmp_path / "out", "--ngram_file", ngram)
+    assert capsys.readouterr().err.startswith("error: a graph of about ")
 
 
 def test_subwords_of_another_training_set_are_refused(
