@@ -103,6 +103,9 @@ install_list() {
             "or put their wheels into a directory that PIP_FIND_LINKS names"
 }
 
+# Until all is done, no stamp says so: not even that of lists that come back with an
+# earlier commit.
+rm -f .venv/installed{,--dev}.cksum
 make_venv
 install_torch
 install_list "$list"

@@ -116,6 +116,22 @@ def test_an_interrupted_set_up_is_not_taken_for_whole(checkout: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("absent", ["nothing", "py311.txt"], ids=["done", "not done"])
+def test_an_earlier_list_that_comes_back_is_installed_again(
+    absent: str, checkout: Path
+) -> None:
+    setup(checkout, "--dev")
+    the_list = checkout / "requirements" / "py311.txt"
+    earlier = the_list.read_text()
+    the_list.write_text("a==2\ntorch==2.0\n")
+    setup(checkout, STUB_ABSENT=absent)
+    the_list.write_text(earlier)
+    installed(checkout)
+    assert setup(checkout, "--dev").returncode == 0
+    assert installed(checkout)[1:] == [THE_LIST, DEV_LIST, BESIDE, OURSELVES]
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_what_lies_beside_the_environment_is_replaced(checkout: Path) -> None:
     old = checkout / ".venv" / "espnet3" / "old.py"
     old.parent.mkdir(parents=True)
