@@ -341,6 +341,7 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
             searching "$each"
             for name in $test_sets; do
                 require "$exp/$decode_name/$name/text" 12
+                require_same_text 12 "$exp/$decode_name/$name/text" "$exp/$model"
                 log "scoring $exp/$decode_name on $name"
                 score "$name" "$exp/$decode_name/$name" "${parts[@]}"
             done

@@ -39,6 +39,8 @@ fi
 python=${python:-python3}
 # shellcheck source=backend.sh
 . "$here/backend.sh"
+# shellcheck source=made_of.sh
+. "$here/made_of.sh"
 
 case $feats_type in
     raw)
@@ -105,10 +107,16 @@ joined() {
         die "decoding $data: $((count)) of $total utterances have a result, see $out/log"
 }
 
+# finish: join the results of all parts, and note which model they are of.
+finish() {
+    merge
+    made_of "$out/text" "$exp/$model"
+}
+
 case $part in
     '') ;;
     merge)
-        merge
+        finish
         exit
         ;;
     *)
@@ -135,6 +143,6 @@ if [ "$cmd_backend" = slurm ]; then
     job decode "merge.$name" "$out/log/merge.log" "merging $data" -- \
         "$here/decode.sh" "${given[@]}" --nj "$nj" --part merge
 else
-    merge
+    finish
 fi
 [ "$dry_run" = true ] || log "decoded $total utterances in $((SECONDS - began)) s"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2154  # The variable dry_run is that of asr.sh.
-# These functions tell of which texts a stage has made a file that experiments share. The
-# script asr.sh sources this file.
+# shellcheck disable=SC2154  # The variable dry_run is that of backend.sh.
+# These functions tell of which texts a stage has made a file that experiments share, and of
+# which model a decoding is. The scripts asr.sh and decode.sh source this file.
 
 # made_of FILE TEXTS...: note beside the file that it was made of these texts.
 made_of() { [ "$dry_run" = true ] || text_sum "${@:2}" >"$1.made_of"; }

@@ -451,3 +451,21 @@ def test_statistics_of_another_training_set_need_stage_10(recipe: Recipe) -> Non
     shutil.rmtree(recipe.directory / "dump" / "whole")
     done = recipe.asr(*options, "12")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_an_earlier_model_has_decoded_is_not_scored(recipe: Recipe) -> None:
+    """The table would have its error rates beside the epochs of the later one."""
+    assert recipe.asr("--stop_stage", "12").returncode == 0
+    model = recipe.directory / "exp" / "asr_adpsgd_2" / "valid.loss.ave.pth"
+    model.write_text("of more epochs\n")
+    refused = recipe.asr("--stage", "13")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: exp/asr_adpsgd_2/decode/test/text was not made of "
+        "exp/asr_adpsgd_2/valid.loss.ave.pth as it is now: run from stage 12 "
+        "(--stage 12)\n",
+    )
+    done = recipe.asr("--stage", "12")
+    assert done.returncode == 0, done.stderr
+    model.unlink()  # What is decoded can be scored without it.
+    assert recipe.asr("--stage", "13").returncode == 0
