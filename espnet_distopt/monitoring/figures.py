@@ -113,10 +113,11 @@ def shares(experiment: Experiment) -> dict[str, list[float]]:
     """
     found: dict[str, list[float]] = {"computes": [], "communicates": [], "waits": []}
     for learner in experiment.learners.values():
-        seconds = sum(line.seconds for line in learner.lines)
+        lines = [line for line in learner.lines if line.seconds]
+        seconds = sum(line.seconds for line in lines)
         spent = [
-            sum(line.comm_time for line in learner.lines),
-            sum(line.wait_time for line in learner.lines),
+            sum(line.comm_time for line in lines),
+            sum(line.wait_time for line in lines),
         ]
         parts = [each / seconds if seconds else 0.0 for each in spent]
         found["computes"].append(1 - sum(parts) if seconds else 0.0)

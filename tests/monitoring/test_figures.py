@@ -47,6 +47,15 @@ def test_shares_are_of_the_whole_training(tmp_path: Path) -> None:
     assert found["computes"] == pytest.approx([0.705, 0.705])
 
 
+def test_shares_leave_out_what_was_spent_in_no_time_of_training(tmp_path: Path) -> None:
+    failed = line("end", 25, error="ValueError", comm_time=9.0, wait_time=1.0)
+    write(tmp_path, *pair(line("begin", 0), step(30, 15), failed))
+    found = Experiment.read(tmp_path, whole=True)
+    assert found is not None
+    assert shares(found)["communicates"] == pytest.approx([0.02, 0.02])
+    assert shares(found)["waits"] == pytest.approx([0.05, 0.05])
+
+
 def test_shares_of_learners_that_have_not_trained(tmp_path: Path) -> None:
     write(tmp_path, *pair(line("begin", 0)))
     found = Experiment.read(tmp_path, whole=True)

@@ -94,7 +94,10 @@ class LearnerLog:
             samples: The number of utterances, likewise.
             more: Further figures of the line, by name.
         """
-        training = event in ("step", "validate", "stop")
+        # A change of the members comes within the training, or after it.
+        training = event in ("step", "validate", "stop") or (
+            event == "members" and batches > self.batches
+        )
         now, cpu = time.perf_counter(), _cpu_seconds()
         elapsed = now - self._written
         since: dict[str, Any] = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from espnet2.train.reporter import Reporter
 
+from espnet_distopt.core.membership import Members
 from espnet_distopt.espnet.training import progress as progress_module
 from espnet_distopt.espnet.training.distopt_epoch import without
 from espnet_distopt.espnet.training.progress import Progress
@@ -79,6 +80,27 @@ def test_lines_hold_what_happened_since_the_last(
     assert (epoch.epoch_loss, epoch.valid_loss) == (2.75, 1.5)
     assert epoch.consensus_distance == 0.125
     assert epoch.left is not None
+
+
+def test_a_change_of_the_members_within_the_training_takes_time_of_it(
+    progress: Progress, tmp_path: Path
+) -> None:
+    """Else the time of waiting for a dead learner were a part of too short a time."""
+    alone = Members.everybody(2).without([1])
+    reporter = Reporter()
+    reporter.set_epoch(1)
+    progress.begin_epoch(1, 10)
+    with reporter.observe("train") as sub:
+        advance(progress, sub, 5.0)
+        progress.batches += 1
+        progress.follow(alone)
+        progress.follow(alone)
+        advance(progress, sub, 4.0, wait_time=30.0)
+        progress.end_training(sub)
+    progress.follow(alone)
+    members = [line for line in written(tmp_path) if line.event == "members"]
+    assert [line.batches for line in members] == [1, 0, 0]
+    assert [line.seconds > 0 for line in members] == [True, False, False]
 
 
 def test_time_between_epochs_is_not_of_the_next_epochs_training() -> None:
