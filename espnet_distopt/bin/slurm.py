@@ -110,6 +110,8 @@ def _job(args: argparse.Namespace, settings: Settings) -> Job:
         raise InputError(f"--name {args.name!r}: expected letters, digits and ._+-")
     if re.search(r"[%\\\n]", str(args.log)):
         raise InputError(f"--log {args.log}: % and \\ mean something to Slurm")
+    if args.log.is_dir():
+        raise InputError(f"--log {args.log}: a directory, expected the name of a file")
     if args.restarts < 0:
         raise InputError(f"--restarts {args.restarts}: expected at least 0")
     array, limit = 0, 0

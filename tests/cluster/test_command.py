@@ -182,6 +182,8 @@ def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (["--name", "a job"], "--name 'a job': expected letters"),
         (["--log", "100%.log"], "--log 100%.log: % and"),
+        (["--log", "/"], "--log /: a directory, expected the name of a file"),
+        (["--log", ""], "--log .: a directory, expected the name of a file"),
         (["--array", "0"], "--array 0: expected N or N%LIMIT"),
         (["--array", "1-4"], "--array 1-4: expected N or N%LIMIT"),
         (["--array", "4"], "--log job.log: an array needs the word JOB in it"),
