@@ -2,7 +2,7 @@
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -40,10 +40,12 @@ class Experiment:
     Attributes:
         directory: The experiment's directory.
         learners: The learners by rank; there is at least one.
+        earlier: Those without which it went on when it was resumed with fewer.
     """
 
     directory: Path
     learners: dict[int, LearnerHistory]
+    earlier: dict[int, LearnerHistory] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
@@ -69,9 +71,10 @@ class Experiment:
         if not learners:
             return None
         size = max((each.last for each in learners.values()), key=_time).learners
-        own_size = {rank: learners[rank] for rank in sorted(learners) if rank < size}
-        kept = runs.since_begin(own_size)
-        return cls(directory, kept) if kept else None
+        kept = runs.since_begin(learners, size)
+        now = {rank: kept[rank] for rank in sorted(kept) if rank < size}
+        earlier = {rank: each for rank, each in kept.items() if rank >= size}
+        return cls(directory, now, earlier) if now else None
 
     @property
     def last(self) -> Line:

@@ -98,7 +98,8 @@ def validations(
     experiment: Experiment, unit: TimeUnit
 ) -> Iterator[tuple[float, int, float]]:
     """Yield the time, utterances of all learners until then, and validation loss."""
-    everything = [line for e in experiment.learners.values() for line in e.lines]
+    everyone = [*experiment.learners.values(), *experiment.earlier.values()]
+    everything = [line for each in everyone for line in each.lines]
     for line in experiment.epoch_ends:
         samples = sum(each.samples for each in everything if each.time <= line.time)
         assert line.valid_loss is not None

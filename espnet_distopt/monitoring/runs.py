@@ -17,13 +17,18 @@ Learners = Mapping[int, LearnerHistory]
 _time = attrgetter("time")
 
 
-def since_begin(learners: Learners) -> dict[int, LearnerHistory]:
+def since_begin(learners: Learners, size: int) -> dict[int, LearnerHistory]:
     """Return the learners with their lines since the training last began anew.
 
     A training that is not resumed appends to the files of the earlier one. A learner
     that has not started since is left out.
+
+    Args:
+        learners: All learners that there ever were.
+        size: The number of learners that there are now.
     """
-    begin = max(_starts(learners, "begin"), default=0.0)
+    now = {rank: each for rank, each in learners.items() if rank < size}
+    begin = max(_starts(now, "begin"), default=0.0)
     kept = {rank: each.lines[_index(each, begin) :] for rank, each in learners.items()}
     return {rank: LearnerHistory(lines) for rank, lines in kept.items() if lines}
 

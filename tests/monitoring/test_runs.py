@@ -115,6 +115,22 @@ def test_a_stop_is_no_time_of_training(end: str, tmp_path: Path) -> None:
     assert max(training_losses(found, SECONDS)[0]) < 56
 
 
+def test_utterances_count_of_learners_that_are_there_no_more(tmp_path: Path) -> None:
+    ends = epochs(1, at=0, loss=3.0)
+    lines = [line("begin", 0), step(100, 15), *ends, line("stop", 30, saved=True)]
+    first, second = pair(*lines)
+    for event in ("resume", "begin"):
+        alone = {"learners": 1, "epoch": 2}
+        first.append(line(event, DAY, **alone))
+        first.append(step(100, DAY + 15, **alone))
+        first.append(line("epoch", DAY + 20, valid_loss=2.0, **alone))
+        found = read(tmp_path / event, first, second)
+        assert list(found.learners) == [0]
+        counted = [samples for _, samples, _ in validations(found, SECONDS)]
+        assert counted == ([240, 360] if event == "resume" else [120])
+        del first[-3:]
+
+
 def test_the_plot_of_a_training_whose_first_learner_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
