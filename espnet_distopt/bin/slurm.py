@@ -18,7 +18,7 @@ from types import FrameType
 from espnet_distopt.cluster.job import require_slurm, submit
 from espnet_distopt.cluster.script import Job, array_log, batch_script
 from espnet_distopt.cluster.settings import STAGES, Settings, read_settings
-from espnet_distopt.cluster.watch import JobWatch
+from espnet_distopt.cluster.watch import STOPS, JobWatch
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write, whole_file
 
@@ -94,12 +94,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
             new.chmod(0o755)
         for log in _logs(job):
             _keep_earlier(log)
-    number = submit(path)
     if args.nowait:
-        print(number)
+        print(submit(path))
         return
-    # A script that ends sends SIGTERM, which cancels the job as Ctrl-C does.
+    # A script that ends sends SIGTERM, which cancels the job as Ctrl-C does. While
+    # sbatch runs, there may be a job whose number is not known yet.
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    number = submit(path)
     status = JobWatch(number, job.name, job.log, job.array).until_end()
     if status:
         raise SystemExit(status)

@@ -1,5 +1,6 @@
 """Waits for a job, while one line shows its state, and explains a failure."""
 
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from espnet_distopt.errors import STOPPED
 POLL_SECONDS = 5.0
 # How long this command waits for a cancelled job, which saves its state.
 CANCEL_SECONDS = 8.0
+# Who submits a job blocks these signals until it is watched, and can be cancelled.
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
@@ -58,6 +61,7 @@ class JobWatch:
         line = StatusLine(out, self.clock)
         began = self.clock()
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             while not self._ended():
                 line.show(*self._status())
                 waited = self.clock() - began

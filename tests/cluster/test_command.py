@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -238,3 +239,29 @@ def test_earlier_logs_are_kept(
     assert (directory / "job.2.log").read_text() == "second"
     assert not (directory / "job.log").exists()
     assert re.search("^#SBATCH", (directory / "job.sbatch").read_text(), re.M)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_sbatch_runs_leaves_no_job_behind(
+    number: signal.Signals, directory: Path
+) -> None:
+    pretend_slurm(directory)
+    for name, text in {
+        "sbatch": f"kill -{number.value} $PPID\nsleep 0.2\necho 17",
+        "scancel": 'echo "$@" >cancelled',
+        "scontrol": "echo Invalid job id >&2\nexit 1",
+    }.items():
+        (directory / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "espnet_distopt.bin.slurm", *COMMANDS["plain"]],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # Whoever starts the tests in the background ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.returncode == 130
+    assert done.stderr == "job 17 (job) cancelled\nstopped by Ctrl-C\n"
+    assert (directory / "cancelled").read_text() == "17\n"
