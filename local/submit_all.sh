@@ -7,16 +7,24 @@
 # These are the ids of the jobs so far. In a dry run they are numbers from 1.
 queued=()
 
+# unqueue: cancel all jobs so far.
+unqueue() {
+    [ "$dry_run" = false ] && [ "${#queued[@]}" != 0 ] || return 0
+    if scancel "${queued[@]}"; then echo "cancelled: ${queued[*]}" >&2; fi
+}
+
+# A recipe is queued as a whole or not at all, also if Ctrl-C comes in between.
+trap 'unqueue; end_jobs' EXIT
+
 # queue STAGE NAME LOG AFTER [OPTIONS...] -- COMMAND...: submit a job that waits for the
-# jobs AFTER, and set `id`. If Slurm refuses the job, cancel all earlier ones.
+# jobs AFTER, and set `id`. If Slurm refuses the job, end the script.
 queue() {
     local how=("$1" "$2" "$3" --nowait --after "$4" "${@:5}")
     if [ "$dry_run" = true ]; then
         id=$((${#queued[@]} + 1))
         slurm "${how[@]}"
     elif ! id=$(slurm "${how[@]}"); then
-        [ "${#queued[@]}" = 0 ] || scancel "${queued[@]}"
-        die "$(job_name "$2") was not submitted; cancelled: ${queued[*]:-nothing}"
+        die "$(job_name "$2") was not submitted"
     fi
     queued+=("$id")
     log "job $id: $(job_name "$2")${4:+, after $4}, log $3"
@@ -96,4 +104,5 @@ for algorithm in $systems; do
     done
 done
 queue_stage 13 score other "$decoded"
+trap end_jobs EXIT
 log "to end them all: scancel ${queued[*]}"

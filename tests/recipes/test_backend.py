@@ -1,7 +1,11 @@
 """These tests cover cmd_backend=slurm without Slurm, and stopping on request."""
 
 import re
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,9 +125,36 @@ def test_a_recipe_is_queued_as_a_whole_or_not_at_all(slurm: Recipe) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "error: exp/log/tokens.sbatch: Slurm refused the job: no more jobs",
-        "error: toy.tokens was not submitted; cancelled: 101 102",
+        "error: toy.tokens was not submitted",
+        "cancelled: 101 102",
     ]
     assert (slurm.directory / "cancelled").read_text() == "101 102\n"
+
+
+def test_ctrl_c_leaves_no_part_of_a_recipe_in_the_queue(slurm: Recipe) -> None:
+    path = path_of_programs(slurm, sbatch=True)
+    sbatch = slurm.directory / "bin" / "sbatch"
+    wait = "[ $n -lt 3 ] || { : >third; until [ -e go ]; do sleep 0.05; done; }\n"
+    sbatch.write_text(sbatch.read_text().replace("[ $n -lt 3 ] && ", wait))
+    variables = {**SLURM, "PATH": path}
+    script = str(ROOT / "local" / "asr.sh")
+    process = slurm.start(script, "--submit_all", "true", **variables)
+    until((slurm.directory / "third").exists, process)
+    process.send_signal(signal.SIGINT)
+    (slurm.directory / "go").touch()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "cancelled: 101 102"
+    assert (slurm.directory / "cancelled").read_text() == "101 102\n"
+
+
+def until(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until something holds, while a process runs."""
+    deadline = time.monotonic() + 30
+    while not what():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
 def test_a_queued_stage_runs_in_its_job_though_cmd_sh_names_slurm(
