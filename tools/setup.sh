@@ -47,9 +47,17 @@ lists=("$list")
 
 stamp=.venv/installed${1-}.cksum
 sums=$(cksum setup.cfg pyproject.toml tools/setup.sh "${lists[@]}")
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$sums" ]; then
-    exit 0
+is_done() { [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$sums" ]; }
+! is_done || exit 0
+
+# Of two set-ups at once, one waits for the other, and then finds all done.
+mkdir -p .venv
+exec 9>>.venv/lock
+if command -v flock >/dev/null && ! flock --nonblock 9; then
+    log "set-up: waiting for another one"
+    flock 9 || true # A file system without locks.
 fi
+! is_done || exit 0
 
 # Twice quiet: nothing but errors.
 pip() { .venv/bin/python -m pip "$@" -qq --disable-pip-version-check; }

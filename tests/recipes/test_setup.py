@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ case "$*" in
         [ ! -e .venv/lib/python3.11/site-packages/torchaudio/lib/x.so ] ;;
     "-m pip --version") ;;
     "-m pip install"*) echo "${*:4}" >>pip.log
+        sleep "${STUB_SECONDS:-0}"
         [[ "$*" != *${STUB_ABSENT:-nothing}* || "$*" == *--index-url* ]] ;;
     *) exit 1 ;;
 esac
@@ -129,6 +131,15 @@ def test_an_earlier_list_that_comes_back_is_installed_again(
     installed(checkout)
     assert setup(checkout, "--dev").returncode == 0
     assert installed(checkout)[1:] == [THE_LIST, DEV_LIST, BESIDE, OURSELVES]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_one_of_two_set_ups_at_once_waits(checkout: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(setup, checkout, STUB_SECONDS="0.2") for _ in range(2)]
+    assert [each.result().returncode for each in both] == [0, 0]
+    assert sum("waiting for another one" in e.result().stdout for e in both) == 1
+    assert installed(checkout) == ["--no-deps torch==2.0+cpu", THE_LIST, OURSELVES]
 
 
 @pytest.mark.usefixtures("no_gpu")
