@@ -39,6 +39,9 @@ find_python() {
 }
 
 python=.venv/bin/python
+# venv would leave the link as it is.
+[ -x "$python" ] || [ ! -L "$python" ] ||
+    die "$python leads to no Python any more: move .venv away and run again"
 [ -x "$python" ] || python=$(find_python)
 list=$(list_for "$python") ||
     die ".venv is not Python 3.11, 3.12 or 3.13: move it away and run again"

@@ -217,6 +217,17 @@ def test_an_environment_of_another_python(checkout: Path) -> None:
     assert installed(checkout) == []
 
 
+def test_an_environment_whose_python_was_removed(checkout: Path) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").symlink_to("/usr/lib/removed/python3")
+    done = setup(checkout)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: .venv/bin/python leads to no Python any more: move .venv away and run "
+        "again\n"
+    )
+
+
 def test_unknown_argument(checkout: Path) -> None:
     done = setup(checkout, "--devel")
     assert done.returncode == 2
