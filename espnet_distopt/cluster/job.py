@@ -50,6 +50,16 @@ class Record:
         """Whether it has ended, and does not start again."""
         return self.state in ENDED
 
+    @property
+    def tasks(self) -> list[str]:
+        """The numbers of the tasks that it is of: of "1,4-6%2" 1, 4, 5 and 6."""
+        numbers: list[int] = []
+        for part in self.task.partition("%")[0].split(","):
+            if found := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part):
+                first, last, step = (int(each or 0) for each in found.groups())
+                numbers += range(first, max(first, last) + 1, step or 1)
+        return [str(number) for number in numbers]
+
 
 def require_slurm() -> None:
     """Check that Slurm's commands are there.

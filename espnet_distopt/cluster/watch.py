@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -87,8 +87,8 @@ class JobWatch:
         if found is None:
             return False
         for record in found:
-            if record.task.isdecimal() or not self.array:
-                self.records[record.task] = record
+            for task in record.tasks if self.array else [""]:
+                self.records[task] = replace(record, task=task)
         return all(record.ended for record in found)
 
     def _wait_for_cancelled(self) -> None:

@@ -74,6 +74,21 @@ def test_parse_a_task_of_an_array() -> None:
     assert parse(line).task == "3"
 
 
+@pytest.mark.parametrize(
+    ("task", "tasks"),
+    [
+        ("", []),
+        ("7", ["7"]),
+        ("3-5%2", ["3", "4", "5"]),
+        ("1,4-6,9", ["1", "4", "5", "6", "9"]),
+        ("2-6:2", ["2", "4", "6"]),
+        ("1,3,...", ["1", "3"]),  # Slurm shortens a long list.
+    ],
+)
+def test_a_record_of_several_tasks(task: str, tasks: list[str]) -> None:
+    assert replace(PENDING, task=task).tasks == tasks
+
+
 def test_a_job_that_is_requeued(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("0: epoch 7, loss 1.5\n")
@@ -188,3 +203,17 @@ def test_an_array(tmp_path: Path) -> None:
     assert "error: task 3 of train (job 12): failed, exit status 3" in errors
     assert "    no such model" in errors
     assert f"full log: {tmp_path / 'decode.3.log'}" in errors
+
+
+def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path) -> None:
+    rest = replace(PENDING, task="2-3%1")
+    end = replace(rest, state="CANCELLED", reason="None")
+    log = tmp_path / "decode.JOB.log"
+    one = replace(COMPLETED, task="1")
+    status, out, errors = told(log, [[one, rest], [one, end]], array=3)
+    assert status == 1
+    assert "1 completed, 2 pending of 3" in out
+    assert errors.splitlines()[-2:] == [
+        "error: task 2 of train (job 12) and 1 others: cancelled",
+        f"full log: {tmp_path / 'decode.2.log'}",
+    ]

@@ -146,11 +146,15 @@ def test_dependencies(cluster: MiniSlurm) -> None:
     good = submit("good", command=("true",))
     bad = submit("bad", "--after", good, command=("sh", "-c", "sleep 1; exit 1"))
     after_bad = start("after_bad", "--after", bad, command=("touch", "wrong"))
+    parts = start("parts", "--after", bad, "--array", "3%2", command=("true",))
     done = ended(after_bad)
     assert "COMPLETED" in shown(cluster, good)
     assert "FAILED" in shown(cluster, bad)
     assert done.returncode != 0
     assert "cancelled (DependencyNeverSatisfied)" in done.stderr
+    said = ended(parts).stderr
+    assert "task 1 of parts" in said
+    assert "and 2 others: cancelled (DependencyNeverSatisfied)" in said
     assert not Path("wrong").exists()
 
 
