@@ -69,14 +69,19 @@ def _mapping(path: Path, node: yaml.MappingNode) -> Lines:
             raise InputError(f"{path}:{line}: {key}: is on line {first} already")
         found.lines[key] = line
         nested = isinstance(value, yaml.MappingNode)
-        found.values[key] = _mapping(path, value) if nested else _plain(value)
+        where = f"{path}:{line}: {key}"
+        found.values[key] = _mapping(path, value) if nested else _plain(value, where)
     return found
 
 
-def _plain(node: yaml.Node) -> Any:
-    """Return the value of a node that is no mapping."""
+def _plain(node: yaml.Node, where: str) -> Any:
+    """Return the value of a node that is no mapping; errors name `where` it is."""
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node, deep=True)
+    except yaml.MarkedYAMLError as error:
+        raise InputError(f"{where}: {error.problem}") from None
+    except ValueError as error:  # as of a date that is none
+        raise InputError(f"{where}: {error}") from None
     finally:
         loader.dispose()

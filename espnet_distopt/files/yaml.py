@@ -19,7 +19,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # as of a date that is none
         raise InputError(f"{path}: {' '.join(str(error).split())}") from None
     if content is None:
         return {}

@@ -30,6 +30,7 @@ WRONG = [
     (b"a:\t1\n\t- b", "line 1"),
     (b"a: \xff\n", "utf-8"),
     (b"a: !!python/object:os.system {}\n", "could not determine a constructor"),
+    (b"a: 2001-13-45\n", "month must be in 1..12"),
 ]
 
 
