@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.bin.options import named_algorithm
-from espnet_distopt.errors import one_line_errors
+from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.yaml import read_yaml
 
 TRAINING = re.compile(r"espnet2\.bin\.(\w+)_train")
@@ -57,7 +57,7 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         environment: the variables of this process.
 
     Raises:
-        InputError: the configuration cannot be read.
+        InputError: the configuration, or DISTOPT_LAUNCH, cannot be read.
     """
     words, training = list(words), None
     if words[:1] == ["-m"] and len(words) > 1:
@@ -69,7 +69,11 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     if not any(name.startswith("distopt") for name in options):
         return words
     ours = [*OURS, training[1], *arguments]
-    launch = shlex.split(environment.get("DISTOPT_LAUNCH", ""))
+    asked_for = environment.get("DISTOPT_LAUNCH", "")
+    try:
+        launch = shlex.split(asked_for)
+    except ValueError as error:  # a quotation without an end
+        raise InputError(f"DISTOPT_LAUNCH={asked_for}: {error}") from None
     asked = str(options.get("ngpu"))  # ESPnet refuses what is no number.
     gpus = int(asked) if asked.isdecimal() else 0
     if not (launch or gpus > 1) or not _starts_learners(options):

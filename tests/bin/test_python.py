@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin.python import command
+from espnet_distopt.errors import InputError
 from tests.espnet.toy import arguments, write_toy_data
 
 STOCK = ["-m", "espnet2.bin.asr_train"]
@@ -51,6 +52,12 @@ def test_one_process_that_knows_the_options(
     config: list[str], alone: list[str]
 ) -> None:
     assert command([*STOCK, *config, *alone], {}) == [*OURS, *config, *alone]
+
+
+@pytest.mark.fast
+def test_options_of_the_launcher_that_cannot_be_read(config: list[str]) -> None:
+    with pytest.raises(InputError, match="DISTOPT_LAUNCH=--slow '1:2: No closing"):
+        command([*STOCK, *config], {"DISTOPT_LAUNCH": "--slow '1:2"})
 
 
 @pytest.mark.fast
