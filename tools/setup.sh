@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=../local/log.sh
 . local/log.sh
+# pip takes for installed what is on it, and .venv would lack that in another shell.
+unset PYTHONPATH
 
 case ${1-} in
     '' | --dev) ;;

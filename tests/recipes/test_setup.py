@@ -20,7 +20,7 @@ case "$*" in
     "-c import torchaudio")
         [ ! -e .venv/lib/python3.11/site-packages/torchaudio/lib/x.so ] ;;
     "-m pip --version") ;;
-    "-m pip install"*) echo "${*:4}" >>pip.log
+    "-m pip install"*) echo "${*:4}${PYTHONPATH:+ beside $PYTHONPATH}" >>pip.log
         sleep "${STUB_SECONDS:-0}"
         [[ "$*" != *${STUB_ABSENT:-nothing}* || "$*" == *--index-url* ]] ;;
     *) exit 1 ;;
@@ -93,6 +93,12 @@ def test_installs_once(checkout: Path) -> None:
     assert installed(checkout) == ["--no-deps torch==2.0+cpu", THE_LIST, OURSELVES]
     assert setup(checkout).stdout == ""
     assert installed(checkout) == []
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_what_other_places_have_is_installed_all_the_same(checkout: Path) -> None:
+    assert setup(checkout, PYTHONPATH="/opt/site-packages").returncode == 0
+    assert installed(checkout) == ["--no-deps torch==2.0+cpu", THE_LIST, OURSELVES]
 
 
 @pytest.mark.usefixtures("no_gpu")
