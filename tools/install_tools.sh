@@ -30,9 +30,12 @@ install() {
         sudo -n true 2>/dev/null || return 1
         as_root=(sudo -n)
     fi
-    local get=("${as_root[@]}" apt-get install -y -qq --no-install-recommends)
-    "${get[@]}" "$@" >/dev/null 2>&1 ||
-        { "${as_root[@]}" apt-get update -qq && "${get[@]}" "$@"; } >/dev/null 2>&1
+    # A question would wait for ever for an answer, because nobody sees it.
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+    local get=("${apt[@]}" install -y --no-install-recommends)
+    {
+        "${get[@]}" "$@" || { "${apt[@]}" update && "${get[@]}" "$@"; }
+    } </dev/null >/dev/null 2>&1
 }
 
 # need TOOL WITHOUT PACKAGES...: install a tool if it is missing. If that fails, log the
