@@ -126,7 +126,7 @@ class JobWatch:
         bad = [end for end in ends if end.state != "COMPLETED"]
         if not bad:
             return 0
-        record = bad[0]
+        record = min(bad, key=lambda end: end.status == STOPPED)
         what = f"{self.name} (job {self.job})"
         what = f"task {record.task} of {what}" if record.task else what
         what += f" and {len(bad) - 1} others" if len(bad) > 1 else ""

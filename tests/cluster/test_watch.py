@@ -217,3 +217,11 @@ def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path) -> None:
         "error: task 2 of train (job 12) and 1 others: cancelled",
         f"full log: {tmp_path / 'decode.2.log'}",
     ]
+
+
+def test_of_an_array_a_failure_is_told_rather_than_a_stop(tmp_path: Path) -> None:
+    stopped = replace(FAILED, task="1", status=75)
+    ends = [stopped, replace(FAILED, task="2"), replace(stopped, task="3")]
+    status, _, errors = told(tmp_path / "decode.JOB.log", [ends], array=3)
+    assert status == 3
+    assert "error: task 2 of train (job 12) and 2 others: failed" in errors
