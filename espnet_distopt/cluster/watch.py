@@ -67,6 +67,8 @@ class JobWatch:
                 waited = self.clock() - began
                 self.sleep(min(POLL_SECONDS, 0.5 + waited / 20))
         except KeyboardInterrupt:
+            # A second one would end scancel.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             line.end()
             objection = cancel(self.job)
             print(
@@ -76,6 +78,7 @@ class JobWatch:
                 ),
                 file=errors,
             )
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             self._wait_for_cancelled()
             raise
         line.show(*self._status())

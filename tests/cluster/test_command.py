@@ -242,13 +242,13 @@ def test_earlier_logs_are_kept(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_while_sbatch_runs_leaves_no_job_behind(
+def test_stops_while_sbatch_and_scancel_run_leave_no_job_behind(
     number: signal.Signals, directory: Path
 ) -> None:
     pretend_slurm(directory)
     for name, text in {
         "sbatch": f"kill -{number.value} $PPID\nsleep 0.2\necho 17",
-        "scancel": 'echo "$@" >cancelled',
+        "scancel": f'kill -{number.value} $PPID\nsleep 0.2\necho "$@" >cancelled',
         "scontrol": "echo Invalid job id >&2\nexit 1",
     }.items():
         (directory / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
