@@ -121,6 +121,7 @@ for config in "${configs[@]}"; do
 done
 use_feats
 check_made
+check_formatted
 
 # chosen NUMBER: succeed if the stage is to run.
 chosen() {
@@ -267,6 +268,7 @@ if at_stage 3 "format"; then
             job format "format.$name" "$expdir/log/format.$name.log" "formatting $name" \
                 --cpus_per_task "$nj" -- "$python" "${format[@]}"
         fi
+        made_of "dump/$name/text" "data/$name/text"
     done
 fi
 

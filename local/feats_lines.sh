@@ -19,20 +19,16 @@ use_feats() {
         *) die "--line_feats $line_feats: expected ark or raw" ;;
     esac
     sentences=dump/$train_set/text
-    if [ "$line_feats" = ark ] && [ "$stage" -gt 3 ] && [ "$stage" -le 11 ]; then
-        same_scaling "$train_set"
-        same_scaling "$valid_set"
-    fi
     decode_options+=(--feats_type lines)
     [ -z "$speed_perturb_factors" ] ||
         die "--speed_perturb_factors is for speech, not for lines"
 }
 
-# same_scaling SET: end the script if stage 3 has scaled the lines of a set in another way
-# than train_config says now, as another training may have needed it.
-same_scaling() {
+# Without a training, train_config may be that of another model than the one that decodes,
+# which ocr_inference compares the lines with. Images are scaled when they are read.
+same_formatting() {
     local found file=dump/$1/line_scaling
-    [ -f "$file" ] || return 0
+    [ "$line_feats" = ark ] && [ "$stage" -le 11 ] && [ -f "$file" ] || return 0
     found=$(<"$file")
     [ "$found" = "$height ${least_rows:-0}" ] ||
         die "dump/$1 has lines of the height and least rows $found, and $train_config says" \

@@ -72,6 +72,21 @@ formatting() {
         format+=(--speed_factors "$speed_perturb_factors")
 }
 
+# same_formatting SET: end the script if stage 3 has formatted a set with other options than
+# those of this run.
+same_formatting() {
+    local found wanted factors=1 file=dump/$1/rate_and_speeds
+    [ -f "$file" ] || return 0
+    [ "$1" != "$train_set" ] || factors=${speed_perturb_factors:-1}
+    # shellcheck disable=SC2086  # The variable is a list of numbers.
+    wanted=$fs$(printf ' %g' $factors)
+    found=$(<"$file")
+    [ "$found" = "$wanted" ] ||
+        die "dump/$1 has the sample rate and speeds $found, and --fs and" \
+            "--speed_perturb_factors say $wanted: change these, or run from stage 3" \
+            "(--stage 3)"
+}
+
 # measuring: set `stats` and `stats_processes`, as `collecting` does. Without statistics
 # of features, lengths are enough, and no audio is read.
 measuring() {

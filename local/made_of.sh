@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2154  # The variable dry_run is that of backend.sh.
+# shellcheck disable=SC2154  # The variables are those of asr.sh, or of backend.sh.
 # These functions tell of which texts a stage has made a file that experiments share, and of
 # which model a decoding is. The scripts asr.sh and decode.sh source this file.
 
@@ -26,4 +26,21 @@ text_sum() {
     local text
     for text; do [ -s "$text" ] || return 0; done
     cat "$@" | cksum
+}
+
+# check_formatted: end the script if the stages from 5 would use a set that stage 3 has
+# formatted with other options, or of other data. It formats one set after the other, so
+# that one which was ended may have left some of an earlier run.
+check_formatted() {
+    local name sets=()
+    [ "$stage" -gt 3 ] || return 0
+    if [ "$stage" -le 11 ] && [ "$stop_stage" -ge 5 ]; then
+        sets=("$train_set" "$valid_set")
+    fi
+    # shellcheck disable=SC2206  # The variable test_sets is a list of names.
+    [ "$stop_stage" -lt 12 ] || sets+=($test_sets)
+    for name in "${sets[@]}"; do
+        require_same_text 3 "dump/$name/text" "data/$name/text"
+        same_formatting "$name"
+    done
 }

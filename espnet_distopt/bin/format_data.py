@@ -13,7 +13,8 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = format_parser(
         "Read every utterance of a Kaldi data directory and write a dump directory: "
-        "wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, utt2num_samples.",
+        "wav.ark (or one a process), wav.scp, text, utt2spk, spk2utt, utt2num_samples, "
+        "rate_and_speeds.",
         keep_all="keep utterances of any duration and without words (for test sets)",
     )
     parser.add_argument(

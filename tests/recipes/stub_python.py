@@ -163,6 +163,9 @@ def make_tokens() -> None:
 def format_data() -> None:
     source, target = (Path(argument) for argument in sys.argv[3:5])
     shutil.copytree(source, target, dirs_exist_ok=True)
+    factors = option("--speed_factors") if "--speed_factors" in sys.argv else "1"
+    speeds = " ".join(f"{float(factor):g}" for factor in factors.split())
+    (target / "rate_and_speeds").write_text(f"{option('--sample_rate')} {speeds}\n")
 
 
 def prepare_fsdd() -> None:

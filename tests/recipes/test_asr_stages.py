@@ -469,3 +469,51 @@ def test_what_an_earlier_model_has_decoded_is_not_scored(recipe: Recipe) -> None
     assert done.returncode == 0, done.stderr
     model.unlink()  # What is decoded can be scored without it.
     assert recipe.asr("--stage", "13").returncode == 0
+
+
+OTHER = (
+    "error: dump/{} has the sample rate and speeds {}, and --fs and "
+    "--speed_perturb_factors say {}: change these, or run from stage 3 (--stage 3)\n"
+)
+
+
+def test_a_set_of_another_sample_rate_needs_stage_3(recipe: Recipe) -> None:
+    """A stage 3 that was killed leaves the test set of the run before."""
+    assert recipe.asr("--stop_stage", "3").returncode == 0
+    all_but_test = ("--stage", "3", "--stop_stage", "3", "--test_sets", "dev")
+    assert recipe.asr("--fs", "16000", *all_but_test).returncode == 0
+    refused = recipe.asr("--fs", "16000", "--stage", "5")
+    expected = OTHER.format("test", "8000 1", "16000 1")
+    assert (refused.returncode, refused.stderr) == (2, expected)
+    assert "make_tokens" not in recipe.modules()
+    done = recipe.asr("--fs", "16000", "--stage", "5", "--stop_stage", "5")
+    assert done.returncode == 0, done.stderr  # It does not need the test set.
+    done = recipe.asr("--fs", "16000", "--stage", "3", "--stop_stage", "3")
+    assert done.returncode == 0, done.stderr
+    assert "run from stage 11" in recipe.asr("--fs", "16000", "--stage", "12").stderr
+
+
+def test_a_training_set_of_other_speeds_needs_stage_3(recipe: Recipe) -> None:
+    factors = ("--speed_perturb_factors", "0.9 1.0")
+    assert recipe.asr("--stop_stage", "3", *factors).returncode == 0
+    refused = recipe.asr("--stage", "10")
+    expected = OTHER.format("train", "8000 0.9 1", "8000 1")
+    assert (refused.returncode, refused.stderr) == (2, expected)
+    same = recipe.asr("--stage", "5", "--stop_stage", "5", factors[0], "0.90 1")
+    assert same.returncode == 0, same.stderr
+    # Decoding does not read the training set.
+    assert "run from stage 11" in recipe.asr("--stage", "12").stderr
+
+
+def test_a_set_of_other_data_needs_stage_3(recipe: Recipe) -> None:
+    assert recipe.asr("--stop_stage", "3").returncode == 0
+    (recipe.directory / "data/test/text").write_text("a-1 one two\nb-2 four\n")
+    for stage in ("5", "12"):
+        refused = recipe.asr("--stage", stage)
+        assert (refused.returncode, refused.stderr) == (
+            2,
+            "error: dump/test/text was not made of data/test/text as it is now: "
+            "run from stage 3 (--stage 3)\n",
+        )
+    assert recipe.asr("--stage", "3", "--stop_stage", "3").returncode == 0
+    assert "run from stage 11" in recipe.asr("--stage", "12").stderr

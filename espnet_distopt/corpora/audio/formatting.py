@@ -19,6 +19,7 @@ from espnet_distopt.corpora.kaldi.tables import write_table
 from espnet_distopt.corpora.parallel import do_shares
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.whole_directory import whole_directory
+from espnet_distopt.files.writing import write_text
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ def format_data(
             reasons = (f"{count} {why}" for why, count in written.dropped.items())
             raise InputError(f"{source}: no utterance is left: {', '.join(reasons)}")
         _write_tables(data, words, factors, written, new, target)
+        # Recipes compare this with their options, which may have changed.
+        speeds = " ".join(f"{factor:g}" for factor in factors)
+        write_text(new / "rate_and_speeds", f"{sample_rate} {speeds}\n")
     seconds = sum(written.samples.values()) / sample_rate
     unreadable = tuple(written.unreadable)
     return Formatted(len(written.samples), seconds, written.dropped, unreadable)

@@ -119,6 +119,8 @@ def test_speeds(files: DataDir, tmp_path: Path) -> None:
     data = DataDir.read(tmp_path / "dump")
     assert set(data.utt2spk.values()) == {"ann", "sp0.9-ann", "sp1.1-ann"}
     assert data.text["sp0.9-ann-1"] == "hi there"
+    noted = (tmp_path / "dump" / "rate_and_speeds").read_text()
+    assert noted == "8000 0.9 1 1.1\n"
 
 
 def test_limits_hold_for_the_copies(
