@@ -61,8 +61,13 @@ class LineAugmentation:
                     f"{field.name} must be a number from 0 to {limit:g}, not {value!r}"
                 )
 
-    def __call__(self, line: Line) -> Line:
-        """Return a changed copy, of another width, with no column of ink cut off."""
+    def __call__(self, line: Line, least: int = 1) -> Line:
+        """Return a changed copy, of another width, with no column of ink cut off.
+
+        Args:
+            line: The ink, shape (columns, height).
+            least: The columns that are left of a line that has so many.
+        """
         slant, stretch, elastic, noise = (
             strength if np.random.random() < self.probability else 0.0
             for strength in (self.slant, self.stretch, self.elastic, self.noise)
@@ -73,6 +78,7 @@ class LineAugmentation:
                 np.random.uniform(-slant, slant),
                 1 + np.random.uniform(-stretch, stretch),
                 elastic,
+                least,
             )
         if noise:
             contrast = 1 + np.random.uniform(-4, 4) * noise
@@ -84,13 +90,17 @@ class LineAugmentation:
         return line
 
 
-def _warped(line: Line, shear: float, stretch: float, elastic: float) -> Line:
+def _warped(
+    line: Line, shear: float, stretch: float, elastic: float, least: int
+) -> Line:
     """Resample a line so that the new point (t, y) shows the old point (u, v)."""
     columns, height = line.shape
     lean = shear * (np.arange(height, dtype=np.float32) - (height - 1) / 2)
     # The margin shows what leans or bends out of the line on either side.
     margin = int(np.ceil(np.abs(lean).max() + elastic)) if shear or elastic else 0
-    width = max(1, round((columns + 2 * margin) * stretch))
+    whole = columns + 2 * margin
+    stretch = max(stretch, min(1.0, least / whole))
+    width = max(1, round(whole * stretch))
     t = (np.arange(width, dtype=np.float32) + 0.5) / np.float32(stretch)
     u = (t - (margin + 0.5))[:, None] + lean.astype(np.float32)
     v = np.broadcast_to(np.arange(height, dtype=np.float32), u.shape)

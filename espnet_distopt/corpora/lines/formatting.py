@@ -1,6 +1,5 @@
 """Formats data directories of text lines: makes features, or only checks the images."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from espnet_distopt.corpora.lines.images import (
     check_columns,
     columns,
     is_blank,
+    least_columns,
     line_features,
     read_image,
 )
@@ -34,9 +34,6 @@ ARK, RAW = "ark", "raw"
 FEATURES = "feats.scp"
 SCALING = "line_scaling"
 """The file of a dump directory that has the height and the least rows of its lines."""
-_COLUMNS_PER_FRAME = 4
-"""The columns that a frame of the recipes' models stands for (`subsample`). CTC needs a
-frame for each character, and one more between two equal ones."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,13 @@ class _Line:
 
     Attributes:
         id, path: Its id, and where its image is.
-        frames: The least frames from which a model reads its text.
+        least: The columns from which a model reads its text.
         where: The place `file:line` that lists it.
     """
 
     id: str
     path: str
-    frames: int
+    least: int
     where: str
 
 
@@ -219,7 +216,7 @@ def _format_line(
         return
     count, ink = columns(image, work.height, work.least_rows), _features(image, work)
     try:
-        _check_line(count, ink, line.frames)
+        _check_line(count, ink, line.least)
     except UnfitLine as error:
         written.unfit[line.id] = str(error)
         if not work.keep_all:
@@ -232,22 +229,16 @@ def _format_line(
     written.columns[line.id] = max(count, 1)
 
 
-def _check_line(count: int, ink: Ink, frames: int) -> None:
+def _check_line(count: int, ink: Ink, least: int) -> None:
     check_columns(count)
-    if frames == 0:
+    if least == 0:
         raise UnfitLine("without text")
-    if count < frames * _COLUMNS_PER_FRAME:
+    if count < least:
         raise UnfitLine(
-            f"too narrow for its text: {count} columns, expected at least "
-            f"{frames * _COLUMNS_PER_FRAME}"
+            f"too narrow for its text: {count} columns, expected at least {least}"
         )
     if is_blank(ink):
         raise UnfitLine("without ink")
-
-
-def _frames(text: str) -> int:
-    """Return the least frames from which CTC reads a text."""
-    return len(text) + sum(one == next_ for one, next_ in itertools.pairwise(text))
 
 
 def _features(image: Gray, work: LineJob) -> Ink:
@@ -263,7 +254,7 @@ def _split(
 ) -> list[tuple[list[_Line], str]]:
     """Divide the lines into at most `nj` parts, each with the name of its ark."""
     lines = [
-        _Line(key, path, _frames(data.text[key]), f"{source / IMAGES}:{number}")
+        _Line(key, path, least_columns(data.text[key]), f"{source / IMAGES}:{number}")
         for number, (key, path) in enumerate(data.images.items(), start=1)
     ]
     nj = min(nj, len(lines))

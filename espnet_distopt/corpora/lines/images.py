@@ -4,8 +4,9 @@ The features are columns of ink. A line is scaled to one height, its paper is re
 and its contrast is made the same as that of every other line.
 """
 
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ Ink = NDArray[np.float32]
 
 MIN_COLUMNS = 4
 MAX_COLUMNS = 16_000
+_COLUMNS_PER_FRAME = 4
+"""The columns that a frame of the recipes' models stands for (`subsample`)."""
 
 # Pillow reads more formats, but some of them start other programs (EPS: Ghostscript).
 _FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000")
@@ -121,6 +124,18 @@ def check_columns(count: int) -> None:
         raise UnfitLine(f"too narrow: {count} columns, expected at least {MIN_COLUMNS}")
     if count > MAX_COLUMNS:
         raise UnfitLine(f"too wide: {count} columns, expected at most {MAX_COLUMNS}")
+
+
+def least_columns(labels: Sequence[object]) -> int:
+    """Return the columns from which CTC can read labels; it learns nothing from fewer.
+
+    CTC needs a frame for each label, and one more between two equal ones.
+
+    >>> least_columns("to"), least_columns("too"), least_columns("")
+    (8, 16, 0)
+    """
+    doubled = sum(one == next_ for one, next_ in itertools.pairwise(labels))
+    return (len(labels) + doubled) * _COLUMNS_PER_FRAME
 
 
 def line_features(image: Gray, height: int, least_rows: int = 0) -> Ink:

@@ -6,6 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from espnet_distopt.corpora.lines.augmentation import LineAugmentation
+from espnet_distopt.corpora.lines.images import least_columns
 
 Arrays = dict[str, Any]
 """ESPnet's arrays and texts of an utterance, by name."""
@@ -34,7 +35,11 @@ class LinePreprocessor:
         self._stock, self._augmentation, self._name = stock, augmentation, name
 
     def __call__(self, uid: str, data: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the arrays of one line, with its image augmented."""
+        """Return the arrays of one line, with its image augmented.
+
+        The image stays as wide as CTC needs it for the text.
+        """
         if self._stock is not None:
             data = self._stock(uid, data)
-        return {**data, self._name: self._augmentation(data[self._name])}
+        least = least_columns(data["text"].tolist())
+        return {**data, self._name: self._augmentation(data[self._name], least)}

@@ -81,6 +81,21 @@ def test_the_seed_decides() -> None:
         assert one.shape != other.shape or not np.array_equal(one, other)
 
 
+@given(st.integers(0, 10_000), st.integers(1, 60), st.integers(1, 80))
+def test_a_line_keeps_the_columns_that_its_text_needs(
+    seed: int, columns: int, least: int
+) -> None:
+    line = np.zeros((columns, HEIGHT), np.float32)
+    for conf in (NOTHING, {}):
+        squeezing = LineAugmentation(**{**conf, "stretch": 0.5, "probability": 1.0})
+        np.random.seed(seed)
+        freely = len(squeezing(line))
+        np.random.seed(seed)
+        kept = len(squeezing(line, least))
+        assert kept >= min(least, columns)
+        assert kept == freely or freely < least
+
+
 @pytest.mark.parametrize("conf", [NOTHING, {"probability": 0.0}])
 def test_switched_off(conf: dict[str, float]) -> None:
     line = bars(3)

@@ -145,6 +145,18 @@ def test_only_the_training_set_is_augmented(data: Path) -> None:
     assert not preprocessed(data, True, *AUGMENTED, *none)
 
 
+def test_no_line_becomes_too_narrow_for_its_text(data: Path) -> None:
+    squeezed = (*AUGMENTED, "--line_augmentation_conf", "stretch=0.5")
+    args = DistoptOCRTask.get_parser().parse_args(arguments(data, data, *squeezed))
+    preprocess = DistoptOCRTask.build_preprocess_fn(args, True)
+    line = np.zeros((24, HEIGHT), np.float32)
+    np.random.seed(0)
+    for text, narrow in (("abbca", False), ("abca", True)):
+        lines = [preprocess("pen-1", {"speech": line, "text": text}) for _ in range(30)]
+        # A frame is four columns, and there is one more between two equal letters.
+        assert any(len(each["speech"]) < 24 for each in lines) == narrow
+
+
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_trains_it(algorithm: str, data: Path) -> None:
     problem = EspnetProblem(arguments(data, data), 2, task=DistoptOCRTask)
