@@ -34,6 +34,8 @@ BEGUN = "model_options.yaml"
 """The file that tells with which options of the model a training has begun."""
 LEARNED = "learned.sha256"
 """The file that tells which text or labels the training in its directory learns."""
+DATA = "data.sha256"
+"""The file that tells on which data the training in its directory has begun."""
 
 
 def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
@@ -112,6 +114,31 @@ def keep_to_one_source(
     elif _differs(note, found):
         names = ", ".join(map(str, files))
         raise _other(args, f"learns from other content than {names}", elsewhere)
+
+
+def tell_of_other_data(args: argparse.Namespace) -> None:
+    """Note on which data a training begins, and tell if it goes on with others.
+
+    Data may be added to a training, so this refuses nothing.
+
+    Args:
+        args: ESPnet's options. Directories, as of several iterators, are left out.
+    """
+    data = args.train_data_path_and_name_and_type or ()
+    named = [path for path, _, kind in data if kind == "text"]
+    paths = map(Path, (*named, *(args.train_shape_file or ())))
+    files = [path for path in paths if path.is_file()]
+    found, note = _digest(files), Path(args.output_dir) / DATA
+    if not _goes_on(args) or not note.exists():
+        with explain_failed_write(note):
+            write_text(note, found)
+    elif _differs(note, found):
+        names = ", ".join(map(str, files))
+        print(
+            f"{args.output_dir}: the training there has begun with other data than "
+            f"{names}, and goes on with these",
+            flush=True,
+        )
 
 
 def label_files(args: argparse.Namespace) -> list[Path]:

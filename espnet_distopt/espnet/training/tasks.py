@@ -41,6 +41,7 @@ from espnet_distopt.espnet.training.same_training import (
     label_files,
     refuse_other_states,
     refuse_other_tokens,
+    tell_of_other_data,
 )
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
@@ -109,7 +110,8 @@ def distopt_task(
         ) -> None:
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
-            with _printed_if(launched_rank() == 0):  # It prints for all.
+            first = launched_rank() == 0
+            with _printed_if(first):  # It prints for all.
                 settle(args)
                 # ESPnet itself says, just below, what is required and missing.
                 named = args.output_dir is not None and not args.collect_stats
@@ -124,10 +126,12 @@ def distopt_task(
                     check_gpus(gpus)
             check_replacement(args)
             # These write into the directory, which a refused training leaves alone.
-            with _printed_if(launched_rank() == 0):
+            with _printed_if(first):
                 if begins:
                     keep_to_one_model(args, cls.class_choices_list, elsewhere)
                     keep_to_one_source(args, sources(args), elsewhere)
+                    if first:
+                        tell_of_other_data(args)
             super().main(args=args)
 
         @classmethod

@@ -11,6 +11,7 @@ from espnet_distopt.espnet.training.same_training import (
     keep_to_one_model,
     keep_to_one_source,
     refuse_other_tokens,
+    tell_of_other_data,
 )
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import SPECAUG, WORDS, arguments, lm_arguments, write_toy_text
@@ -85,6 +86,45 @@ def test_what_only_training_has_may_change(
         "remove the directory to train anew, or train in another one (in a recipe: "
         "--tag NAME)\n"
     )
+
+
+def test_a_training_that_goes_on_with_other_data_says_so(
+    finished: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may be more data on purpose."""
+    options = arguments(data, finished, "--max_epoch", "1")
+    more, text = tmp_path / "text", data / "train" / "text"
+    more.write_text(text.read_text().replace("low", "mid"))
+    for changed, lines in ((more, 2), (text, 1), (more, 2)):
+        capsys.readouterr()
+        now = [each.replace(f"{text},", f"{changed},") for each in options]
+        DistoptASRTask.main(cmd=now)
+        said = capsys.readouterr().out.splitlines()
+        assert len(said) == lines and "is finished" in said[-1]
+        assert lines == 1 or said[0] == (
+            f"{finished}: the training there has begun with other data than {more}, "
+            f"{data}/train/shape, and goes on with these"
+        )
+
+
+def test_a_training_that_begins_anew_notes_its_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes = tmp_path / "shape"
+    args = argparse.Namespace(output_dir=str(tmp_path), resume=False)
+    args.train_shape_file = [str(shapes), str(tmp_path / "split.1")]
+    args.train_data_path_and_name_and_type = [(str(tmp_path), "text", "text")]
+    (tmp_path / "checkpoint.pth").touch()
+    for length in ("1", "2"):
+        shapes.write_text(f"a {length}\n")
+        tell_of_other_data(args)
+    args.resume = True
+    tell_of_other_data(args)
+    assert capsys.readouterr().out == ""
+    shapes.write_text("a 1\n")
+    tell_of_other_data(args)
+    said = capsys.readouterr().out
+    assert said.endswith(f" other data than {shapes}, and goes on with these\n")
 
 
 def begin(tmp_path: Path, **options: object) -> argparse.Namespace:
