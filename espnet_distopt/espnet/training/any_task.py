@@ -14,9 +14,12 @@ from espnet2.tasks.abs_task import AbsTask
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.quick_import import importing_espnet
+from espnet_distopt.espnet.training.lm_task import DistoptLMTask
 from espnet_distopt.espnet.training.tasks import distopt_task
 
 _SUFFIX = "_train"
+_READY: dict[str, type[AbsTask]] = {"lm": DistoptLMTask}
+"""Tasks that check more than any task does, by name."""
 
 
 def names() -> list[str]:
@@ -41,6 +44,8 @@ def task(name: str) -> type[AbsTask]:
     """
     if name not in names():
         raise InputError(f"ESPnet has no task {name}: expected {', '.join(names())}")
+    if name in _READY:
+        return _READY[name]
     module = f"espnet2.bin.{name}{_SUFFIX}"
     try:
         with importing_espnet():

@@ -15,6 +15,7 @@ from espnet2.tasks.st import STTask
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training import any_task
+from espnet_distopt.espnet.training.lm_task import DistoptLMTask
 from espnet_distopt.espnet.training.tasks import distopt_task
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read, train
@@ -37,6 +38,7 @@ def test_the_tasks_of_espnet_by_name() -> None:
             assert re.search(others, str(error))
     assert {"asr", "diar", "enh", "mt", "s2t", "slu", "st"} <= set(found)
     assert not {"gan_codec", "lid", "spk", "uasr"} & set(found)
+    assert any_task.task("lm") is DistoptLMTask
     with pytest.raises(InputError, match=r"no task tss: expected asr, .*, uasr"):
         any_task.task("tss")
     assert not hasattr(any_task, "tss")
