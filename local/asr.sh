@@ -70,6 +70,10 @@ given=("$@")
 . "$here/backend.sh"
 # shellcheck source=made_of.sh
 . "$here/made_of.sh"
+# shellcheck source=stages.sh
+. "$here/stages.sh"
+# shellcheck source=experiments.sh
+. "$here/experiments.sh"
 case $feats_type in
     raw)
         # shellcheck source=feats_raw.sh
@@ -123,42 +127,6 @@ use_feats
 check_made
 check_formatted
 
-# chosen NUMBER: succeed if the stage is to run.
-chosen() {
-    [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
-}
-
-# searching CONFIG: set the variables of one way to decode: its `config`, the options
-# `search_options` of decode.sh, and `decode_name`, the name of the directories of its
-# results; end the script if it cannot be.
-searching() {
-    config=$1 decode_name=$(basename "$1" .yaml) search_options=()
-    use_search
-    if [ "$use_lm" = true ]; then
-        decode_name=${decode_name%_lm}_lm
-        search_options+=(--lm "$lmdir")
-    fi
-    [ -z "$ngram_file" ] || decode_name+=_ngram
-}
-
-# weighed KEY WHAT [DEFAULT]: end the script if the configuration `config` gives WHAT, a
-# language model or an n-gram, no weight; one that it does not name is DEFAULT.
-weighed() {
-    local weight
-    chosen 12 || return 0
-    weight=$(sed -nE "s/^$1: *([^ #]+).*/\1/p" "$config")
-    [[ ${weight:-${3:-}} == *[1-9]* ]] ||
-        die "$config: $1 is missing or 0: say there what the $2 weighs, such as $1: 0.3"
-}
-
-# ways ALGORITHM: print the configurations that decode its experiment. All decode that of
-# the first algorithm, which compares them; one is enough to compare the algorithms.
-ways() {
-    # shellcheck disable=SC2086  # The variable is a list of files.
-    set -- "$1" $decode_config
-    if [ "$1" = "${distopt%% *}" ]; then echo "${@:2}"; else echo "$2"; fi
-}
-
 decode_names=
 for each in $decode_config; do
     searching "$each"
@@ -171,45 +139,11 @@ check_backend
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
     die "--submit_all needs cmd_backend=slurm"
 
-# at_stage NUMBER NAME: succeed if the stage is to run, and log that it runs.
-at_stage() {
-    chosen "$1" && log "stage $1: $2"
-}
-
-# require FILE STAGE: end the script if the earlier stage STAGE has not made the file.
-require() {
-    [ "$dry_run" = true ] || [ -s "$1" ] ||
-        die "$1 is missing: run from stage $2 (--stage $2)"
-}
-
-# locally COMMAND...: run a command on this machine, even if jobs run elsewhere.
-locally() {
-    [ "$dry_run" = true ] || run "$@"
-}
-
-# tool NAME ARGUMENTS...: run a command of the package on this machine.
-tool() {
-    locally "$python" -m "espnet_distopt.bin.$1" "${@:2}"
-}
-
 # renew_ngram: make the n-gram of the search unless stage 5 has made it with this token
 # list and training set; it may have run for another configuration of the decoding.
 renew_ngram() {
     [ -z "$arpa" ] || { [ "$arpa" -nt "$token_list" ] && same_text "$arpa" "$sentences"; } ||
         make_ngram
-}
-
-# experiment ALGORITHM: set the variables of an experiment: the number of its `learners`,
-# its `options`, its directory `exp`, and the `label` that the names of its jobs contain.
-experiment() {
-    local conf=conf/distopt/$1.yaml
-    learners=$nlearners options=(--distopt "$1")
-    [ ! -f "$conf" ] || options+=(--distopt_config "$conf")
-    # The training configuration may name another algorithm.
-    [ "$1" != none ] || learners=1 options=(--distopt none)
-    label=$1_$learners${tag:+_$tag} model=$inference_asr_model
-    [ "$1" != gmm ] || label=gmm model=gmm.npz
-    exp=$expdir/${task}_$label
 }
 
 # If this run trains and decodes, the training must write the model that decodes.
@@ -225,17 +159,6 @@ for algorithm in $distopt; do
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" \
         --nlearners "$learners" "${written[@]}" "${gpus[@]}"
 done
-
-# decoding SET: set `decode`, the arguments of decode.sh for the current experiment and
-# the current way to decode.
-decoding() {
-    decode=(
-        --nj "$nj" --exp "$exp" --data "dump/$1"
-        --model "$model" --config "$config"
-        --out "$exp/$decode_name/$1" --align_data "data/$1"
-        "${decode_options[@]}" "${search_options[@]}"
-    )
-}
 
 if [ "$submit_all" = true ]; then
     # shellcheck source=submit_all.sh
