@@ -70,6 +70,7 @@ class Attached:
         self._model = model
         self._own: Tensor | None = None
         self._closed = False
+        self._may_pause = False
         self._hold = contextlib.ExitStack()
         try:
             self._take_hold(optimizer)
@@ -154,6 +155,7 @@ class Attached:
         """
         learner, lifecycle = self.learner, self._lifecycle
         self._check_between_epochs("restart_from_model")
+        self._check_others_come()
         self._changes.check_same_parameters()
         learner.check_storage()
         learner.forget_algorithm()
@@ -200,6 +202,16 @@ class Attached:
             raise InputError(
                 f"{learner.where}: the model holds the consensus: leave it before a "
                 f"state is loaded and {call} is called"
+            )
+
+    def _check_others_come(self) -> None:
+        """Raise InputError where others may have paused, and so would not come."""
+        if self._may_pause:
+            raise InputError(
+                f"{self.learner.where}: agree_to_stop() was asked in this epoch, so "
+                "that another learner may have paused and would be waited for without "
+                "end: do what waits for all (a new WorkQueue, barrier(), mean() and the "
+                "like) before the first agree_to_stop() of an epoch, or after finish()"
             )
 
     def _check(self) -> None:

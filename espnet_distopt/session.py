@@ -162,6 +162,7 @@ class Session(Attached):
         """
         self._check()
         finished: bool = self._train(self._lifecycle.finish())
+        self._may_pause = False
         self._changes.remember()
         return finished
 
@@ -171,7 +172,9 @@ class Session(Attached):
         Raises:
             PeerLostError: a learner is lost, and the algorithm does not survive that;
                 the message names it.
+            InputError: another learner may have paused (`agree_to_stop`).
         """
+        self._check_others_come()
         meeting: Meeting = self._run(only(Barrier()))
         return meeting.members
 
@@ -182,8 +185,10 @@ class Session(Attached):
     def agree_to_stop(self) -> bool:
         """Return whether this learner must stop now: ask after each step, and before.
 
-        In an epoch with a `WorkQueue`, ask before the first step, and not before the
-        queue is open: its constructor waits for all learners.
+        Open the `WorkQueue` of an epoch before the first question: its constructor
+        waits for all learners, and one that has paused does not come. Where learners do
+        not step together, what waits for all is refused from then on, until the epoch
+        ends.
 
         If any learner has requested a stop, learners that step together agree on a
         step, which is at most a block away, and stop there. If the epoch ends before
@@ -191,13 +196,14 @@ class Session(Attached):
         `state_dict`, and ends.
         """
         driver, learner = self.driver, self.learner
+        group = self.algorithm.lockstep(learner)
+        self._may_pause = len(group) < learner.size
         if self._stop_at is None:
             if self._stop_requested:
                 driver.announce_stop()
             elif not driver.stop_announced():
                 return False
             place = self._place(self.algorithm.next_stop(learner))
-            group = self.algorithm.lockstep(learner)
             self._stop_at = driver.propose_stop(group, place)
         here = self._place(learner.steps)
         return here >= self._stop_at and self.algorithm.can_pause(learner)
@@ -214,6 +220,7 @@ class Session(Attached):
     def pause(self) -> None:
         """Stop within an epoch: wait until nothing is in flight between learners."""
         self._train(self._lifecycle.pause())
+        self._may_pause = False
         self._changes.remember()
 
     def enter_consensus(self) -> float:
@@ -224,6 +231,7 @@ class Session(Attached):
         learners of ||x_i - xbar|| / ||xbar||.
         """
         self._check()
+        self._check_others_come()
         params = self.learner.params
         own = params.clone()
         mean: Tensor = self._run(self._lifecycle.consensus())
@@ -241,7 +249,11 @@ class Session(Attached):
 
         Afterwards `learner.members` is the list of those who have taken part, the same
         on all of them, if the algorithm survives deaths.
+
+        Raises:
+            InputError: another learner may have paused (`agree_to_stop`).
         """
+        self._check_others_come()
         tensor = self.learner.params.new_tensor(values, dtype=torch.float64)
         mean: Tensor = self._run(only(AllReduceMean(tensor)))
         return mean.tolist()

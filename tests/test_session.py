@@ -16,6 +16,7 @@ from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
+from espnet_distopt.work_queue import WorkQueue
 from tests.processes import Lines, launch
 from tests.virtual import STEPS_ALONE
 
@@ -268,6 +269,65 @@ def test_learners_stop_at_one_block_after_unequal_epochs() -> None:
     first, second = launch(2, stopped_after_unequal_epochs)
     assert first == second
     assert first % 4 == 0
+
+
+def open_a_queue_late() -> str:
+    """Learner 1 stops before its first step; learner 0 has asked before that."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    model = net()
+    try:
+        with Session(model, Adam(model.parameters()), "adpsgd") as session:
+            if rank == 1:
+                store.wait(["looked"])
+                session.request_stop()
+                assert session.agree_to_stop()
+                session.pause()
+                return "paused"
+            assert not session.agree_to_stop()
+            store.set("looked", "")
+            WorkQueue(session, 6)
+    except (InputError, PeerLostError) as error:
+        return str(error)
+    return "opened"
+
+
+@pytest.mark.processes
+def test_a_queue_does_not_wait_for_one_that_may_have_stopped() -> None:
+    here, there = launch(2, open_a_queue_late, timeout=30)
+    assert here.startswith("learner 0, step 0: agree_to_stop() was asked in this epoch")
+    assert "learner 0 ended with InputError" in there
+
+
+def meet_after_asking(name: str) -> list[str]:
+    """Return what happens where learners meet after they have asked for a stop."""
+    model = net()
+    optimizer, found = Adam(model.parameters()), []
+
+    def meet(*meetings: Callable[[], Any]) -> None:
+        assert not session.agree_to_stop()
+        for each in meetings:
+            try:
+                each()
+                found.append("met")
+            except InputError:
+                found.append("refused")
+
+    with Session(model, optimizer, name) as session:
+        train(model, optimizer, session, 2)
+        meet(session.barrier, lambda: session.mean(1.0))
+        session.finish()
+        session.barrier()
+        meet(session.restart_from_model, session.enter_consensus)
+        session.leave_consensus()
+        session.finish()
+        assert session.mean(float(session.learner.rank)) == 0.5
+    return found
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("name", "found"), [("adpsgd", "refused"), ("bmuf", "met")])
+def test_who_may_stop_apart_meets_after_the_epoch(name: str, found: str) -> None:
+    assert launch(2, meet_after_asking, name) == [[found] * 4] * 2
 
 
 def advised(name: str, **options: Any) -> list[str]:
