@@ -5,12 +5,8 @@ cannot be used for that. It names the new group by the number of groups that a p
 has made, and if these numbers differ between the members, it never returns.
 """
 
-import atexit
 import contextlib
-import ctypes
-import faulthandler
 import functools
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -22,6 +18,12 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.made_groups import (
+    Made,
+    destroy_left,
+    keep,
+    keep_for_ever,
+)
 from espnet_distopt.distributed.waiter import Vain, Waiter, in_vain
 from espnet_distopt.distributed.watch import Watch
 
@@ -31,37 +33,6 @@ Group = Any
 TIMEOUT = timedelta(minutes=30)
 """The time that an operation of a group may take, unless the user has allowed a longer
 one in `init_process_group`."""
-
-_made: list[tuple[Group, Connections]] = []
-"""All groups that this process has made, with their connections. They live until the
-process ends: the learner that finishes first keeps its connections open, because others
-may still be reading from them."""
-
-_JOIN = 5.0
-"""Seconds for which the end of the process waits for gloo's threads. An operation that
-gloo has forgotten (see `waiter`) never ends."""
-
-
-@atexit.register
-def _join_threads() -> None:
-    """Destroy the groups of gloo, which ends their threads, while Python still runs.
-
-    A thread of gloo drops the tensor of an operation when the operation is complete,
-    and needs Python's lock for that. It may be late, on a busy machine. If Python has
-    begun to end by then, it aborts the process. An error may have left operations under
-    way, which end when their connections are severed.
-    """
-    for connections in [own for _, own in _made]:
-        connections.sever()
-    # No thread of Python can be started here to watch over the time.
-    faulthandler.dump_traceback_later(_JOIN, exit=True, file=2)
-    _made[:] = [m for m in _made if not isinstance(m[0], dist.ProcessGroupGloo)]
-    faulthandler.cancel_dump_traceback_later()
-
-
-# A forked child has the groups without their threads.
-os.register_at_fork(after_in_child=lambda: atexit.unregister(_join_threads))
-
 
 Meet = Callable[[str, str, tuple[int, ...]], Members]
 """Waits for the learners of a new group (`Meetings.meet`)."""
@@ -111,10 +82,11 @@ class Groups:
         self.watch = watch
         self._groups: dict[tuple[str, int, tuple[int, ...]], Group] = {}
         self._connections: dict[tuple[int, ...], list[Connections]] = {}
+        self._made: list[Made] = []
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
         self.messages: Group | None = None
-        self.waiter = Waiter(self.keep_for_ever)
-        self.beside = Waiter(self.keep_for_ever)
+        self.waiter = Waiter(keep_for_ever)
+        self.beside = Waiter(keep_for_ever)
         if not watch.liveness.membership.joining:
             self._connect_all(whole)
         watch.liveness.listeners.append(self._sever_lost)
@@ -122,6 +94,7 @@ class Groups:
     def _connect_all(self, whole: bool) -> None:
         with self.watch.asking("connecting all learners"):
             self.messages = self._make("gloo", "all", self.everybody)
+        destroy_left()  # All have come, and so have left the sessions before.
         self._groups["gloo", 0, self.everybody] = self.messages
         if self._nccl and whole:
             self._groups["nccl", 0, self.everybody] = dist.group.WORLD
@@ -187,23 +160,21 @@ class Groups:
         for connections in self._connections.pop(members.ranks, ()):
             connections.sever()
 
-    def keep_for_ever(self) -> None:
-        """Never destroy the groups, one of which has an operation that never ends.
-
-        gloo's destructor would wait for the thread that carries it out.
-        """
-        for group, _ in _made:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
-
-    def close(self) -> None:
+    def close(self, well: bool) -> None:
         """End the threads that wait for operations of the groups, and let go of them.
 
-        They live on until the process ends (`_made`).
+        The groups live on (`made_groups`).
+
+        Args:
+            well: whether the session has ended well.
         """
         self.waiter.close()
         self.beside.close()
         self._groups.clear()
         self.messages = None
+        for made in self._made:
+            made.left = well
+        self._made.clear()
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""
@@ -232,7 +203,7 @@ class Groups:
                 group = _nccl(store, place, len(ranks), _time_limit())
             else:
                 group = self._gloo(store, place, len(ranks), vain)
-        _made.append((group, own))
+        self._made.append(keep(group, own))
         return group
 
     def _gloo(self, store: Store, place: int, size: int, vain: Vain) -> Group:

@@ -269,7 +269,8 @@ class Participant:
             died = self._liveness.lost is not None or self.members != before
             found = explained if died else error
         stopped = isinstance(error, SystemExit) and error.code == STOPPED
-        if error is None or stopped:
+        well = error is None or stopped
+        if well:
             self._liveness.leave()
         elif isinstance(found, PeerLostError):
             self._liveness.leave(found.reason, alone=True)
@@ -280,7 +281,7 @@ class Participant:
         if self._gossip is not None:
             self._gossip.close()
         if self._groups is not None:
-            self._groups.close()
+            self._groups.close(well)
         # What the learner has given is in a cycle with it, and as large as its model.
         self._change, self._state = None, dict
         self._liveness.forget()
