@@ -10,7 +10,7 @@ connections, and the waits raise.
 import os
 import socket
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 
 from espnet_distopt.distributed.forks import hold
@@ -18,6 +18,9 @@ from espnet_distopt.distributed.forks import hold
 Opened = tuple[int, int]
 """A socket of this process: its file descriptor and its inode. A descriptor may be used
 again after its socket was closed; the inode then differs."""
+
+Ports = tuple[int, int]
+"""The ports of a TCP connection: that of this process's end, and that of the other."""
 
 
 class Connections:
@@ -44,25 +47,29 @@ class Connections:
         finally:
             self._own |= _sockets() - before
 
-    def adopt_others(self) -> None:
-        """Add the connections of the default process group to this driver's own.
+    def adopt(self, theirs: Collection[Ports]) -> None:
+        """Add the connections to other learners that were open before this driver.
 
-        A user's own collectives wait in them for learners, just as the driver's do.
-        They are recognised by their hosts, which this driver's connections lead to as
-        well. Connections to the store are left out.
+        They are those of the default process group: a user's own collectives wait in
+        them for learners, just as the driver's do. A connection leads to a learner if
+        that one has its other end. So those to a debugger or a database are left out;
+        and so are those to the store.
+
+        Args:
+            theirs: the ports of the other learners' connections (`tcp_ports`).
         """
-        hosts = {host for _, host, _ in self._connected(self._own)}
+        ends = set(theirs)
         self._own |= {
             opened
-            for opened, host, port in self._connected(_sockets() - self._own)
-            if host in hosts and port != self._store_port
+            for opened, (own, other) in self._connected(_sockets() - self._own)
+            if (other, own) in ends and other != self._store_port
         }
         if keeps_store(self._store_port):
             self._kept = KeptStore(self._store_port)
 
     def sever(self) -> None:
         """Shut all connections down: every wait on them ends with an error."""
-        for opened, _, _ in self._connected(self._own):
+        for opened, _ in self._connected(self._own):
             with _socket(opened) as connection:
                 if connection is not None:
                     _shut_down(connection)
@@ -71,16 +78,14 @@ class Connections:
         """Return the descriptors of this driver's own connections."""
         return [opened[0] for opened in self._own if _is_open(opened)]
 
-    def _connected(self, sockets: set[Opened]) -> Iterator[tuple[Opened, str, int]]:
-        """Yield those sockets that are connected, each with its peer's host and port.
+    def _connected(self, sockets: set[Opened]) -> Iterator[tuple[Opened, Ports]]:
+        """Yield those sockets that are connected, each with its ports.
 
         The far ends of connections to a store that this process keeps are left out.
         """
-        for opened in sockets:
-            with _socket(opened) as connection:
-                ends = _endpoints(connection) if connection is not None else None
-                if ends is not None and ends[0] != self._store_port:
-                    yield opened, *ends[1:]
+        for opened, ports in _with_ports(sockets):
+            if ports[0] != self._store_port:
+                yield opened, ports
 
 
 class KeptStore:
@@ -111,6 +116,20 @@ def keeps_store(port: int | None) -> bool:
             if connection is not None and _listens(connection, port):
                 return True
     return False
+
+
+def tcp_ports() -> list[Ports]:
+    """Return the ports of all TCP connections of this process."""
+    return [ports for _, ports in _with_ports(_sockets())]
+
+
+def _with_ports(sockets: set[Opened]) -> Iterator[tuple[Opened, Ports]]:
+    """Yield those sockets that are connected, each with its ports."""
+    for opened in sockets:
+        with _socket(opened) as connection:
+            ports = _ports(connection) if connection is not None else None
+            if ports is not None:
+                yield opened, ports
 
 
 def _sockets() -> set[Opened]:
@@ -151,15 +170,15 @@ def _is_open(opened: Opened) -> bool:
         return False
 
 
-def _endpoints(connection: socket.socket) -> tuple[int, str, int] | None:
-    """Return the own port, and the peer's host and port; None if not connected."""
+def _ports(connection: socket.socket) -> Ports | None:
+    """Return the ports of a TCP connection; None if it is none."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
         own, peer = connection.getsockname(), connection.getpeername()
     except OSError:  # The socket listens, or its peer has gone.
         return None
-    return own[1], peer[0].removeprefix("::ffff:"), peer[1]
+    return own[1], peer[1]
 
 
 def _shut_down(connection: socket.socket) -> None:

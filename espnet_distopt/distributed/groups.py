@@ -7,6 +7,7 @@ has made, and if these numbers differ between the members, it never returns.
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed.connections import Connections
+from espnet_distopt.distributed.connections import Connections, Ports, tcp_ports
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.made_groups import (
     Made,
@@ -92,12 +93,21 @@ class Groups:
         watch.liveness.listeners.append(self._sever_lost)
 
     def _connect_all(self, whole: bool) -> None:
+        own, store = self.watch.liveness.connections, self.watch.store
         with self.watch.asking("connecting all learners"):
+            store.set(_ports_key(self._rank), json.dumps(tcp_ports()))
             self.messages = self._make("gloo", "all", self.everybody)
+            own.adopt(self._ports_of_others())
         destroy_left()  # All have come, and so have left the sessions before.
         self._groups["gloo", 0, self.everybody] = self.messages
         if self._nccl and whole:
             self._groups["nccl", 0, self.everybody] = dist.group.WORLD
+
+    def _ports_of_others(self) -> list[Ports]:
+        """Return the ports that the others have published, all of whom have come."""
+        others = [rank for rank in self.everybody if rank != self._rank]
+        found = map(bytes, self.watch.store.multi_get([*map(_ports_key, others)]))
+        return [(own, other) for each in found for own, other in json.loads(each)]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
@@ -216,6 +226,10 @@ class Groups:
         made = _Construction(lambda: dist.ProcessGroupGloo(store, place, size, limit))
         self.waiter.wait([made], vain)
         return made.group
+
+
+def _ports_key(rank: int) -> str:
+    return f"ports/{rank}"
 
 
 def _time_limit() -> timedelta:

@@ -113,7 +113,6 @@ class Participant:
         self._groups = Groups(
             self.rank, self.size, self._watch, self._meetings.meet, whole
         )
-        live.connections.adopt_others()
 
     @property
     def store(self) -> SharedStore:

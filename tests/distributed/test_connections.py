@@ -5,7 +5,11 @@ import threading
 
 import pytest
 
-from espnet_distopt.distributed.connections import Connections, keeps_store
+from espnet_distopt.distributed.connections import (
+    Connections,
+    keeps_store,
+    tcp_ports,
+)
 
 
 @pytest.fixture
@@ -44,22 +48,32 @@ def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) ->
     assert peer.recv(1) == b"x"
 
 
-def test_earlier_connections_to_the_same_host_are_adopted_but_the_stores_are_not(
+def ports(connection: socket.socket) -> tuple[int, int]:
+    return connection.getsockname()[1], connection.getpeername()[1]
+
+
+def test_earlier_connections_to_learners_are_adopted_and_no_others(
     server: socket.socket,
 ) -> None:
     store = socket.create_server(("127.0.0.1", 0))
-    port = store.getsockname()[1]
-    connections = Connections(store_port=port)
+    connections = Connections(store_port=store.getsockname()[1])
     kept, kept_peer = connect(store)
-    earlier, _ = connect(server)
+    earlier, earlier_peer = connect(server)
+    debugger, debugger_peer = connect(server)
     with connections.opening():
         later = connect(server)
-    connections.adopt_others()
+    connections.adopt([ports(kept_peer), ports(earlier_peer)])
     connections.sever()
     assert earlier.recv(1) == b""
-    kept.sendall(b"x")
-    assert kept_peer.recv(1) == b"x"
     assert later[0].recv(1) == b""
+    for open_still, peer in ((kept, kept_peer), (debugger, debugger_peer)):
+        open_still.sendall(b"x")
+        assert peer.recv(1) == b"x"
+
+
+def test_a_process_knows_both_ends_of_its_connections(server: socket.socket) -> None:
+    ends = connect(server)
+    assert {*map(ports, ends)} <= {*tcp_ports()}
 
 
 def test_who_listens_keeps_the_store(server: socket.socket) -> None:
