@@ -205,19 +205,29 @@ class Attached:
             )
 
     def _check_others_come(self) -> None:
-        """Raise InputError where others may have paused, and so would not come."""
+        """Raise InputError where others may not come: they have paused, or all left."""
+        self._check_open()
         if self._may_pause:
             raise InputError(
                 f"{self.learner.where}: agree_to_stop() was asked in this epoch, so "
                 "that another learner may have paused and would be waited for without "
-                "end: do what waits for all (a new WorkQueue, barrier(), mean() and the "
-                "like) before the first agree_to_stop() of an epoch, or after finish()"
+                "end: do what waits for all (a new WorkQueue, barrier(), mean(), ...) "
+                "before the first agree_to_stop() of an epoch, or after finish()"
             )
 
     def _check(self) -> None:
-        """Raise InputError if the session was left, or the model was loaded."""
+        """Raise InputError where this learner cannot go on with its training.
+
+        It cannot if the session was left, the model was loaded, or holds the consensus:
+        what is trained there would be lost when the learner leaves it.
+        """
         self._check_open()
         self._changes.check_not_loaded()
+        if self._own is not None:
+            raise InputError(
+                f"{self.learner.where}: the model holds the consensus: leave it, by "
+                "the end of its `with` or leave_consensus(), before training goes on"
+            )
 
     def _check_averaged(self) -> None:
         learner = self.learner

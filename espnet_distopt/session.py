@@ -1,6 +1,7 @@
 """A session ties a learner, its algorithm and its driver to a training loop."""
 
 import contextlib
+import math
 import sys
 from collections.abc import Generator, Sequence
 from types import TracebackType
@@ -131,8 +132,16 @@ class Session(Attached):
 
         Args:
             samples: the number of samples of this learner's batch.
+
+        Raises:
+            InputError: `samples` is no such number.
         """
         self._check()
+        if not 0 <= samples < math.inf:
+            raise InputError(
+                f"{self.learner.where}: begin_batch needs the number of samples of the "
+                f"batch, by which its gradients are weighted, not {samples}"
+            )
         self.learner.begin_batch(float(samples))
         self._run(self._lifecycle.begin_batch())
 
@@ -195,6 +204,7 @@ class Session(Attached):
         that, they stop when they next ask. A learner that must stop calls `pause` and
         `state_dict`, and ends.
         """
+        self._check()
         driver, learner = self.driver, self.learner
         group = self.algorithm.lockstep(learner)
         self._may_pause = len(group) < learner.size
@@ -219,6 +229,7 @@ class Session(Attached):
 
     def pause(self) -> None:
         """Stop within an epoch: wait until nothing is in flight between learners."""
+        self._check()
         self._train(self._lifecycle.pause())
         self._may_pause = False
         self._changes.remember()

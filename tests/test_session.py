@@ -80,6 +80,47 @@ def test_the_consensus_is_set_aside_the_own_parameters() -> None:
     assert torch.equal(flat(model), own)
 
 
+GO_ON: list[Callable[[Session], Any]] = [
+    Session.step,
+    Session.finish,
+    Session.enter_consensus,
+    Session.agree_to_stop,
+    Session.pause,
+    lambda session: session.begin_batch(2),
+]
+
+
+@pytest.mark.parametrize("go_on", GO_ON)
+def test_nothing_is_trained_in_the_consensus(go_on: Callable[[Session], Any]) -> None:
+    """It would be lost with the end of the consensus."""
+    model, optimizer, session = block()
+    train(model, optimizer, session, 3)
+    with (
+        session.consensus(),
+        pytest.raises(InputError, match="step 3: the model holds the consensus: leave"),
+    ):
+        go_on(session)
+    train(model, optimizer, session, 1)
+
+
+@pytest.mark.parametrize(
+    "go_on", [*GO_ON, Session.barrier, lambda session: session.mean(1.0)]
+)
+def test_one_that_has_left_waits_for_nobody(go_on: Callable[[Session], Any]) -> None:
+    session = block()[2]
+    session.close()
+    with pytest.raises(InputError, match="the session was left: begin a new one"):
+        go_on(session)
+
+
+@pytest.mark.parametrize("samples", [-1, float("nan"), float("inf")])
+def test_a_batch_has_a_number_of_samples(samples: float) -> None:
+    session = block()[2]
+    with pytest.raises(InputError, match="begin_batch needs the number of samples"):
+        session.begin_batch(samples)
+    session.begin_batch(0)
+
+
 def test_an_error_inside_the_consensus_restores_the_parameters() -> None:
     model, optimizer, session = block()
     train(model, optimizer, session, 4)

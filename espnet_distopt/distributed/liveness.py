@@ -86,9 +86,11 @@ class Liveness(Lookout):
         """Wait for a heartbeat, if the last one is too old.
 
         Raises:
-            RuntimeError: the run ends for this learner.
+            RuntimeError: the run ends for this learner, or it has left.
         """
         while not self.has_lease() and self.lost is None:
+            if self._stop.is_set():
+                raise RuntimeError("this learner has left the session")
             self.pause()
         if self.lost is not None:
             raise RuntimeError(self.lost)

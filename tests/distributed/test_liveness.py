@@ -282,6 +282,14 @@ def test_many_whose_machines_do_not_answer_are_lost_in_time(
     assert members == (0,)
 
 
+def test_one_that_has_left_waits_for_no_heartbeat(pair: list[Liveness]) -> None:
+    one = pair[0]
+    one.leave()
+    one._lease -= one.silence
+    with pytest.raises(RuntimeError, match="has left the session"):
+        one.await_lease()
+
+
 AUTOGRAD = "Trying to backward through the graph a second time"
 
 
