@@ -45,7 +45,7 @@ class Connections:
         try:
             yield
         finally:
-            self._own |= _sockets() - before
+            self._add(_sockets() - before)
 
     def adopt(self, theirs: Collection[Ports]) -> None:
         """Add the connections to other learners that were open before this driver.
@@ -59,13 +59,18 @@ class Connections:
             theirs: the ports of the other learners' connections (`tcp_ports`).
         """
         ends = set(theirs)
-        self._own |= {
+        found = {
             opened
             for opened, (own, other) in self._connected(_sockets() - self._own)
             if (other, own) in ends and other != self._store_port
         }
+        self._add(found)
         if keeps_store(self._store_port):
             self._kept = KeptStore(self._store_port)
+
+    def _add(self, opened: set[Opened]) -> None:
+        """Add sockets to a new set: another thread may be severing those of the old."""
+        self._own = self._own | opened
 
     def sever(self) -> None:
         """Shut all connections down: every wait on them ends with an error."""

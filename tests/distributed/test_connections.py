@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from espnet_distopt.distributed import connections as module
 from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
@@ -46,6 +47,22 @@ def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) ->
     connections.sever()
     other.sendall(b"x")
     assert peer.recv(1) == b"x"
+
+
+def test_others_may_be_opened_while_some_are_severed(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, later = Connections(), []
+    with connections.opening():
+        earlier = [connect(server) for _ in range(3)]
+
+    def open_another(_: socket.socket) -> None:
+        with connections.opening():
+            later.append(connect(server))
+
+    monkeypatch.setattr(module, "_shut_down", open_another)
+    connections.sever()
+    assert len(later) == len(earlier) * 2
 
 
 def ports(connection: socket.socket) -> tuple[int, int]:
