@@ -5,12 +5,16 @@ import fcntl
 import os
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 from espnet_distopt.distributed.forks import private
 
 BACKLOG = 128
 """The most connections that wait to be accepted."""
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""A number that no other machine has; Linux draws it when it starts."""
 
 _SIOCGIFADDR = 0x8915
 _ELSEWHERE = "192.0.2.1", 9
@@ -71,7 +75,7 @@ def own_address(port: int, store: tuple[str, int] | None) -> str:
         hosts = [_host_towards(*store)] if store else ["127.0.0.1"]
         if _is_loopback(hosts[0]):
             hosts.append(_host_towards(*_ELSEWHERE))
-    return " ".join([socket.gethostname(), *hosts, str(port)])
+    return " ".join([_machine(), *hosts, str(port)])
 
 
 def interface_for_gloo(host: str, port: int) -> str | None:
@@ -111,9 +115,15 @@ def reachable(address: str) -> tuple[str, int]:
         address: what `own_address` has returned to that learner.
     """
     machine, *hosts, port = address.split(" ")
-    if machine != socket.gethostname():
+    if machine != _machine():
         hosts = [host for host in hosts if not _is_loopback(host)] or hosts
     return hosts[0], int(port)
+
+
+def _machine() -> str:
+    """Return a name of this machine; two that are copies of one may be called alike."""
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return f"{socket.gethostname()}/{boot}"
 
 
 def refuses(address: str, seconds: float) -> bool:
