@@ -10,6 +10,7 @@ connections, and the waits raise.
 import os
 import socket
 import stat
+import struct
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,8 @@ again after its socket was closed; the inode then differs."""
 
 Ports = tuple[int, int]
 """The ports of a TCP connection: that of this process's end, and that of the other."""
+
+_PORTS = struct.Struct("!HH")
 
 
 class Connections:
@@ -126,6 +129,16 @@ def keeps_store(port: int | None) -> bool:
 def tcp_ports() -> list[Ports]:
     """Return the ports of all TCP connections of this process."""
     return [ports for _, ports in _with_ports(_sockets())]
+
+
+def packed(connections: Collection[Ports]) -> bytes:
+    """Return four bytes for each connection: N learners read N^3 of these in all."""
+    return b"".join(_PORTS.pack(*each) for each in connections)
+
+
+def unpacked(published: bytes) -> list[Ports]:
+    """Return what `packed` was given."""
+    return [(own, other) for own, other in _PORTS.iter_unpack(published)]
 
 
 def _with_ports(sockets: set[Opened]) -> Iterator[tuple[Opened, Ports]]:

@@ -7,7 +7,6 @@ has made, and if these numbers differ between the members, it never returns.
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,13 @@ from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed.connections import Connections, Ports, tcp_ports
+from espnet_distopt.distributed.connections import (
+    Connections,
+    Ports,
+    packed,
+    tcp_ports,
+    unpacked,
+)
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.made_groups import (
     Made,
@@ -95,7 +100,7 @@ class Groups:
     def _connect_all(self, whole: bool) -> None:
         own, store = self.watch.liveness.connections, self.watch.store
         with self.watch.asking("connecting all learners"):
-            store.set(_ports_key(self._rank), json.dumps(tcp_ports()))
+            store.set(_ports_key(self._rank), packed(tcp_ports()))
             self.messages = self._make("gloo", "all", self.everybody)
             own.adopt(self._ports_of_others())
         destroy_left()  # All have come, and so have left the sessions before.
@@ -106,8 +111,8 @@ class Groups:
     def _ports_of_others(self) -> list[Ports]:
         """Return the ports that the others have published, all of whom have come."""
         others = [rank for rank in self.everybody if rank != self._rank]
-        found = map(bytes, self.watch.store.multi_get([*map(_ports_key, others)]))
-        return [(own, other) for each in found for own, other in json.loads(each)]
+        found = self.watch.store.multi_get([*map(_ports_key, others)])
+        return [ports for each in found for ports in unpacked(each)]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.

@@ -9,7 +9,9 @@ from espnet_distopt.distributed import connections as module
 from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
+    packed,
     tcp_ports,
+    unpacked,
 )
 
 
@@ -91,6 +93,14 @@ def test_earlier_connections_to_learners_are_adopted_and_no_others(
 def test_a_process_knows_both_ends_of_its_connections(server: socket.socket) -> None:
     ends = connect(server)
     assert {*map(ports, ends)} <= {*tcp_ports()}
+
+
+def test_published_ports_are_short() -> None:
+    """All learners read those of all others, which have as many connections each."""
+    found = [(1, 65535), (40123, 2)]
+    assert unpacked(packed(found)) == found
+    assert len(packed(found)) == 8
+    assert unpacked(packed([])) == []
 
 
 def test_who_listens_keeps_the_store(server: socket.socket) -> None:
