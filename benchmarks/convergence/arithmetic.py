@@ -5,22 +5,29 @@ changes what a method computes raises its number here, and its cells are compute
 """
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
+
+from espnet_distopt.algorithms import ALGORITHMS
 
 VERSIONS: dict[str, int] = {
     "second_moment consistent": 1,
 }
-"""The name of an algorithm, or an option with its value -> its number, from 1."""
+"""The name of an algorithm, an option with its value, or both -> its number, from 1."""
 
 
 def versions(algorithm: str, options: Iterable[tuple[str, Any]]) -> dict[str, int]:
     """Return the numbers above 1 that concern a method.
 
-    A number of 1 is left out, so that a new entry above leaves old results valid.
+    An option that is not given has its default, whose number counts as well. A number
+    of 1 is left out, so that a new entry above leaves old results valid.
 
     Args:
-        algorithm: the name of the algorithm.
+        algorithm: the name of the algorithm, or `none` for the stock training.
         options: (name, value) of its options.
     """
-    named = [algorithm, *(f"{name} {value}" for name, value in options)]
+    known = ALGORITHMS.get(algorithm)
+    defaults = {o.name: o.default for o in fields(known.config)} if known else {}
+    chosen = [f"{name} {value}" for name, value in (defaults | dict(options)).items()]
+    named = [algorithm, *chosen, *(f"{algorithm} {each}" for each in chosen)]
     return {name: VERSIONS[name] for name in named if VERSIONS.get(name, 1) > 1}

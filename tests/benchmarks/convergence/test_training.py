@@ -90,6 +90,20 @@ def test_another_arithmetic_is_another_key(monkeypatch: pytest.MonkeyPatch) -> N
         assert "arithmetic" not in CELL.key()
 
 
+@pytest.mark.parametrize(
+    "name", ["second_moment consistent", "local_sgd moments local"]
+)
+def test_an_option_that_is_not_given_counts_with_its_default(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arithmetic, "VERSIONS", {name: 2})
+    cell = replace(CELL, algorithm="local_sgd", options=(("period", 4),))
+    assert cell.key()["arithmetic"] == {name: 2}
+    others = (("second_moment", "local"), ("moments", "average"))
+    assert "arithmetic" not in replace(cell, options=others).key()
+    assert arithmetic.versions("none", ()) == {}
+
+
 def test_the_streams_of_learners_are_those_of_one() -> None:
     """Each learner's gradient is that of its share of the samples."""
     task = TASKS[DIGITS]
