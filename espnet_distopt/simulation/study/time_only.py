@@ -50,6 +50,8 @@ def without_steps(kind: type[Kind]) -> type[Kind]:
     def step(self: Optimizer, closure: Any = None) -> None:
         """Do nothing but what the hooks of a step do."""
 
+    # It stands for the step of `kind`, by which corrections know an optimizer.
+    step.__wrapped__ = kind.step  # type: ignore[attr-defined]
     add_param_group = inspect.unwrap(kind.add_param_group)
     return type(
         kind.__name__, (kind,), {"step": step, "add_param_group": add_param_group}

@@ -93,6 +93,16 @@ def test_the_time_of_a_step_must_be_known(
     assert found["adpsgd"][0] == "500.0 ms"
 
 
+def test_the_optimizer_without_steps_is_no_unknown_one(
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    cluster: Path,
+) -> None:
+    """Or four lines would say that its second moment is not corrected."""
+    assert advised(capsys, cluster, "--learners", "4")
+    assert not caplog.messages
+
+
 def test_what_cannot_run_is_left_out(
     capsys: pytest.CaptureFixture[str], cluster: Path
 ) -> None:
