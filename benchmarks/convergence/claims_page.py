@@ -26,6 +26,11 @@ limit; otherwise it is "undecided". Where a method has its best learning rate, t
 chosen by a seed that takes no part in comparisons, from a grid that was widened until
 the best rate was not at its edge.
 
+Where the first seeds left a question open, more were trained, about as many as were
+said to decide it, and the figure is over all of them. Such an interval holds the true
+difference in somewhat fewer than 95 of 100 cases, because the first seeds decided that
+there would be more.
+
 A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
 are open and none is no. If some are no, it *holds in part* where another is yes, and
 *does not hold here* otherwise. It is *not yet measured* while trainings are missing.
