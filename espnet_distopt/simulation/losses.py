@@ -41,9 +41,12 @@ class Losses:
         self._everybody = tuple(range(size))
         self._silence = round(silence * 1e9)
         self._at: dict[int, int] = {}
+        self._how: dict[int, str] = {}
         for fault in sorted(faults, key=lambda fault: fault.at):
             if fault.kind == "crash" or fault.seconds >= silence:
                 self._at.setdefault(fault.rank, round(fault.at * 1e9))
+                how = "crashed" if fault.kind == "crash" else "fell silent"
+                self._how.setdefault(fault.rank, how)
 
     def __bool__(self) -> bool:
         return bool(self._at)
@@ -101,10 +104,11 @@ class Losses:
         self._clock.now = when
         raise PeerLostError(
             f"at {when / 1e9:g} s of virtual time, learner {rank} has been silent for "
-            f"{self._silence / 1e9:g} s: it crashed at {self._at[rank] / 1e9:g} s; "
-            f"waiting: {side.story()}",
+            f"{self._silence / 1e9:g} s: it {self._how[rank]} at "
+            f"{self._at[rank] / 1e9:g} s; waiting: {side.story()}",
             self._story(rank),
         )
 
     def _story(self, rank: int) -> str:
-        return f"learner {rank} crashed at {self._at[rank] / 1e9:g} s of virtual time"
+        at = f"{self._at[rank] / 1e9:g} s of virtual time"
+        return f"learner {rank} {self._how[rank]} at {at}"

@@ -50,6 +50,16 @@ def test_a_crash_is_noticed_and_named(name: str, rank: int) -> None:
     assert max(mine) < 10.5
 
 
+def test_a_silence_that_ends_the_run_is_called_one() -> None:
+    silent = Fault(at=2.5, rank=1, kind="silence", seconds=45)
+    simulation = Simulation(points("allreduce", 2, towards_rank), faults=[silent])
+    simulation.start()
+    words = r"for 30 s: it fell silent at 2\.5 s"
+    with pytest.raises(PeerLostError, match=words) as raised:
+        simulation.epoch(20)
+    assert raised.value.reason == "learner 1 fell silent at 2.5 s of virtual time"
+
+
 def test_a_wait_that_began_after_the_crash_lasts_as_long() -> None:
     """Learner 0 comes at 100 s to the end of its step, where all learners meet."""
     simulation = Simulation(
