@@ -12,6 +12,9 @@ from espnet_distopt.algorithms import ALGORITHMS
 
 VERSIONS: dict[str, int] = {
     "second_moment consistent": 1,
+    "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
+    "slowmo": 2,  # A block is divided by the mean of its learning rates.
+    "bits 2": 2,  # What was sent of the padding of a chunk is forgotten.
 }
 """The name of an algorithm, an option with its value, or both -> its number, from 1."""
 

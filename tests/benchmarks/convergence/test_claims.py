@@ -48,6 +48,11 @@ def test_the_page_is_what_the_results_say() -> None:
     assert page == command.page(FOUND, RESULTS)
 
 
+def test_every_result_is_of_a_commit() -> None:
+    lines = [line for path in RESULTS.glob("*.jsonl") for line in path.open()]
+    assert lines and not [line for line in lines if '-dirty"' in line]
+
+
 def test_without_a_budget_the_command_only_writes_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
