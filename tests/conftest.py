@@ -10,8 +10,9 @@ from hypothesis import settings
 from tests.browser import browser
 from tests.fork_server import context
 from tests.kinds import KINDS, kind_of
+from tests.little_memory import little_memory
 
-__all__ = ["browser"]  # A fixture of all tests.
+__all__ = ["browser", "little_memory"]  # Fixtures of all tests.
 
 # The shell of a runner in the background ignores it, and so would all that is started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.bin.options import model_files
+from espnet_distopt.bin.progress import say
 from espnet_distopt.corpora.kaldi.tables import counted, read_table, write_table
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import (
@@ -116,13 +117,9 @@ def _search(
     )
 
     spelled = spellings(model, ngram.words())
-    graph = word_graph(model, ngram, spelled, search, _say)
-    _say(f"{len(spelled)} of {len(ngram.words())} words have tokens")
+    graph = word_graph(model, ngram, spelled, search, say)
+    say(f"{len(spelled)} of {len(ngram.words())} words have tokens")
     return decode_words(model, graph, spelled, wavs, samples, search)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _write(out: Path, tables: Mapping[str, Mapping[str, str]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from espnet_distopt.bin.options import model_files
+from espnet_distopt.bin.progress import say
 from espnet_distopt.corpora.kaldi.matrix_arks import read_matrix
 from espnet_distopt.corpora.kaldi.places import read_places
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
@@ -151,7 +152,7 @@ def _decode(
 
     places, spans = read_places(args.places), reference_spans(args.places)
     grammar = ngram_grammar(language.ngram, language.lexicon, search.word_penalty)
-    print(check_memory(count_arcs(grammar, language.lexicon)), flush=True)
+    say(check_memory(count_arcs(grammar, language.lexicon)))
     models = HmmSet(language.states, stay)
     graph = expand(grammar, language.lexicon, models, search.acoustic_scale)
     texts: dict[str, str] = {}

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from espnet_distopt.bin.options import named_sets
+from espnet_distopt.bin.options import add_max_lost, named_sets
 from espnet_distopt.corpora.kaldi.tables import counted, read_table
-from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.files.writing import write_text
@@ -30,14 +30,8 @@ def get_parser() -> argparse.ArgumentParser:
         metavar="NAME=DUMP",
         help="a set with DUMP/hybrid/utt2num_frames from make_features (repeatable)",
     )
-    parser.add_argument(
-        "--max_lost",
-        type=float,
-        default=MAX_LOST,
-        metavar="PERCENT",
-        help="how many of a set's alignments may be left out because they are not as "
-        "long as the features; more are an error (default: %(default)g)",
-    )
+    why = "they are not as long as the features"
+    add_max_lost(parser, "a set's alignments", why)
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     return parser
 

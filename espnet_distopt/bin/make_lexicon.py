@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from espnet_distopt.bin.options import add_max_lost
 from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.corpora.ldc.acronyms import find_acronyms, spoken_letter
-from espnet_distopt.corpora.ldc.losses import MAX_LOST, Losses
+from espnet_distopt.corpora.ldc.losses import Losses
 from espnet_distopt.corpora.ldc.ms98 import (
     Entry,
     plain_word,
@@ -43,14 +44,7 @@ def get_parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--synthesizer", action="store_true", help="espeak-ng's phonemes of each word"
     )
-    parser.add_argument(
-        "--max_lost",
-        type=float,
-        default=MAX_LOST,
-        metavar="PERCENT",
-        help="how many of the dictionary's lines may be left out because they are bad; "
-        "more are an error (default: %(default)g)",
-    )
+    add_max_lost(parser, "the dictionary's lines", "they are bad")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     return parser
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from espnet_distopt.corpora.ldc.losses import MAX_LOST
 from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.trn import read_utt2spk, unknown_speakers
 
@@ -32,6 +33,24 @@ def corpus_parser(
     for name, (default, meaning) in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
     return parser
+
+
+def add_max_lost(parser: argparse.ArgumentParser, what: str, why: str) -> None:
+    """Add `--max_lost`, which limits what a command leaves out (`Losses`).
+
+    Args:
+        parser: The command's parser.
+        what: What the command may leave out, in the plural, for the help.
+        why: Why it does, for the help.
+    """
+    parser.add_argument(
+        "--max_lost",
+        type=float,
+        default=MAX_LOST,
+        metavar="PERCENT",
+        help=f"how many of {what} may be left out because {why}; more are an error "
+        "(default: %(default)g)",
+    )
 
 
 def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:

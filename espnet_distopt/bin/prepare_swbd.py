@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from espnet_distopt.bin.options import add_max_lost
+from espnet_distopt.bin.progress import say
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.writing import explain_failed_write
 
@@ -78,14 +80,8 @@ def get_parser() -> argparse.ArgumentParser:
         default=300,
         help="how often a training set may repeat one text (default: 300)",
     )
-    add(
-        "--max_lost",
-        type=float,
-        default=1.0,
-        metavar="PERCENT",
-        help="how many of the recordings, transcripts and segments of Switchboard and "
-        "Fisher may be left out because they are bad; more are an error (default: 1)",
-    )
+    what = "the recordings, transcripts and segments of Switchboard and Fisher"
+    add_max_lost(parser, what, "they are bad")
     return parser
 
 
@@ -135,16 +131,16 @@ def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
     if args.conv_tab is not None:
         losses = Losses("lines", args.max_lost)
         speakers = read_conv_tab(args.conv_tab, losses)
-        losses.check(_say)
-    _say(f"reading {args.swb1}")
-    corpus = read_swb1(args.swb1, args.swb1_text, _say, args.max_lost)
+        losses.check(say)
+    say(f"reading {args.swb1}")
+    corpus = read_swb1(args.swb1, args.swb1_text, say, args.max_lost)
     exclude = args.dev_speakers == "exclude"
-    train, dev = split_dev(corpus, args.dev_segments, speakers, exclude, _say)
+    train, dev = split_dev(corpus, args.dev_segments, speakers, exclude, say)
     train_nodup = cap_duplicates(train, args.max_duplicates)
     if not args.fisher_speech:
         return [train_nodup, dev]
-    _say(f"reading {', '.join(map(str, args.fisher_speech))}")
-    fisher = read_fisher(args.fisher_speech, args.fisher_text, _say, args.max_lost)
+    say(f"reading {', '.join(map(str, args.fisher_speech))}")
+    fisher = read_fisher(args.fisher_speech, args.fisher_text, say, args.max_lost)
     # Switchboard comes first, so that Fisher's copies of a text displace none of it.
     both = replace(
         train,
@@ -167,12 +163,12 @@ def _evaluations(args: argparse.Namespace) -> list["Evaluation"]:
     from espnet_distopt.corpora.ldc.eval2000 import read_eval2000
     from espnet_distopt.corpora.ldc.rt03 import read_rt03
 
-    _say(f"reading {args.eval2000_speech} and {args.eval2000_text}")
+    say(f"reading {args.eval2000_speech} and {args.eval2000_text}")
     discs = args.eval2000_speech, args.eval2000_text
-    evaluations = [read_eval2000(*discs, log=_say)]
+    evaluations = [read_eval2000(*discs, log=say)]
     if args.rt03 is not None:
-        _say(f"reading {args.rt03}")
-        evaluations.append(read_rt03(args.rt03, log=_say))
+        say(f"reading {args.rt03}")
+        evaluations.append(read_rt03(args.rt03, log=say))
     return evaluations
 
 
@@ -211,15 +207,9 @@ def _remove_earlier(out: Path, names: Sequence[str]) -> None:
             with explain_failed_write(path):
                 shutil.rmtree(path.resolve())
                 path.unlink(missing_ok=True)  # a link to another disk
-            _say(f"removed {path}, which is of an earlier run")
+            say(f"removed {path}, which is of an earlier run")
         elif path.exists():
-            _say(
-                f"{path} is not of this run; it stays, because others may have made it"
-            )
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
+            say(f"{path} is not of this run; it stays, because others may have made it")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,11 @@
 import time
 
 
+def say(line: str) -> None:
+    """Print a line at once, even into a file."""
+    print(line, flush=True)
+
+
 class ProgressLine:
     """Prints a line each time that so many more units of work are done.
 

@@ -46,8 +46,8 @@ def script(command: str) -> str:
 def commits_of(path: Path) -> list[str]:
     """Return the commits that a result is of: that of its report, and of its cells.
 
-    Cells that a file keeps are reported again whatever the code has become, unless the
-    file was removed before.
+    A benchmark that finds cells in its file reports them again, although the code may
+    have changed since they were computed.
     """
     found = json.loads(path.read_text())
     commits = {found["machine"]["commit"]}

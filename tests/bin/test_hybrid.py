@@ -27,7 +27,6 @@ from espnet_distopt.espnet.training.same_training import (
     LEARNED,
     refuse_other_labels,
 )
-from espnet_distopt.hmm import memory
 from tests.refusal import error_of
 
 LEXICON = {"lo": ("L", "O"), "hi": ("H", "I")}
@@ -301,14 +300,10 @@ def test_utterances_without_a_path_are_counted(
     assert last_line(capsys).endswith(" s, 2 of them without a path")
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_a_graph_without_memory_is_not_built(
-    root: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "meminfo").write_text("MemAvailable: 1 kB\n")
-    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
     error = error_of(hybrid_inference.main, inference(root, tmp_path), capsys)
     assert error.startswith("a graph of about ")
 

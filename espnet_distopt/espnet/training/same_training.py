@@ -78,9 +78,7 @@ def keep_to_one_model(
     """
     note, options = Path(args.output_dir) / BEGUN, _model_options(args, choices)
     if not _goes_on(args) or not note.exists():
-        with explain_failed_write(note):
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_text(note, yaml.safe_dump(options))
+        _write(note, yaml.safe_dump(options))
         return
     begun = read_yaml(note)
     for name in {**begun, **options}:
@@ -108,9 +106,7 @@ def keep_to_one_source(
         return
     found, note = _digest(files), Path(args.output_dir) / LEARNED
     if not _goes_on(args):
-        with explain_failed_write(note):
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_text(note, found)
+        _write(note, found)
     elif _differs(note, found):
         names = ", ".join(map(str, files))
         raise _other(args, f"learns from other content than {names}", elsewhere)
@@ -130,8 +126,7 @@ def tell_of_other_data(args: argparse.Namespace) -> None:
     files = [path for path in paths if path.is_file()]
     found, note = _digest(files), Path(args.output_dir) / DATA
     if not _goes_on(args) or not note.exists():
-        with explain_failed_write(note):
-            write_text(note, found)
+        _write(note, found)
     elif _differs(note, found):
         names = ", ".join(map(str, files))
         print(
@@ -219,6 +214,12 @@ def _digest(files: Sequence[Path]) -> str:
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from None
     return f"{digest.hexdigest()}\n"
+
+
+def _write(note: Path, found: str) -> None:
+    with explain_failed_write(note):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_text(note, found)
 
 
 def _differs(note: Path, found: str) -> bool:

@@ -22,7 +22,6 @@ from espnet_distopt.espnet.alignment import word_search
 from espnet_distopt.espnet.alignment.alignment import align
 from espnet_distopt.espnet.alignment.ctc_model import CTCModel
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
-from espnet_distopt.hmm import memory
 from espnet_distopt.hmm.kneser_ney import estimate
 from espnet_distopt.hmm.ngram import write_arpa
 from tests.espnet.toy import WORDS, arguments, write_toy_data
@@ -426,14 +425,10 @@ def test_utterances_without_a_path_are_counted(
     assert capsys.readouterr().out.endswith("8 utterances, 8 of them without a path\n")
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_a_graph_without_memory_is_not_built(
-    toy: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "meminfo").write_text("MemAvailable: 1 kB\n")
-    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
     ngram = ngram_of([[WORDS[0]]] * 9, tmp_path / "lm.arpa")
     with pytest.raises(SystemExit):
         decode(toy, tmp_path / "out", "--ngram_file", ngram)
