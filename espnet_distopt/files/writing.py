@@ -7,6 +7,7 @@ fails leaves the earlier file as it was.
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,8 @@ def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
         yield path  # Root could put a file in its place, for all programs to find.
         return
     path = Path(os.path.realpath(path))
-    # The process's number keeps two processes that write one file apart.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Two processes may write one file, and those of two containers have equal numbers.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         yield temporary
         if sync:

@@ -7,36 +7,75 @@ import fcntl
 import logging
 import os
 import socket
+import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-import torch.distributed as dist
-
+from espnet_distopt.distributed.forks import hold
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import explain_failed_write
 
 LOCK = "run.lock"
 """The name of the locked file in the directory."""
+
+PATIENCE = 5.0
+"""Seconds for which a run waits for the lock. Processes of the run before may still be
+ending, as those of a job that was just cancelled."""
+
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""The kernel's `struct flock` of an exclusive lock, on Linux with 64 bits."""
 
 
 class RunLock:
     """The lock on an experiment's directory, which one learner holds for all.
 
+    The operating system frees the lock when the process ends, however it ends. A second
+    run on the same machine is always refused. One on another machine is refused if the
+    directory's file system shares locks, as NFS with its lock service does. On a file
+    system without locks, a warning is logged and nothing is refused.
+
     Args:
-        output_dir: The directory, which is made if it is missing.
+        output_dir: The directory, which is made if it is missing. The locked file stays
+            there afterwards; without a lock on it, it means nothing.
     """
 
     def __init__(self, output_dir: Path) -> None:
         self._output_dir = output_dir
         self._files: list[int] = []
+        hold(self)
 
-    def take(self) -> None:
+    def take(self, patience: float = PATIENCE) -> None:
         """Lock the directory.
 
+        Args:
+            patience: Seconds for which to wait for another run to end.
+
         Raises:
-            InputError: Another run holds it.
+            InputError: Another run holds it, and the message names its process and
+                host; or the directory cannot be written.
         """
-        self._files.append(_acquire(self._output_dir))
+        path = self._output_dir / LOCK
+        with explain_failed_write(path):
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._files.append(file)
+        end = time.monotonic() + patience
+        while not _locks(file, path):
+            if time.monotonic() > end:
+                holder = os.pread(file, 1000, 0).decode("utf-8", "replace").strip()
+                self.free()
+                raise InputError(
+                    f"{self._output_dir}: another run trains there "
+                    f"({holder or 'just started'}): "
+                    "wait for it, stop it, or take another --output_dir"
+                )
+            time.sleep(0.1)
+        os.ftruncate(file, 0)
+        who = f"process {os.getpid()} on {socket.gethostname()}\n"
+        os.pwrite(file, who.encode(), 0)
 
     def take_over(self) -> None:
         """Lock the directory when the learner that held it has died.
@@ -44,7 +83,7 @@ class RunLock:
         It logs a warning if that fails: a learner that was only stopped still has it.
         """
         try:
-            self.take()
+            self.take(patience=0)
         except InputError as error:
             logging.warning(f"the lock is not this learner's: {error}")
 
@@ -53,97 +92,51 @@ class RunLock:
         while self._files:
             os.close(self._files.pop())
 
+    def descriptors(self) -> list[int]:
+        """Return the open files: processes that are forked from now on give them up.
+
+        A data loader's process would keep the lock for as long as it outlives a kill of
+        the learner.
+        """
+        return self._files
+
+
+def _locks(file: int, path: Path) -> bool:
+    """Try to lock a file; return whether no other run has it."""
+    try:
+        # This lock belongs to the open file. One by `lockf` belongs to the process, and
+        # would be lost as soon as any code here opened and closed the file once more.
+        # `flock` is local to a machine on some file systems that share these.
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        logging.warning(
+            f"{path}: no lock on this file system ({error.strerror}): "
+            "nothing keeps a second run from this directory"
+        )
+    return True
+
+
+_of_this_run: ContextVar[RunLock | None] = ContextVar("lock", default=None)
+
 
 @contextmanager
-def only_run(output_dir: Path, joins: bool = False) -> Iterator[RunLock]:
-    """Be the only run in a directory while the body runs.
+def run_in(output_dir: Path) -> Iterator[None]:
+    """Give the body a lock of its own (`lock_of_run`), and free it at the end.
 
-    The value of the `with` is the lock, for another learner to take it over when
-    learner 0 has died.
-
-    All learners call this. Learner 0 holds the lock for all of them, and none enters
-    the body before learner 0 holds it. The operating system frees the lock when the
-    process ends, however it ends.
-
-    A second run on the same machine is always refused. One on another machine is
-    refused if the directory's file system shares locks, as NFS with its lock service
-    does. On a file system without locks, a warning is logged and nothing is refused.
-
-    Args:
-        output_dir: The directory, which is made if it is missing. The locked file stays
-            there afterwards; without a lock on it, it means nothing.
-        joins: Whether this learner joins a run whose lock another one holds. It then
-            waits for nobody.
-
-    Raises:
-        InputError: On learner 0, if another run holds the directory. The message names
-            that run's process and host.
-        SystemExit: On the other learners in that case, so that the message appears
-            once.
+    ESPnet's tasks have class methods only, and so no place for what lives as long as a
+    run.
     """
-    group = dist.is_initialized()
-    rank = dist.get_rank() if group else 0
     lock = RunLock(output_dir)
-    refusal: list[InputError | None] = [None]
-    if rank == 0 and not joins:
-        try:
-            lock.take()
-        except InputError as error:
-            refusal = [error]
+    before = _of_this_run.set(lock)
     try:
-        if group and not joins:
-            dist.broadcast_object_list(refusal, src=0)
-        if refusal[0] is not None:
-            raise refusal[0] if rank == 0 else SystemExit(2)
-        yield lock
+        yield
     finally:
+        _of_this_run.reset(before)
         lock.free()
 
 
-def refuse_if_taken(output_dir: Path) -> None:
-    """Raise InputError if a run holds the directory, without locking it.
-
-    Every learner calls this before ESPnet writes the run's configuration there.
-    """
-    try:
-        file = os.open(output_dir / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        raise _taken(output_dir, file) from None
-    except OSError:
-        return  # The file system has no locks; `only_run` warns of that.
-    finally:
-        os.close(file)
-
-
-def _taken(output_dir: Path, file: int) -> InputError:
-    holder = os.pread(file, 1000, 0).decode("utf-8", "replace").strip()
-    return InputError(
-        f"{output_dir}: another run trains there ({holder or 'just started'}): "
-        "wait for it, stop it, or take another --output_dir"
-    )
-
-
-def _acquire(output_dir: Path) -> int:
-    """Lock the directory, and return the open file whose closing unlocks it."""
-    output_dir.mkdir(parents=True, exist_ok=True)
-    file = os.open(output_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        # A lock by `lockf` belongs to this process alone. The data loader's processes
-        # would inherit one by `flock`, and they outlive a kill by seconds.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        taken = _taken(output_dir, file)
-        os.close(file)
-        raise taken from None
-    except OSError as error:
-        logging.warning(
-            f"{output_dir / LOCK}: no lock on this file system ({error.strerror}): "
-            "nothing keeps a second run from this directory"
-        )
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return file
+def lock_of_run() -> RunLock | None:
+    """Return the lock of the run that this process is in; None outside of a run."""
+    return _of_this_run.get()

@@ -58,6 +58,23 @@ def refuse_other_tokens(args: argparse.Namespace, elsewhere: str) -> None:
         raise _other(args, f"has other tokens than {than}", elsewhere)
 
 
+def describe_tokens(args: argparse.Namespace) -> str:
+    """Return in words the tokens that this machine has, with their digest.
+
+    Args:
+        args: ESPnet's options.
+
+    Raises:
+        InputError: The token list cannot be read.
+    """
+    tokens = getattr(args, "token_list", None)
+    if tokens is None:
+        return "no tokens"
+    digest = hashlib.sha256("\n".join(_read(tokens)).encode()).hexdigest()
+    named = tokens if isinstance(tokens, str) else "--token_list"
+    return f"{named} of digest {digest[:12]}"
+
+
 def keep_to_one_model(
     args: argparse.Namespace, choices: Iterable[Any], elsewhere: str
 ) -> None:

@@ -7,7 +7,7 @@ the task from its module.
 
 import argparse
 import os
-import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +19,15 @@ from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.trainer import Trainer
+from torch.multiprocessing import ProcessExitedException
 
+from espnet_distopt.distributed.admission import start_together
 from espnet_distopt.distributed.launch_variables import incarnation
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.training.epoch_batches import UncutBatches, whole_batches
 from espnet_distopt.espnet.training.gpus import check_gpus
-from espnet_distopt.espnet.training.one_run import refuse_if_taken
+from espnet_distopt.espnet.training.one_run import lock_of_run, run_in
 from espnet_distopt.espnet.training.options import (
     gpus_of_machine,
     launched_rank,
@@ -36,6 +38,7 @@ from espnet_distopt.espnet.training.queued_batches import (
     steps_alone,
 )
 from espnet_distopt.espnet.training.same_training import (
+    describe_tokens,
     keep_to_one_model,
     keep_to_one_source,
     label_files,
@@ -48,13 +51,18 @@ from espnet_distopt.optimizers.lamb import Lamb
 
 
 @contextmanager
-def _printed_if(first: bool) -> Generator[None, None, None]:
-    """Inside, an input error ends this process; only the first learner prints it."""
+def _first_of_machine_first() -> Generator[None, None, None]:
+    """Let the first learner of a machine raise an input error before the others.
+
+    The learners of a machine mostly are refused alike. The launcher ends them all as
+    soon as the first one has printed why, so that it is printed once. A learner that is
+    refused alone prints it, too.
+    """
     try:
         yield
     except InputError:
-        if not first:
-            sys.exit(2)
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(2)
         raise
 
 
@@ -110,32 +118,41 @@ def distopt_task(
         ) -> None:
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
-            first = launched_rank() == 0
-            with _printed_if(first):  # It prints for all.
+            with _first_of_machine_first():
                 settle(args)
-                # ESPnet itself says, just below, what is required and missing.
-                named = args.output_dir is not None and not args.collect_stats
-                begins = named and not incarnation()
-                if begins:
-                    refuse_if_taken(Path(args.output_dir))
-                    refuse_other_tokens(args, elsewhere)
-                    refuse_other_states(args)
-            # Machines differ in this, so that the first learner of each prints it.
-            with _printed_if(int(os.environ.get("LOCAL_RANK", "0")) == 0):
+                check_replacement(args)
                 if gpus := gpus_of_machine(args):
                     check_gpus(gpus)
-            check_replacement(args)
-            # These write into the directory, which a refused training leaves alone.
-            with _printed_if(first):
-                if begins:
-                    keep_to_one_model(args, cls.class_choices_list, elsewhere)
-                    keep_to_one_source(args, sources(args), elsewhere)
-                    if first:
-                        tell_of_other_data(args)
-            super().main(args=args)
+            try:
+                super().main(args=args)
+            except ProcessExitedException as ended:
+                # A child of ESPnet's has said why it was refused, or that it stops.
+                if ended.exit_code not in (2, STOPPED):
+                    raise
+                raise SystemExit(ended.exit_code) from None
+
+        @classmethod
+        def main_worker(cls, args: argparse.Namespace) -> None:
+            with run_in(Path(args.output_dir)):
+                super().main_worker(args)
 
         @classmethod
         def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+            # It is the first thing that ESPnet does when there is a process group, and
+            # before it writes. It also builds models to decode with, outside of a run.
+            lock = lock_of_run()
+            if lock is not None and not args.collect_stats:
+
+                def decide() -> None:
+                    lock.take()
+                    refuse_other_tokens(args, elsewhere)
+                    refuse_other_states(args)
+                    # These write, and a refused training leaves the directory alone.
+                    keep_to_one_model(args, cls.class_choices_list, elsewhere)
+                    keep_to_one_source(args, sources(args), elsewhere)
+                    tell_of_other_data(args)
+
+                start_together(lambda: describe_tokens(args), decide)
             model: Any = super().build_model(args)
             pad_rnn_encoders(model)
             return model  # type: ignore[no-any-return]

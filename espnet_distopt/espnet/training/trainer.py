@@ -32,7 +32,7 @@ from espnet_distopt.espnet.training.epoch import Epoch
 from espnet_distopt.espnet.training.handover import resume_reporter
 from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.loading import Batch, length
-from espnet_distopt.espnet.training.one_run import only_run
+from espnet_distopt.espnet.training.one_run import RunLock, lock_of_run
 from espnet_distopt.espnet.training.options import DistoptOptions, add_arguments
 from espnet_distopt.espnet.training.queued_batches import takes_static_shards
 from espnet_distopt.espnet.training.run import Run, RunOptions
@@ -63,41 +63,40 @@ class DistoptTrainer(Trainer):
         train_iter_factory: AbsIterFactory,
         **kwargs: Any,
     ) -> None:
-        """Train, as the only run in the directory.
+        """Train, in a directory that learner 0 has locked.
 
         Raises:
-            InputError: Another run trains in the directory.
             Stopped: The run was asked to stop, and has stopped within an epoch.
         """
         options, distributed = trainer_options, distributed_option.distributed
         joins = distributed and incarnation() > 0
-        with only_run(Path(options.output_dir), joins) as lock:
-            size = dist.get_world_size() if distributed else 1
-            rank = distributed_option.dist_rank or 0
-            lead = Lead(rank, distributed_option, options, lock, joins)
-            run = Run(options, rank, size, lead)
-            if not joins:
-                run.prepare_checkpoint()
-            if distributed and not joins:
-                _warn_of_static_shards(run, train_iter_factory)
-                _warn_of_wandb(run)
-                dist.barrier()
-            # Stock learners cannot agree on a step to stop at.
-            can_stop = options.distopt is not None or not distributed
-            listening = on_stop_signal(run.ask_to_stop) if can_stop else nullcontext()
-            with run, listening:
-                changed: dict[str, Any] = {"run": run}
-                if not joins and (last := _ended_early(options)):
-                    changed["max_epoch"] = last
-                if joins:
-                    changed |= _join(run, train_iter_factory, **kwargs)
-                super().run(
-                    trainer_options=RunOptions(**{**vars(options), **changed}),
-                    distributed_option=distributed_option,
-                    train_iter_factory=train_iter_factory,
-                    **kwargs,
-                )
-                run.confirm_end()
+        lock = lock_of_run() or RunLock(Path(options.output_dir))
+        size = dist.get_world_size() if distributed else 1
+        rank = distributed_option.dist_rank or 0
+        lead = Lead(rank, distributed_option, options, lock, joins)
+        run = Run(options, rank, size, lead)
+        if not joins:
+            run.prepare_checkpoint()
+        if distributed and not joins:
+            _warn_of_static_shards(run, train_iter_factory)
+            _warn_of_wandb(run)
+            dist.barrier()
+        # Stock learners cannot agree on a step to stop at.
+        can_stop = options.distopt is not None or not distributed
+        listening = on_stop_signal(run.ask_to_stop) if can_stop else nullcontext()
+        with run, listening:
+            changed: dict[str, Any] = {"run": run}
+            if not joins and (last := _ended_early(options)):
+                changed["max_epoch"] = last
+            if joins:
+                changed |= _join(run, train_iter_factory, **kwargs)
+            super().run(
+                trainer_options=RunOptions(**{**vars(options), **changed}),
+                distributed_option=distributed_option,
+                train_iter_factory=train_iter_factory,
+                **kwargs,
+            )
+            run.confirm_end()
 
     @staticmethod
     def resume(

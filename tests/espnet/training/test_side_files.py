@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import secrets
 import traceback
 from pathlib import Path
 
@@ -19,10 +20,13 @@ def test_a_save_is_whole_or_not_there(tmp_path: Path) -> None:
     assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
 
 
-def test_a_full_disk_is_named_and_leaves_the_earlier_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_leaves_the_earlier_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "state.pth"
     side_files.atomic_save({"x": torch.ones(3)}, path)
-    new = tmp_path / f".state.pth.{os.getpid()}.part"
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "abc")
+    new = tmp_path / ".state.pth.abc.part"
     new.symlink_to("/dev/full")  # Every write to it fails.
     with pytest.raises(
         OSError, match=r"No space left on device.*state\.pth"

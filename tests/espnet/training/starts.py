@@ -1,0 +1,330 @@
+"""Start-ups of a small ESPnet training in which steps of some learners take longer.
+
+`python -m tests.espnet.training.starts OPTIONS` is `asr_train` with the delays that the
+variable `DELAYS` lists for its rank, as in `1 init before 0.5, 0 model after 2`.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from inspect import getattr_static
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from espnet_distopt.launch.plan import Plan
+from tests.espnet.training.learners import read
+from tests.fork_server import PRELOAD, context
+
+PRELOAD.extend(["espnet_distopt.bin.asr_train", "tests.espnet.toy"])
+
+_TRAINING = "espnet_distopt.espnet.training"
+
+STEPS = {
+    "main": f"{_TRAINING}.tasks:DistoptASRTask.main_worker",
+    "init": "espnet2.train.distributed_utils:DistributedOption.init_torch_distributed",
+    "admission": f"{_TRAINING}.tasks:start_together",
+    "lock": f"{_TRAINING}.one_run:RunLock.take",
+    "tokens": f"{_TRAINING}.tasks:refuse_other_tokens",
+    "note": f"{_TRAINING}.tasks:keep_to_one_model",
+    "model": "espnet2.tasks.asr:ASRTask.build_model",
+    "config": "espnet2.tasks.abs_task:yaml_no_alias_safe_dump",
+    "data": "espnet2.tasks.abs_task:AbsTask.build_iter_factory",
+    "run": f"{_TRAINING}.trainer:DistoptTrainer.run",
+    "repair": f"{_TRAINING}.run:Run.prepare_checkpoint",
+    "barrier": "torch.distributed:barrier",
+    "resume": f"{_TRAINING}.trainer:DistoptTrainer.resume",
+    "ddp": "torch.nn.parallel:DistributedDataParallel.__init__",
+    "epoch": f"{_TRAINING}.trainer:DistoptTrainer.train_one_epoch",
+    "session": f"{_TRAINING}.run:Run.open_session",
+    "liveness": "espnet_distopt.distributed.liveness:Liveness.__init__",
+    "groups": "espnet_distopt.distributed.groups:Groups.__init__",
+    "connect": "torch.distributed:ProcessGroupGloo.__init__",
+    "step": "espnet_distopt.session:Session.step",
+    "consensus": "espnet_distopt.session:Session.enter_consensus",
+    "validation": f"{_TRAINING}.trainer:DistoptTrainer.validate_one_epoch",
+}
+"""The steps of a learner's start, in their order, and the functions that make them.
+
+`config` is that ESPnet writes config.yaml: before it, the file is empty."""
+
+ALGORITHMS = ("none", "allreduce", "bmuf", "adpsgd")
+RENDEZVOUS = ("file", "env", "tcp", "launcher")
+"""With `file` and `launcher` the store is outside learner 0, as torchrun's is."""
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A delay of one learner.
+
+    Attributes:
+        rank: the learner's rank.
+        step: the step's name in `STEPS`.
+        side: "before" it or "after" it; only the first call counts.
+        seconds: how long.
+    """
+
+    rank: int
+    step: str
+    side: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.rank} {self.step} {self.side} {self.seconds:g}"
+
+
+@dataclass(frozen=True)
+class Start:
+    """How learners start.
+
+    Attributes:
+        delays: what takes longer.
+        algorithm: the value of --distopt.
+        rendezvous: how they meet, one of `RENDEZVOUS`.
+        lazy: whether gloo connects only when it must, as NCCL does.
+        resumes: whether the training goes on after its first epoch.
+        size: the number of learners.
+    """
+
+    delays: tuple[Delay, ...] = ()
+    algorithm: str = "bmuf"
+    rendezvous: str = "launcher"
+    lazy: bool = True
+    resumes: bool = True
+    size: int = 2
+
+    def __str__(self) -> str:
+        lazy = "lazy" if self.lazy else "eager"
+        begin = "resumed" if self.resumes else "new"
+        how = f"{self.algorithm} {self.rendezvous} {lazy} {begin} {self.size}"
+        return f"{how}: {', '.join(map(str, self.delays)) or 'no delay'}"
+
+
+def drawn(seed: int) -> Start:
+    """Return a random start with up to four delays."""
+    draw = random.Random(seed)
+    size = draw.choice([2, 2, 2, 3])
+    steps = list(STEPS)
+    delays = tuple(
+        Delay(
+            draw.randrange(size),
+            draw.choice(steps),
+            draw.choice(["before", "after"]),
+            draw.choice([0.05, 0.2, 0.5, 1.0]),
+        )
+        for _ in range(draw.randint(1, 4))
+    )
+    return Start(
+        delays,
+        draw.choice(ALGORITHMS),
+        draw.choice(RENDEZVOUS),
+        draw.random() < 0.7,
+        draw.random() < 0.6,
+        size,
+    )
+
+
+def slow_down(delays: tuple[Delay, ...]) -> None:
+    """Let the steps of this process take longer."""
+    for delay in delays:
+        module, _, path = STEPS[delay.step].partition(":")
+        owner: Any = importlib.import_module(module)
+        *outer, name = path.split(".")
+        for each in outer:
+            owner = getattr(owner, each)
+        _replace(owner, name, delay)
+
+
+def _replace(owner: Any, name: str, delay: Delay) -> None:
+    raw = _dumped_slowly if delay.step == "config" else getattr_static(owner, name)
+    method = isinstance(raw, classmethod | staticmethod)
+    function: Callable[..., Any] = raw.__func__ if method else raw
+    calls: list[None] = []
+
+    @functools.wraps(function)
+    def slowed(*args: Any, **kwargs: Any) -> Any:
+        calls.append(None)
+        first = len(calls) == 1
+        if first and delay.step == "config":
+            kwargs["delay"] = delay
+        elif first and delay.side == "before":
+            time.sleep(delay.seconds)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if first and delay.side == "after":
+                time.sleep(delay.seconds)
+
+    setattr(owner, name, type(raw)(slowed) if method else slowed)
+
+
+@dataclass
+class Run:
+    """Learners of one run, which have been started.
+
+    Attributes:
+        start: how.
+        log: the path before `.RANK` of what they print.
+        processes: they.
+        store: what they meet in, if this process keeps it.
+    """
+
+    start: Start
+    log: Path
+    processes: list[BaseProcess]
+    store: Any = field(repr=False)
+
+    def end(self, seconds: float = 60) -> list[int | None]:
+        """Return the exit codes; a learner that has not ended in time has None."""
+        deadline = time.monotonic() + seconds
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        codes = [process.exitcode for process in self.processes]
+        for process in self.processes:
+            process.kill()
+            process.join()
+        return codes
+
+    @property
+    def printed(self) -> str:
+        return read(self.log)
+
+
+def begin(
+    start: Start, options: list[str], folder: Path, then: Callable[[], None] = int
+) -> Run:
+    """Start learners, which come from the fork server and so need no second each.
+
+    Args:
+        start: how.
+        options: those of the training, without that of the algorithm.
+        folder: an empty one for what they print, and where they meet.
+        then: called in each process before it trains.
+    """
+    store, size = None, start.size
+    if start.rendezvous == "launcher":
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port = store.port
+    else:
+        port = _free_port()
+    processes = []
+    for rank in range(size):
+        environment, more = _meeting(start.rendezvous, rank, size, port, folder)
+        if start.lazy:
+            environment["TORCH_GLOO_LAZY_INIT"] = "1"
+        if start.algorithm != "none":
+            more += ["--distopt", start.algorithm]
+        more += ["--multiprocessing_distributed", "false"]
+        delays = tuple(each for each in start.delays if each.rank == rank)
+        process = context().Process(
+            target=_learn,
+            args=(environment, [*options, *more], folder / f"log.{rank}", delays, then),
+        )
+        process.start()
+        processes.append(process)
+    return Run(start, folder / "log", processes, store)
+
+
+def _meeting(
+    rendezvous: str, rank: int, size: int, port: int, folder: Path
+) -> tuple[dict[str, str], list[str]]:
+    """Return the variables and options by which a learner meets the others."""
+    if size == 1:
+        return {}, []
+    if rendezvous == "launcher":
+        plan = Plan((size,), 0, "127.0.0.1", port, "here")
+        return dict(plan.variables(rank, 0, port)), []
+    options = ["--dist_world_size", str(size), "--dist_rank", str(rank)]
+    if rendezvous == "env":
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return {**where, "RANK": str(rank), "WORLD_SIZE": str(size)}, []
+    at = f"file://{folder}/meet" if rendezvous == "file" else f"tcp://127.0.0.1:{port}"
+    return {}, [*options, "--dist_init_method", at]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _learn(
+    environment: dict[str, str],
+    options: list[str],
+    log: Path,
+    delays: tuple[Delay, ...],
+    then: Callable[[], None],
+) -> None:
+    os.setpgid(0, 0)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.environ.pop("RANK", None)
+    os.environ |= {**environment, "OMP_NUM_THREADS": "1"}
+    import torch
+
+    from espnet_distopt.bin import asr_train
+
+    torch.set_num_threads(1)
+    slow_down(delays)
+    then()
+    asr_train.main(options)
+
+
+def files(exp: Path) -> dict[str, Any]:
+    """Return the names of an experiment's files, and its model's parameters."""
+    import torch
+
+    names = {str(path.relative_to(exp)) for path in exp.rglob("*")}
+    assert not [name for name in names if name.endswith(".part")]
+    model = torch.load(exp / "2epoch.pth", weights_only=True)
+    own = {name for name in names if not name.startswith("distopt/")}
+    return {"names": own, "model": model}
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether two trainings have the same parameters, bit for bit."""
+    return one.keys() == other.keys() and all(
+        bool((one[name] == other[name]).all()) for name in one
+    )
+
+
+def every_step(size: int, seconds: float) -> Iterator[Delay]:
+    """Yield a delay before and after each step of each learner, in turn."""
+    for rank in range(size):
+        for step in STEPS:
+            for side in ("before", "after"):
+                yield Delay(rank, step, side, seconds)
+
+
+def hang(run: Run, codes: list[int | None]) -> None:
+    """Fail, with what the learners have printed."""
+    pytest.fail(f"{run.start}: exit codes {codes}:\n{run.printed}")
+
+
+if __name__ == "__main__":
+    from espnet_distopt.bin import asr_train
+
+    _found = [each.split() for each in os.environ.get("DELAYS", "").split(",") if each]
+    _rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
+    slow_down(
+        tuple(
+            Delay(int(rank), step, side, float(seconds))
+            for rank, step, side, seconds in _found
+            if rank == _rank
+        )
+    )
+    asr_train.main()
