@@ -19,7 +19,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch.distributed as dist
 
 from espnet_distopt.launch.plan import Plan
@@ -31,6 +30,7 @@ PRELOAD.extend(["espnet_distopt.bin.asr_train", "tests.espnet.toy"])
 _TRAINING = "espnet_distopt.espnet.training"
 
 STEPS = {
+    "options": f"{_TRAINING}.tasks:settle",
     "main": f"{_TRAINING}.tasks:DistoptASRTask.main_worker",
     "init": "espnet2.train.distributed_utils:DistributedOption.init_torch_distributed",
     "admission": f"{_TRAINING}.tasks:start_together",
@@ -56,7 +56,7 @@ STEPS = {
 }
 """The steps of a learner's start, in their order, and the functions that make them.
 
-`config` is that ESPnet writes config.yaml: before it, the file is empty."""
+`config` is that ESPnet writes config.yaml: a delay before it is one in the middle."""
 
 ALGORITHMS = ("none", "allreduce", "bmuf", "adpsgd")
 RENDEZVOUS = ("file", "env", "tcp", "launcher")
@@ -146,7 +146,7 @@ def slow_down(delays: tuple[Delay, ...]) -> None:
 
 
 def _replace(owner: Any, name: str, delay: Delay) -> None:
-    raw = _dumped_slowly if delay.step == "config" else getattr_static(owner, name)
+    raw = getattr_static(owner, name)
     method = isinstance(raw, classmethod | staticmethod)
     function: Callable[..., Any] = raw.__func__ if method else raw
     calls: list[None] = []
@@ -155,8 +155,8 @@ def _replace(owner: Any, name: str, delay: Delay) -> None:
     def slowed(*args: Any, **kwargs: Any) -> Any:
         calls.append(None)
         first = len(calls) == 1
-        if first and delay.step == "config":
-            kwargs["delay"] = delay
+        if first and delay.step == "config" and delay.side == "before":
+            args = args[0], _Halting(args[1], delay.seconds)
         elif first and delay.side == "before":
             time.sleep(delay.seconds)
         try:
@@ -166,6 +166,20 @@ def _replace(owner: Any, name: str, delay: Delay) -> None:
                 time.sleep(delay.seconds)
 
     setattr(owner, name, type(raw)(slowed) if method else slowed)
+
+
+class _Halting:
+    """A stream that stops for a while within the list of tokens."""
+
+    def __init__(self, stream: Any, seconds: float) -> None:
+        self._stream, self._seconds = stream, seconds
+
+    def write(self, text: str) -> None:
+        """Write a text."""
+        self._stream.write(text)
+        if "<unk>" in text:
+            self._stream.flush()
+            time.sleep(self._seconds)
 
 
 @dataclass
@@ -308,11 +322,6 @@ def every_step(size: int, seconds: float) -> Iterator[Delay]:
         for step in STEPS:
             for side in ("before", "after"):
                 yield Delay(rank, step, side, seconds)
-
-
-def hang(run: Run, codes: list[int | None]) -> None:
-    """Fail, with what the learners have printed."""
-    pytest.fail(f"{run.start}: exit codes {codes}:\n{run.printed}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What a kill can leave behind, and how a resumed run copes."""
 
-import os
 import pickle
 import secrets
 import traceback

@@ -1,0 +1,262 @@
+"""Learners start in any order, and it is always the same run.
+
+One random start by its number: `STARTS=1 FIRST_START=NUMBER pytest -m thorough
+tests/espnet/training/test_starts.py`. `STARTS=1000` takes so many.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from tests.espnet.toy import arguments, write_toy_data
+from tests.espnet.training.starts import (
+    ALGORITHMS,
+    RENDEZVOUS,
+    Delay,
+    Start,
+    begin,
+    drawn,
+    equal,
+    every_step,
+    files,
+)
+
+AT_ONCE = 3
+"""So many runs are started at a time: their learners mostly wait."""
+
+REPEATABLE = ("none", "allreduce", "bmuf")
+"""Algorithms that give the same model, bit for bit, in each run."""
+
+
+class Toy:
+    """A small data set, and how trainings on it end when nothing is late.
+
+    Args:
+        root: a folder for all that.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._ended: dict[tuple[str, int], dict[str, Any]] = {}
+        self._locks = defaultdict[tuple[str, int], Lock](Lock)
+        write_toy_data(root, 12, 9)
+
+    def options(self, exp: Path, *more: str) -> list[str]:
+        """Return the options of a training in a directory."""
+        return arguments(self._root, exp, "--batch_size", "3", *more)
+
+    def ended(self, algorithm: str, size: int) -> dict[str, Any]:
+        """Return the files of a training that no learner was late for."""
+        with self._locks[algorithm, size]:
+            if (algorithm, size) not in self._ended:
+                exp = self._train("ended", algorithm, size)
+                self._ended[algorithm, size] = files(exp)
+                self._train("begun", algorithm, size, "--max_epoch", "1")
+        return self._ended[algorithm, size]
+
+    def _train(self, name: str, algorithm: str, size: int, *more: str) -> Path:
+        folder = self._folder(name, algorithm, size)
+        folder.mkdir()
+        start = Start(algorithm=algorithm, size=size, lazy=False)
+        run = begin(start, self.options(folder / "exp", *more), folder)
+        assert run.end() == [0] * size, run.printed
+        return folder / "exp"
+
+    def _folder(self, name: str, algorithm: str, size: int) -> Path:
+        return self._root / f"{name}.{algorithm}.{size}"
+
+    def same_run(self, start: Start, folder: Path) -> str:
+        """Start learners; return what is wrong with what comes of it, or nothing.
+
+        A training that goes on after its first epoch ends like one that is not stopped.
+        """
+        expected = self.ended(start.algorithm, start.size)
+        folder.mkdir()
+        exp = folder / "exp"
+        if start.resumes:
+            begun = self._folder("begun", start.algorithm, start.size)
+            shutil.copytree(begun / "exp", exp)
+        run = begin(start, self.options(exp), folder)
+        codes = run.end()
+        if codes != [0] * start.size:
+            return f"{start}: exit codes {codes}\n{run.printed}"
+        found = files(exp)
+        if found["names"] != expected["names"]:
+            return f"{start}: {sorted(found['names'] ^ expected['names'])}"
+        same = equal(found["model"], expected["model"])
+        if start.algorithm in REPEATABLE and not same:
+            return f"{start}: another model"
+        shutil.rmtree(folder)
+        return ""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return Toy(tmp_path_factory.mktemp("starts"))
+
+
+def all_the_same(toy: Toy, starts: Sequence[Start], folder: Path) -> None:
+    """Start each, some at a time; fail with all that are not the same run."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        folders = [folder / str(number) for number in range(len(starts))]
+        wrong = [each for each in pool.map(toy.same_run, starts, folders) if each]
+    assert not wrong, f"{len(wrong)} of {len(starts)} starts:\n" + "\n".join(wrong)
+
+
+def in_turn(seconds: float) -> list[Start]:
+    """Return a start for each step of each learner; rendezvous and the rest vary."""
+    ways = list(product(ALGORITHMS, RENDEZVOUS, (True, True, False)))
+    return [
+        Start((delay,), *ways[5 * number % len(ways)], resumes=number % 3 > 0)
+        for number, delay in enumerate(every_step(2, seconds))
+    ]
+
+
+def test_a_late_step_of_any_learner(toy: Toy, tmp_path: Path) -> None:
+    """One side of each step; `test_a_late_step_by_every_rendezvous` takes both."""
+    all_the_same(toy, in_turn(0.4)[::2], tmp_path)
+
+
+LATE = (Delay(1, "options", "before", 1.5),)
+WHILE_WRITTEN = (
+    Delay(0, "config", "before", 1.5),
+    Delay(1, "options", "before", 0.7),
+)
+"""Learner 0 stops within config.yaml, and learner 1 comes meanwhile."""
+
+
+@pytest.mark.parametrize("delays", [LATE, WHILE_WRITTEN], ids=["late", "config"])
+def test_a_learner_finds_the_directory_in_use(
+    toy: Toy, tmp_path: Path, delays: tuple[Delay, ...]
+) -> None:
+    starts = [Start(delays, rendezvous=each) for each in RENDEZVOUS]
+    all_the_same(toy, starts, tmp_path)
+
+
+def test_random_starts(toy: Toy, tmp_path: Path) -> None:
+    all_the_same(toy, [drawn(seed) for seed in range(12)], tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("rendezvous", RENDEZVOUS)
+def test_a_late_step_by_every_rendezvous(
+    toy: Toy, tmp_path: Path, rendezvous: str
+) -> None:
+    lazy = [replace(each, rendezvous=rendezvous, lazy=True) for each in in_turn(0.6)]
+    all_the_same(toy, lazy, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(36000)
+def test_very_many_random_starts(toy: Toy, tmp_path: Path) -> None:
+    first = int(os.environ.get("FIRST_START", "0"))
+    count = int(os.environ.get("STARTS", "100"))
+    all_the_same(toy, [drawn(first + n) for n in range(count)], tmp_path)
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Lets a run, once it trains, do so until a file is there."""
+
+    file: Path
+
+    def __call__(self) -> None:
+        from espnet_distopt.espnet.training import one_run
+        from espnet_distopt.session import Session
+
+        one_run.PATIENCE = 0.2
+        take = one_run.RunLock.take
+        step = Session.step
+
+        def stay(session: Session) -> None:
+            while not self.file.exists():
+                time.sleep(0.02)
+            step(session)
+
+        one_run.RunLock.take = lambda lock, patience=0.2: take(lock, patience)
+        Session.step = stay
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    "late",
+    [(), ((0, "init"),), ((1, "init"),), ((0, "lock"),), ((1, "lock"),), ((1, "run"),)],
+)
+def test_of_two_runs_in_one_directory_one_trains(
+    toy: Toy, tmp_path: Path, size: int, late: tuple[tuple[int, str], ...]
+) -> None:
+    """`late` names a step that takes longer in a run."""
+    exp, file = tmp_path / "exp", tmp_path / "go"
+    runs = []
+    for number in range(2):
+        steps = [step for of, step in late if of == number]
+        delays = tuple(Delay(0, step, "before", 0.5) for step in steps)
+        (tmp_path / str(number)).mkdir()
+        start = Start(delays, "bmuf", "launcher", size=size)
+        where = tmp_path / str(number)
+        runs.append(begin(start, toy.options(exp), where, Stay(file)))
+    ended = _first_that_ends(runs)
+    refused = runs.pop(ended)
+    codes = refused.end()
+    file.touch()
+    assert codes == [2] * size, refused.printed
+    assert runs[0].end() == [0] * size, runs[0].printed
+    line = f"error: {exp}: another run trains there (process {runs[0].processes[0].pid}"
+    assert refused.printed.count(line) == 1, refused.printed
+    assert "Traceback" not in refused.printed
+    assert files(exp)["names"] == toy.ended("bmuf", 2)["names"]
+
+
+def _first_that_ends(runs: Sequence[Any]) -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for number, run in enumerate(runs):
+            if any(process.exitcode is not None for process in run.processes):
+                return number
+        time.sleep(0.02)
+    pytest.fail("\n".join(run.printed for run in runs))
+
+
+PROGRAM = "tests.espnet.training.starts"
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["espnet_distopt.bin.launch", "--nproc", "2", "-m"],
+        ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
+    ],
+    ids=["launch", "torchrun"],
+)
+def test_a_launcher_s_learners_come_seconds_apart(
+    toy: Toy, tmp_path: Path, launcher: list[str]
+) -> None:
+    exp = tmp_path / "exp"
+    options = toy.options(exp, "--distopt", "bmuf")
+    late = {"DELAYS": "1 init before 3,0 config before 2", "TORCH_GLOO_LAZY_INIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, PROGRAM, *options],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | late,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ended = toy.ended("bmuf", 2)
+    found = files(exp)
+    assert found["names"] == ended["names"]
+    assert equal(found["model"], ended["model"])
