@@ -26,7 +26,7 @@ WAIT = 1800.0
 """Seconds for which learners wait for others that have not come."""
 
 LINGER = 5.0
-"""Seconds for which learner 0 keeps the store after it has refused a run."""
+"""Seconds for which learner 0 keeps the store until the others have read from it."""
 
 _LOOK = 0.05
 """Seconds between two looks into the store. A wait in the store could not be ended by
@@ -113,8 +113,7 @@ def _decide(store: Any, examine: Callable[[], str], decide: Callable[[], None]) 
         raise SystemExit(2) from None
     finally:
         store.set(_DECIDED, decided)
-        if decided == _REFUSED:
-            _linger(store, [f"read/{rank}" for rank in others])
+        _linger(store, [f"read/{rank}" for rank in others])
 
 
 def _linger(store: Any, read: list[str]) -> None:

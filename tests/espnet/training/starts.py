@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,6 +58,10 @@ STEPS = {
 """The steps of a learner's start, in their order, and the functions that make them.
 
 `config` is that ESPnet writes config.yaml: a delay before it is one in the middle."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Of two threads of the tests that ask for an exit code, multiprocessing tells one that
+it is 255."""
 
 ALGORITHMS = ("none", "allreduce", "bmuf", "adpsgd")
 RENDEZVOUS = ("file", "env", "tcp", "launcher")
@@ -178,8 +183,12 @@ class _Halting:
         """Write a text."""
         self._stream.write(text)
         if "<unk>" in text:
-            self._stream.flush()
+            self.flush()
             time.sleep(self._seconds)
+
+    def flush(self) -> None:
+        """Let others read what has been written."""
+        self._stream.flush()
 
 
 @dataclass
@@ -201,13 +210,20 @@ class Run:
     def end(self, seconds: float = 60) -> list[int | None]:
         """Return the exit codes; a learner that has not ended in time has None."""
         deadline = time.monotonic() + seconds
-        for process in self.processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        codes = [process.exitcode for process in self.processes]
-        for process in self.processes:
-            process.kill()
-            process.join()
+        while None in self.codes and time.monotonic() < deadline:
+            time.sleep(0.02)
+        codes = self.codes
+        with _ONE_AT_A_TIME:
+            for process in self.processes:
+                process.kill()
+                process.join()
         return codes
+
+    @property
+    def codes(self) -> list[int | None]:
+        """The exit codes so far."""
+        with _ONE_AT_A_TIME:
+            return [process.exitcode for process in self.processes]
 
     @property
     def printed(self) -> str:
@@ -244,7 +260,8 @@ def begin(
             target=_learn,
             args=(environment, [*options, *more], folder / f"log.{rank}", delays, then),
         )
-        process.start()
+        with _ONE_AT_A_TIME:
+            process.start()
         processes.append(process)
     return Run(start, folder / "log", processes, store)
 

@@ -5,6 +5,7 @@ import fcntl
 import multiprocessing
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +16,16 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.one_run import LOCK, only_run, refuse_if_taken
+from espnet_distopt.espnet.training.one_run import (
+    LOCK,
+    RunLock,
+    lock_of_run,
+    run_in,
+)
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from tests.espnet.toy import arguments
 from tests.fork_server import PRELOAD
-from tests.processes import launch
 
-# The processes of `launch` import this module, and so ESPnet.
 PRELOAD.append("espnet_distopt.espnet.training.tasks")
 
 _FORK = multiprocessing.get_context("fork")
@@ -28,9 +33,14 @@ _FORK = multiprocessing.get_context("fork")
 
 def train(directory: Path, pipe: Connection) -> None:
     """Hold the directory until told to end; with a data loader, which is forked."""
-    with only_run(directory):
+    with run_in(directory):
+        own = lock_of_run()
+        assert own is not None
+        own.take(0)
         loader = _FORK.Process(target=time.sleep, args=(60,))
         loader.start()
+        # Whoever looks at the file must not free it.
+        (directory / LOCK).read_text()
         pipe.send(loader.pid)
         pipe.recv()
         loader.kill()
@@ -58,26 +68,28 @@ def end_loader(loader: int) -> None:
         return  # the run ended it
 
 
+def take(directory: Path, patience: float = 0) -> None:
+    with run_in(directory):
+        own = lock_of_run()
+        assert own is not None
+        own.take(patience)
+
+
 def test_the_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     exp = tmp_path / "exp"
     with running(exp) as (run, pipe):
-        with pytest.raises(InputError) as refused, only_run(exp):
-            pass
+        with pytest.raises(InputError) as refused:
+            take(exp)
         holder = f"process {run.pid} on {socket.gethostname()}"
         assert str(refused.value) == (
             f"{exp}: another run trains there ({holder}): "
             "wait for it, stop it, or take another --output_dir"
         )
-        with pytest.raises(InputError) as early:
-            refuse_if_taken(exp)
-        assert str(early.value) == str(refused.value)
-        with only_run(tmp_path / "other"):
-            pass
+        take(tmp_path / "other")
         pipe.send("end")
         run.join(20)
-        refuse_if_taken(exp)
-        with only_run(exp):
-            assert f"process {os.getpid()} on" in (exp / LOCK).read_text()
+        take(exp)
+        assert f"process {os.getpid()} on" in (exp / LOCK).read_text()
 
 
 def test_a_killed_run_holds_nothing_though_its_data_loader_lives(
@@ -86,66 +98,55 @@ def test_a_killed_run_holds_nothing_though_its_data_loader_lives(
     with running(tmp_path) as (run, _):
         run.kill()
         run.join()
-        with only_run(tmp_path):
-            pass
+        take(tmp_path)
+
+
+def test_a_run_waits_for_one_that_is_ending(tmp_path: Path) -> None:
+    with running(tmp_path) as (_, pipe):
+        threading.Timer(0.5, pipe.send, ["end"]).start()
+        take(tmp_path, patience=60)
 
 
 def test_a_failure_frees_the_directory(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="full"), only_run(tmp_path):
+    first, second = RunLock(tmp_path), RunLock(tmp_path)
+    with pytest.raises(OSError, match="full"), run_in(tmp_path):
+        own = lock_of_run()
+        assert own is not None
+        own.take(0)
         raise OSError("full")
-    free, told = _FORK.Pipe()
-    other = _FORK.Process(target=lock_and_tell, args=(tmp_path, told))
-    other.start()
-    assert free.recv() == "held"
-    other.join()
-
-
-def lock_and_tell(directory: Path, pipe: Connection) -> None:
-    with only_run(directory):
-        pipe.send("held")
-
-
-def enter(directory: Path) -> str:
-    try:
-        with only_run(directory):
-            return "runs"
-    except InputError as error:
-        return f"refused: {error}"
-    except SystemExit as end:
-        return f"exit {end.code}"
-
-
-def enter_both(taken: Path, free: Path) -> tuple[str, str]:
-    return enter(taken), enter(free)
-
-
-def test_learners_enter_together_or_not_at_all(tmp_path: Path) -> None:
-    with running(tmp_path / "taken") as (run, _):
-        first, second = launch(2, enter_both, tmp_path / "taken", tmp_path / "free")
-    assert f"process {run.pid} on" in first[0]
-    assert second[0] == "exit 2"  # the message is learner 0's
-    assert (first[1], second[1]) == ("runs", "runs")
+    assert lock_of_run() is None
+    first.take(0)
+    with pytest.raises(InputError, match="another run"):
+        second.take(0)
+    first.free()
+    second.take(0)
+    second.free()
 
 
 def test_without_locks_it_warns_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def unsupported(file: int, operation: int) -> None:
+    def unsupported(file: int, operation: int, lock: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
-    monkeypatch.setattr(fcntl, "lockf", unsupported)
-    with only_run(tmp_path):
-        pass
+    monkeypatch.setattr(fcntl, "fcntl", unsupported)
+    take(tmp_path)
     assert "no lock on this file system (Operation not supported)" in caplog.text
 
 
-def test_a_refused_run_leaves_the_others_configuration(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written: Not a dir"):
+        take(tmp_path / "file" / "exp")
+
+
+def test_a_refused_run_leaves_the_others_configuration(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunLock.take, "__defaults__", (0.0,))
     config = tmp_path / "config.yaml"
     config.write_text("of: the first\n")
-    command = [*["--output_dir", str(tmp_path)], *["--ngpu", "0"]]
     with running(tmp_path), pytest.raises(InputError, match="another run trains"):
-        DistoptASRTask.main(
-            cmd=[*command, *["--token_list", "none", "--distopt", "bmuf"]]
-        )
+        DistoptASRTask.main(cmd=arguments(data, tmp_path))
     assert config.read_text() == "of: the first\n"
-    refuse_if_taken(tmp_path / "missing")
+    assert lock_of_run() is None
