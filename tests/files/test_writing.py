@@ -59,6 +59,21 @@ def test_a_failed_write_of_a_new_file_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_processes_of_equal_numbers_may_write_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of two containers often have them."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    path = tmp_path / "file"
+    with whole_file(path) as one:
+        one.write_text("one")
+        with whole_file(path) as other:
+            other.write_text("other")
+        assert path.read_text() == "other"
+    assert path.read_text() == "one"
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_a_link_stays_and_leads_to_the_new_file(tmp_path: Path) -> None:
     (tmp_path / "web").mkdir()
     link, page = tmp_path / "latest.html", tmp_path / "web" / "page.html"

@@ -19,7 +19,7 @@ from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.trainer import Trainer
-from torch.multiprocessing import ProcessExitedException
+from torch.multiprocessing.spawn import ProcessExitedException
 
 from espnet_distopt.distributed.admission import start_together
 from espnet_distopt.distributed.launch_variables import incarnation

@@ -258,7 +258,7 @@ def begin(
         delays = tuple(each for each in start.delays if each.rank == rank)
         process = context().Process(
             target=_learn,
-            args=(environment, [*options, *more], folder / f"log.{rank}", delays, then),
+            args=(environment, [*more, *options], folder / f"log.{rank}", delays, then),
         )
         with _ONE_AT_A_TIME:
             process.start()

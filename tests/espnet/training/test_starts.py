@@ -1,10 +1,13 @@
 """Learners start in any order, and it is always the same run.
 
-One random start by its number: `STARTS=1 FIRST_START=NUMBER pytest -m thorough
-tests/espnet/training/test_starts.py`. `STARTS=1000` takes so many.
+Very many random starts, and each step of each learner in turn: `STARTS=1000 pytest
+tests/espnet/training/test_starts.py`. With `FIRST_START=NUMBER STARTS=1` it is the
+random start of that number.
 """
 
+import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from threading import Lock
@@ -33,6 +36,8 @@ from tests.espnet.training.starts import (
     files,
 )
 
+MANY = int(os.environ.get("STARTS", "0"))
+
 AT_ONCE = 3
 """So many runs are started at a time: their learners mostly wait."""
 
@@ -48,21 +53,21 @@ class Toy:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._ended: dict[tuple[str, int, bool], dict[str, Any]] = {}
         self._locks = defaultdict[tuple[str, int], Lock](Lock)
         write_toy_data(root, 12, 9)
 
     def options(self, exp: Path, *more: str) -> list[str]:
         """Return the options of a training in a directory."""
-        return arguments(self._root, exp, "--batch_size", "3", *more)
+        return arguments(self.root, exp, "--batch_size", "3", *more)
 
     def ended(self, algorithm: str, size: int, resumes: bool = False) -> dict[str, Any]:
         """Return the files of a training that no learner was late for."""
         key = algorithm, size, resumes
         with self._locks[algorithm, size]:
             if key not in self._ended:
-                folder = self._root / f"{algorithm}.{size}.{resumes}"
+                folder = self.root / f"{algorithm}.{size}.{resumes}"
                 folder.mkdir()
                 exp, begun = folder / "exp", self.begun(algorithm, size)
                 if resumes:
@@ -74,7 +79,7 @@ class Toy:
 
     def begun(self, algorithm: str, size: int) -> Path:
         """Return the directory of a training that has stopped after its first epoch."""
-        return self._root / f"{algorithm}.{size}.begun" / "exp"
+        return self.root / f"{algorithm}.{size}.begun" / "exp"
 
     def _train(self, exp: Path, algorithm: str, size: int, *more: str) -> None:
         exp.parent.mkdir(exist_ok=True)
@@ -127,8 +132,8 @@ def in_turn(seconds: float) -> list[Start]:
 
 
 def test_a_late_step_of_any_learner(toy: Toy, tmp_path: Path) -> None:
-    """A third of them; `test_a_late_step_by_every_rendezvous` takes all."""
-    all_the_same(toy, in_turn(0.4)[::3], tmp_path)
+    """A third of them, or all with `STARTS`."""
+    all_the_same(toy, in_turn(0.4)[:: 1 if MANY else 3], tmp_path)
 
 
 LATE = (Delay(1, "options", "before", 1.5),)
@@ -152,20 +157,9 @@ def test_random_starts(toy: Toy, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("rendezvous", RENDEZVOUS)
-def test_a_late_step_by_every_rendezvous(
-    toy: Toy, tmp_path: Path, rendezvous: str
-) -> None:
-    lazy = [replace(each, rendezvous=rendezvous, lazy=True) for each in in_turn(0.6)]
-    all_the_same(toy, lazy, tmp_path)
-
-
-@pytest.mark.thorough
 @pytest.mark.timeout(36000)
 def test_very_many_random_starts(toy: Toy, tmp_path: Path) -> None:
-    first = int(os.environ.get("FIRST_START", "0"))
-    count = int(os.environ.get("STARTS", "100"))
+    first, count = int(os.environ.get("FIRST_START", "12")), MANY or 24
     all_the_same(toy, [drawn(first + n) for n in range(count)], tmp_path)
 
 
@@ -230,6 +224,94 @@ def _first_that_ends(runs: Sequence[Any]) -> int:
                 return number
         time.sleep(0.02)
     pytest.fail("\n".join(run.printed for run in runs))
+
+
+class Without:
+    """Lets a learner's machine lack a file, or have another one of that name."""
+
+    def __init__(self, rank: int, path: Path, text: str | None = None) -> None:
+        self.rank, self.path, self.text = rank, path, text
+
+    def __call__(self) -> None:
+        from espnet_distopt.errors import InputError
+        from espnet_distopt.espnet.training import same_training
+
+        read, text = same_training._read, self.text
+
+        def reading(tokens: Any) -> Any:
+            if tokens != str(self.path):
+                return read(tokens)
+            if text is None:
+                raise InputError(f"{tokens}: No such file or directory")
+            return text.split()
+
+        if os.environ["RANK"] == str(self.rank):
+            same_training._read = reading
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("text", [None, "<blank> <unk> mid low high <sos/eos>"])
+def test_a_machine_without_the_tokens_says_so(
+    toy: Toy, tmp_path: Path, late: int, text: str | None
+) -> None:
+    """Nobody trains, and nothing is written that would look like a training."""
+    exp, tokens = tmp_path / "exp", toy.root / "tokens.txt"
+    start = Start((Delay(late, "init", "before", 0.5),))
+    run = begin(start, toy.options(exp), tmp_path, Without(1, tokens, text))
+    assert run.end() == [2, 2], run.printed
+    first, second = ((tmp_path / f"log.{rank}").read_text() for rank in (0, 1))
+    assert "Traceback" not in first + second
+    if text is None:
+        missing = f"{tokens}: No such file or directory\n"
+        assert second.endswith(f"error: {missing}")
+        assert re.search(rf"error: learner 1 on \S+: {re.escape(missing)}$", first)
+    else:
+        assert f"error: learner 1 has {tokens} of digest" in first
+        assert "error" not in second
+    assert not (exp / "config.yaml").exists()
+
+
+def test_wrong_options_are_told_by_each_learner(toy: Toy, tmp_path: Path) -> None:
+    """A launcher would end learner 1 when learner 0 has ended, a moment before."""
+    options = toy.options(tmp_path / "exp", "--distopt_conf", "perod=3")
+    run = begin(Start(algorithm="bmuf"), options, tmp_path)
+    assert run.end() == [2, 2], run.printed
+    for rank in (0, 1):
+        lines = (tmp_path / f"log.{rank}").read_text().splitlines()
+        assert lines[-1].startswith("error: ") and "perod" in lines[-1]
+
+
+def start_by_espnet() -> None:
+    """Let ESPnet start its own learners here, on CPUs, and quickly."""
+    import torch
+
+    from espnet_distopt.espnet.training import tasks
+
+    main_worker = tasks.DistoptASRTask.main_worker.__func__
+
+    def on_cpus(task: type, args: Any) -> None:
+        args.ngpu, args.dist_backend = 0, "gloo"
+        main_worker(task, args)
+
+    tasks.DistoptASRTask.main_worker = classmethod(on_cpus)
+    tasks.check_gpus = lambda _: None
+    torch.multiprocessing.get_context = lambda _: multiprocessing.get_context("fork")
+
+
+def test_learners_that_espnet_starts(toy: Toy, tmp_path: Path) -> None:
+    exp, alone = tmp_path / "exp", Start((), "bmuf", size=1)
+    options = toy.options(exp, "--ngpu", "2", "--multiprocessing_distributed", "true")
+    run = begin(alone, options, tmp_path, start_by_espnet)
+    assert run.end() == [0], run.printed
+    found, ended = files(exp), toy.ended("bmuf", 2)
+    assert found["names"] == ended["names"]
+    assert equal(found["model"], ended["model"])
+    (tmp_path / "log.0").unlink()
+    options += ["--frontend_conf", "hop_length=80"]
+    run = begin(alone, options, tmp_path, start_by_espnet)
+    assert run.end() == [2], run.printed
+    assert run.printed.count("error: ") == 1 and "hop_length: 160" in run.printed
+    assert "Traceback" not in run.printed
 
 
 PROGRAM = "tests.espnet.training.starts"
