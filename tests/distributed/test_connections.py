@@ -10,7 +10,8 @@ from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
     packed,
-    tcp_ports,
+    ports_of,
+    sockets,
     unpacked,
 )
 
@@ -25,8 +26,13 @@ def connect(server: socket.socket) -> tuple[socket.socket, socket.socket]:
     return client, server.accept()[0]
 
 
+def to_store(server: socket.socket) -> Connections:
+    """Return connections of a driver whose store is `server`."""
+    return Connections(server.getsockname()[1])
+
+
 def test_severing_ends_a_wait_of_another_thread(server: socket.socket) -> None:
-    connections = Connections()
+    connections = to_store(server)
     with connections.opening():
         client, _ = connect(server)
     read: list[bytes] = []
@@ -38,7 +44,7 @@ def test_severing_ends_a_wait_of_another_thread(server: socket.socket) -> None:
 
 
 def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) -> None:
-    connections = Connections()
+    connections = to_store(server)
     with connections.opening():
         client, peer = connect(server)
     number = client.fileno()
@@ -47,14 +53,13 @@ def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) ->
     other, peer = connect(server)
     assert other.fileno() == number, "the descriptor is used again"
     connections.sever()
-    other.sendall(b"x")
-    assert peer.recv(1) == b"x"
+    assert_open(other, peer)
 
 
 def test_others_may_be_opened_while_some_are_severed(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connections, later = Connections(), []
+    connections, later = to_store(server), []
     with connections.opening():
         earlier = [connect(server) for _ in range(3)]
 
@@ -64,35 +69,41 @@ def test_others_may_be_opened_while_some_are_severed(
 
     monkeypatch.setattr(module, "_shut_down", open_another)
     connections.sever()
-    assert len(later) == len(earlier) * 2
+    assert len(later) == len(earlier)
 
 
 def ports(connection: socket.socket) -> tuple[int, int]:
     return connection.getsockname()[1], connection.getpeername()[1]
 
 
-def test_earlier_connections_to_learners_are_adopted_and_no_others(
+def assert_open(client: socket.socket, peer: socket.socket) -> None:
+    client.sendall(b"x")
+    assert peer.recv(1) == b"x"
+
+
+def test_connections_to_learners_are_adopted_and_no_others(
     server: socket.socket,
 ) -> None:
     store = socket.create_server(("127.0.0.1", 0))
-    connections = Connections(store_port=store.getsockname()[1])
-    kept, kept_peer = connect(store)
-    earlier, earlier_peer = connect(server)
-    debugger, debugger_peer = connect(server)
+    connections = to_store(store)
+    kept = connect(store)
+    before = sockets()
+    learner, foreign = connect(server), connect(server)
     with connections.opening():
-        later = connect(server)
-    connections.adopt([ports(kept_peer), ports(earlier_peer)])
+        logger = connect(server)
+        own = connect(store)
+    found = sockets() - before
+    connections.adopt(found, [ports(kept[1]), ports(learner[1]), ports(own[1])])
     connections.sever()
-    assert earlier.recv(1) == b""
-    assert later[0].recv(1) == b""
-    for open_still, peer in ((kept, kept_peer), (debugger, debugger_peer)):
-        open_still.sendall(b"x")
-        assert peer.recv(1) == b"x"
+    assert learner[0].recv(1) == b""
+    assert own[0].recv(1) == b""
+    for open_still in (kept, foreign, logger):
+        assert_open(*open_still)
 
 
 def test_a_process_knows_both_ends_of_its_connections(server: socket.socket) -> None:
     ends = connect(server)
-    assert {*map(ports, ends)} <= {*tcp_ports()}
+    assert {*map(ports, ends)} <= {*ports_of(sockets())}
 
 
 def test_published_ports_are_short() -> None:
