@@ -113,11 +113,16 @@ def _destroy(groups: list[Made]) -> None:
 
 @atexit.register
 def _join_threads() -> None:
-    for made in tuple(_made):
-        if not made.left or not isinstance(made.group, NcclGroup):
-            made.connections.sever()
+    # No variable of this thread may keep a group, which would be destroyed by it then.
+    for connections in [made.connections for made in _made if _is_severed(made)]:
+        connections.sever()
     if _destroyer is not None:
         _destroyer.destroy(_JOIN)
+
+
+def _is_severed(made: Made) -> bool:
+    """Return whether the end severs a group: one of NCCL may still have to send."""
+    return not (made.left and isinstance(made.group, NcclGroup))
 
 
 # A forked child has the groups without their threads.

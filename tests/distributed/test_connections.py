@@ -1,9 +1,14 @@
 """Which connections of a process are severed, and which are not."""
 
+import os
+import signal
 import socket
 import threading
+import time
 
 import pytest
+import torch
+from processes import launch
 
 from espnet_distopt.distributed import connections as module
 from espnet_distopt.distributed.connections import (
@@ -14,6 +19,8 @@ from espnet_distopt.distributed.connections import (
     sockets,
     unpacked,
 )
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.session import Session
 
 
 @pytest.fixture
@@ -120,3 +127,58 @@ def test_who_listens_keeps_the_store(server: socket.socket) -> None:
     server.close()
     assert not keeps_store(port)
     assert not keeps_store(None)
+
+
+def log_beside(port: int) -> int:
+    """Connect to a server all the time while learners connect, and one of them dies.
+
+    Returns the number of its connections that were shut.
+    """
+    logging, clients = True, list[socket.socket]()
+
+    def connect_again_and_again() -> None:
+        while logging:
+            clients.append(socket.create_connection(("127.0.0.1", port)))
+            time.sleep(0.005)
+
+    logger = threading.Thread(target=connect_again_and_again, daemon=True)
+    logger.start()
+    for last in (False, False, True):
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        driver = ProcessGroupDriver(silence=3)
+        with Session(model, optimizer, "local_sgd", driver, period=1) as session:
+            for step in range(6):
+                if last and step == 3 and driver.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                session.step()
+            session.finish()
+    assert driver.members.ranks == (0, 2)
+    logging = False
+    logger.join()
+    assert len(clients) > 20
+    return sum(map(is_shut, clients))
+
+
+def is_shut(client: socket.socket) -> bool:
+    try:
+        return client.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.processes
+def test_connections_of_others_outlive_a_learner(server: socket.socket) -> None:
+    """Whatever a logger or a database opens meanwhile is none of the driver's."""
+    kept = []
+
+    def serve() -> None:
+        while True:
+            kept.append(server.accept())
+
+    threading.Thread(target=serve, daemon=True).start()
+    found = launch(3, log_beside, server.getsockname()[1], dying=[1])
+    assert found == [0, None, 0]
