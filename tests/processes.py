@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -39,13 +39,15 @@ def launch(
     dying: Collection[int] = (),
     hosted: bool = False,
     backend: str = "gloo",
+    variables: Mapping[str, str] | None = None,
 ) -> list[Any]:
     """Return `function(*args)` of each rank; None for those in `dying`.
 
     The store is kept by this process, or by learner 0 if `hosted`, on a port that the
     system chose. If one process fails or the time is over, all are killed. Those in
     `dying` are not waited for: they die, or stop and never go on. `backend` is that of
-    `init_process_group`; with NCCL the processes may share a GPU.
+    `init_process_group`; with NCCL the processes may share a GPU. `variables` are set
+    in the environment of each process before that.
 
     Raises:
         AssertionError: with the tracebacks of the processes that failed, or the names
@@ -64,7 +66,7 @@ def launch(
         hosts = hosted and rank == 0
         child = server.Process(
             target=_child,
-            args=(sender, port, hosts, rank, size, backend, function, args),
+            args=(sender, port, hosts, rank, size, backend, variables, function, args),
         )
         child.start()
         sender.close()
@@ -135,10 +137,12 @@ def _child(
     rank: int,
     size: int,
     backend: str,
+    variables: Mapping[str, str] | None,
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(1)
+    os.environ.update(variables or {})
     share_a_gpu(rank)
     try:
         store = dist.TCPStore(

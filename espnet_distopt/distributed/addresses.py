@@ -72,9 +72,9 @@ def own_address(port: int, store: tuple[str, int] | None) -> str:
     if name:
         hosts = [_host_of_interface(name)]
     else:
-        hosts = [_host_towards(*store)] if store else ["127.0.0.1"]
-        if _is_loopback(hosts[0]):
-            hosts.append(_host_towards(*_ELSEWHERE))
+        hosts = [host_towards(*store)] if store else ["127.0.0.1"]
+        if is_loopback(hosts[0]):
+            hosts.append(outward_host())
     return " ".join([_machine(), *hosts, str(port)])
 
 
@@ -93,19 +93,33 @@ def interface_for_gloo(host: str, port: int) -> str | None:
         The interface from which `host` is reached; None if gloo finds an address by
         itself, or `host` is only known on the loopback.
     """
-    try:
-        named = str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
-    except OSError:
-        named = "127.0.0.1"
-    if not _is_loopback(named):
+    if not is_loopback(named_host()):
         return None
     try:
-        own = _host_towards(host, port)
+        own = host_towards(host, port)
     except OSError:
         return None
-    if _is_loopback(own):
+    if is_loopback(own):
         return None
     return next((each for each in _interfaces() if _address(each) == own), None)
+
+
+def named_host() -> str:
+    """Return the address that this machine's own name means, where gloo listens."""
+    try:
+        return str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def outward_host() -> str:
+    """Return this machine's address on its default route; without one, a loopback."""
+    return host_towards(*_ELSEWHERE)
+
+
+def machine_of(address: str) -> str:
+    """Return the machine of what `own_address` has returned."""
+    return address.split(" ")[0]
 
 
 def reachable(address: str) -> tuple[str, int]:
@@ -116,7 +130,7 @@ def reachable(address: str) -> tuple[str, int]:
     """
     machine, *hosts, port = address.split(" ")
     if machine != _machine():
-        hosts = [host for host in hosts if not _is_loopback(host)] or hosts
+        hosts = [host for host in hosts if not is_loopback(host)] or hosts
     return hosts[0], int(port)
 
 
@@ -175,7 +189,7 @@ def _address(interface: str) -> str | None:
     return socket.inet_ntoa(answer[20:24])
 
 
-def _host_towards(host: str, port: int) -> str:
+def host_towards(host: str, port: int) -> str:
     """Return the address from which this machine sends to `host`; nothing is sent."""
     for family, kind, protocol, _, target in socket.getaddrinfo(
         host, port, type=socket.SOCK_DGRAM
@@ -190,5 +204,6 @@ def _host_towards(host: str, port: int) -> str:
     return "127.0.0.1"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one of the loopback."""
     return host == "::1" or host.startswith("127.")

@@ -38,38 +38,44 @@ class Connections:
     def __init__(self, store_port: int | None = None) -> None:
         self._store_port = store_port
         self._own: set[Opened] = set()
-        self._kept: KeptStore | None = None
         hold(self)
 
     @contextmanager
     def opening(self) -> Generator[None, None, None]:
-        """Add the connections that are opened inside to this driver's own."""
-        before = _sockets()
+        """Add the connections to the store that are opened inside.
+
+        Others, which another thread may open meanwhile, are left out.
+        """
+        before = sockets()
         try:
             yield
         finally:
-            self._add(_sockets() - before)
+            self._add(
+                {
+                    opened
+                    for opened, (_, other) in self._connected(sockets() - before)
+                    if other == self._store_port
+                }
+            )
 
-    def adopt(self, theirs: Collection[Ports]) -> None:
-        """Add the connections to other learners that were open before this driver.
+    def adopt(self, found: Collection[Opened], theirs: Collection[Ports]) -> None:
+        """Add those of some sockets that lead to other learners.
 
-        They are those of the default process group: a user's own collectives wait in
-        them for learners, just as the driver's do. A connection leads to a learner if
-        that one has its other end. So those to a debugger or a database are left out;
-        and so are those to the store.
+        A connection leads to a learner if that one has its other end. So those to a
+        debugger or a database are left out; and so are those to the store.
 
         Args:
-            theirs: the ports of the other learners' connections (`tcp_ports`).
+            found: sockets of this process.
+            theirs: the ports of the other learners' sockets (`ports_of`).
         """
         ends = set(theirs)
-        found = {
-            opened
-            for opened, (own, other) in self._connected(_sockets() - self._own)
-            if (other, own) in ends and other != self._store_port
-        }
-        self._add(found)
-        if keeps_store(self._store_port):
-            self._kept = KeptStore(self._store_port)
+        self._add(
+            {
+                opened
+                for opened, (own, other) in self._connected(found)
+                if (other, own) in ends and other != self._store_port
+            }
+        )
 
     def _add(self, opened: set[Opened]) -> None:
         """Add sockets to a new set: another thread may be severing those of the old."""
@@ -86,12 +92,12 @@ class Connections:
         """Return the descriptors of this driver's own connections."""
         return [opened[0] for opened in self._own if _is_open(opened)]
 
-    def _connected(self, sockets: set[Opened]) -> Iterator[tuple[Opened, Ports]]:
+    def _connected(self, found: Collection[Opened]) -> Iterator[tuple[Opened, Ports]]:
         """Yield those sockets that are connected, each with its ports.
 
         The far ends of connections to a store that this process keeps are left out.
         """
-        for opened, ports in _with_ports(sockets):
+        for opened, ports in _with_ports(found):
             if ports[0] != self._store_port:
                 yield opened, ports
 
@@ -110,7 +116,7 @@ class KeptStore:
     def descriptors(self) -> list[int]:
         """Return the descriptors of the port and of the connections, as of now."""
         found = []
-        for opened in _sockets():
+        for opened in sockets():
             with _socket(opened) as connection:
                 if connection is not None and _own_port(connection) == self._port:
                     found.append(opened[0])
@@ -119,16 +125,16 @@ class KeptStore:
 
 def keeps_store(port: int | None) -> bool:
     """Return whether this process listens at `port`, and so keeps the store."""
-    for opened in _sockets():
+    for opened in sockets():
         with _socket(opened) as connection:
             if connection is not None and _listens(connection, port):
                 return True
     return False
 
 
-def tcp_ports() -> list[Ports]:
-    """Return the ports of all TCP connections of this process."""
-    return [ports for _, ports in _with_ports(_sockets())]
+def ports_of(found: Collection[Opened]) -> list[Ports]:
+    """Return the ports of those sockets that are TCP connections."""
+    return [ports for _, ports in _with_ports(found)]
 
 
 def packed(connections: Collection[Ports]) -> bytes:
@@ -141,16 +147,16 @@ def unpacked(published: bytes) -> list[Ports]:
     return [(own, other) for own, other in _PORTS.iter_unpack(published)]
 
 
-def _with_ports(sockets: set[Opened]) -> Iterator[tuple[Opened, Ports]]:
+def _with_ports(found: Collection[Opened]) -> Iterator[tuple[Opened, Ports]]:
     """Yield those sockets that are connected, each with its ports."""
-    for opened in sockets:
+    for opened in found:
         with _socket(opened) as connection:
             ports = _ports(connection) if connection is not None else None
             if ports is not None:
                 yield opened, ports
 
 
-def _sockets() -> set[Opened]:
+def sockets() -> set[Opened]:
     """Return the sockets that are open in this process."""
     found = set()
     for name in os.listdir("/dev/fd"):

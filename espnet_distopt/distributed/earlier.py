@@ -80,14 +80,11 @@ class Opening(NamedTuple):
     Attributes:
         store: its part of the store.
         incarnation: how often a learner of this rank had begun it before.
-        whole: whether the default process group connects all of its learners: it never
-            reaches one that was started in the place of another.
         bells: where processes are asked for, also those that have not begun it.
     """
 
     store: Any
     incarnation: int
-    whole: bool
     bells: Bells
 
 
@@ -105,14 +102,13 @@ def next_session(rank: int) -> Opening:
     living = [read_members(begun.store).living for begun in earlier]
     _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
     store, number = PrefixStore(f"{_PREFIX}/{next(_serial)}", default), incarnation()
-    replaced = number > 0 or any(any(each.values()) for each in living)
     if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
         number = 0
     if earlier:
         bells = Bells(earlier[-1].bell, earlier[-1].bells())
     else:
         bells = Bells(Bell(default), {})
-    return Opening(store, number, not replaced, bells)
+    return Opening(store, number, bells)
 
 
 def keep(opening: Opening, membership: Membership) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
@@ -18,11 +19,14 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.connections import (
     Connections,
-    Ports,
+    KeptStore,
+    keeps_store,
     packed,
-    tcp_ports,
+    ports_of,
+    sockets,
     unpacked,
 )
+from espnet_distopt.distributed.gloo import host_for_gloo, make_group
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.made_groups import (
     Made,
@@ -30,6 +34,7 @@ from espnet_distopt.distributed.made_groups import (
     keep,
     keep_for_ever,
 )
+from espnet_distopt.distributed.nccl import NcclGroup
 from espnet_distopt.distributed.waiter import Vain, Waiter, in_vain
 from espnet_distopt.distributed.watch import Watch
 
@@ -39,6 +44,9 @@ Group = Any
 TIMEOUT = timedelta(minutes=30)
 """The time that an operation of a group may take, unless the user has allowed a longer
 one in `init_process_group`."""
+
+ALL = "all"
+"""The name of the group of all learners, which a session makes first."""
 
 Meet = Callable[[str, str, tuple[int, ...]], Members]
 """Waits for the learners of a new group (`Meetings.meet`)."""
@@ -68,7 +76,6 @@ class Groups:
         size: number of places, N.
         watch: the calling thread's connection to the store.
         meet: waits for the other learners of a new group.
-        whole: whether the default process group connects all learners.
 
     Attributes:
         everybody: the ranks of all places.
@@ -79,40 +86,37 @@ class Groups:
         beside: waits for operations that go on beside the training.
     """
 
-    def __init__(
-        self, rank: int, size: int, watch: Watch, meet: Meet, whole: bool = True
-    ) -> None:
+    def __init__(self, rank: int, size: int, watch: Watch, meet: Meet) -> None:
         self.everybody = tuple(range(size))
         self._rank = rank
         self._meet = meet
         self.watch = watch
         self._groups: dict[tuple[str, int, tuple[int, ...]], Group] = {}
-        self._connections: dict[tuple[int, ...], list[Connections]] = {}
+        self._severed_with: dict[tuple[int, ...], list[Connections | NcclGroup]] = {}
         self._made: list[Made] = []
         self._nccl = sends_gpu_tensors_by_nccl(dist.get_backend_config())
+        self._unharmed: Members | None = Members.everybody(size)
         self.messages: Group | None = None
         self.waiter = Waiter(keep_for_ever)
         self.beside = Waiter(keep_for_ever)
+        self._host = host_for_gloo(watch.store, self._bells)
+        port = watch.liveness.port
+        self._kept = KeptStore(port) if keeps_store(port) else None
         if not watch.liveness.membership.joining:
-            self._connect_all(whole)
+            self._connect_all()
         watch.liveness.listeners.append(self._sever_lost)
 
-    def _connect_all(self, whole: bool) -> None:
-        own, store = self.watch.liveness.connections, self.watch.store
+    def _connect_all(self) -> None:
         with self.watch.asking("connecting all learners"):
-            store.set(_ports_key(self._rank), packed(tcp_ports()))
-            self.messages = self._make("gloo", "all", self.everybody)
-            own.adopt(self._ports_of_others())
+            self.messages = self._make("gloo", ALL, self.everybody)
         destroy_left()  # All have come, and so have left the sessions before.
         self._groups["gloo", 0, self.everybody] = self.messages
-        if self._nccl and whole:
-            self._groups["nccl", 0, self.everybody] = dist.group.WORLD
 
-    def _ports_of_others(self) -> list[Ports]:
-        """Return the ports that the others have published, all of whom have come."""
-        others = [rank for rank in self.everybody if rank != self._rank]
-        found = self.watch.store.multi_get([*map(_ports_key, others)])
-        return [ports for each in found for ports in unpacked(each)]
+    def _bells(self) -> list[str]:
+        """Return where the processes of all learners are asked for; wait for them."""
+        membership, what = self.watch.liveness.membership, "connecting all learners"
+        keys = map(membership.bell_key, self.everybody)
+        return [self.watch.wait_for(key, what).decode() for key in keys]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
@@ -142,7 +146,7 @@ class Groups:
             what = f"meeting learners {', '.join(map(str, others))}"
             self._meet(f"group/{backend}/{name}", what, ranks)
             with self.watch.asking(f"connecting learners {ranks}"):
-                self._groups[key] = self._make(backend, name, ranks)
+                self._groups[key] = self._make(backend, name, ranks, tensor.device)
         return self._groups[key]
 
     def among(
@@ -151,8 +155,8 @@ class Groups:
         """Return the group of learners that have agreed on being its members.
 
         It is the one of the collectives before, if the members are the same and none of
-        these collectives has failed (`drop`). After the first loss GPU tensors go over
-        gloo, because a group of NCCL cannot lose a member.
+        these collectives has failed (`drop`). After the first failure GPU tensors go
+        over gloo, also if all learners live: NCCL may fail where gloo does not.
 
         Args:
             members: its members, in the same version on all of them.
@@ -160,20 +164,28 @@ class Groups:
             tensor: a tensor on the device of those to be sent.
             vain: says whether it is in vain to wait for the others.
         """
-        backend = "nccl" if tensor.is_cuda and self._nccl else "gloo"
-        if (backend, members.version, members.ranks) not in self._groups:
-            backend = "gloo"
+        by_nccl = tensor.is_cuda and self._nccl and members == self._unharmed
+        backend = "nccl" if by_nccl else "gloo"
         key = backend, members.version, members.ranks
         if key not in self._groups:
-            self._groups[key] = self._make("gloo", attempt, members.ranks, vain)
+            self._groups[key] = self._make(
+                backend, attempt, members.ranks, tensor.device, vain
+            )
         return self._groups[key]
 
     def drop(self, members: Members) -> None:
-        """Sever the groups of `members`, whose collective has failed or was aborted."""
-        for backend in ("gloo", "nccl"):
-            self._groups.pop((backend, members.version, members.ranks), None)
-        for connections in self._connections.pop(members.ranks, ()):
-            connections.sever()
+        """Sever the groups of `members`, whose collective has failed or was aborted.
+
+        Raises:
+            RuntimeError: NCCL still writes to the tensor of the collective.
+        """
+        self._unharmed = None
+        self._groups.pop(("gloo", members.version, members.ranks), None)
+        group = self._groups.pop(("nccl", members.version, members.ranks), None)
+        for each in self._severed_with.pop(members.ranks, ()):
+            each.sever()
+        if group is not None:
+            group.abort()
 
     def close(self, well: bool) -> None:
         """End the threads that wait for operations of the groups, and let go of them.
@@ -189,48 +201,90 @@ class Groups:
         self.messages = None
         for made in self._made:
             made.left = well
+            if not well and isinstance(made.group, NcclGroup):
+                made.group.sever()
         self._made.clear()
 
     def _sever_lost(self) -> None:
         """End the waits in groups that have lost a member."""
         living = set(self.watch.liveness.members.ranks)
-        for ranks, groups in tuple(self._connections.items()):
+        for ranks, severed in tuple(self._severed_with.items()):
             if not living.issuperset(ranks):
-                for connections in groups:
-                    connections.sever()
+                for each in tuple(severed):
+                    each.sever()
 
     def _make(
-        self, backend: str, name: str, ranks: tuple[int, ...], vain: Vain | None = None
+        self,
+        backend: str,
+        name: str,
+        ranks: tuple[int, ...],
+        device: torch.device | None = None,
+        vain: Vain | None = None,
     ) -> Group:
+        """Return a new group.
+
+        Its constructor waits for the others, and may wait for a dead one without a
+        connection that could be severed. So a thread of its own does that, which is
+        left behind if one of them is lost.
+        """
         live = self.watch.liveness
         vain = vain or functools.partial(in_vain, live, ranks)
         own = Connections(live.port)
-        self._connections.setdefault(ranks, []).append(own)
+        self._severed_with.setdefault(ranks, []).append(own)
         with live.connections.opening(), own.opening():
             # Severing its own connection to the store ends the wait for others.
             store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
         # A death that was noticed before this connection was known has not severed it.
         if (why := vain()) is not None:
             raise RuntimeError(why)
-        place = ranks.index(self._rank)
-        with live.connections.opening(), own.opening():
-            if backend == "nccl":
-                group = _nccl(store, place, len(ranks), _time_limit())
-            else:
-                group = self._gloo(store, place, len(ranks), vain)
-        self._made.append(keep(group, own))
-        return group
-
-    def _gloo(self, store: Store, place: int, size: int, vain: Vain) -> Group:
-        """Return a group of gloo, whose constructor may wait for a dead learner.
-
-        It waits without a connection for those who are to connect to it, so a thread of
-        its own does that, which is left behind if one of them is lost.
-        """
-        limit = _time_limit()
-        made = _Construction(lambda: dist.ProcessGroupGloo(store, place, size, limit))
+        build = functools.partial(self._build, backend, store, ranks, device)
+        made = _Construction(lambda: self._adopted(build, store, name, ranks, own))
         self.waiter.wait([made], vain)
+        if isinstance(made.group, NcclGroup):
+            self._severed_with[ranks].append(made.group)
+        self._made.append(keep(made.group, own))
+        # Nor has one that was noticed before those to the others were known.
+        if (why := vain()) is not None:
+            raise RuntimeError(why)
         return made.group
+
+    def _build(
+        self,
+        backend: str,
+        store: Store,
+        ranks: tuple[int, ...],
+        device: torch.device | None,
+    ) -> Group:
+        place, limit = ranks.index(self._rank), _time_limit()
+        if backend == "nccl":
+            assert device is not None
+            return NcclGroup(store, place, len(ranks), device, limit)
+        return make_group(store, place, len(ranks), limit, self._host)
+
+    def _adopted(
+        self,
+        build: Callable[[], Group],
+        store: Store,
+        name: str,
+        ranks: tuple[int, ...],
+        own: Connections,
+    ) -> Group:
+        """Build a group, and adopt its connections to others.
+
+        With the group of all, those are adopted that were open before, too. They are
+        the default process group's: a user's own collectives wait in them for learners,
+        just as the driver's do.
+        """
+        before = sockets()
+        group = build()
+        found = sockets()
+        shown = found if name == ALL else found - before
+        store.set(_ports_key(self._rank), packed(ports_of(shown)))
+        others = [_ports_key(rank) for rank in ranks if rank != self._rank]
+        theirs = [p for each in store.multi_get(others) for p in unpacked(each)]
+        own.adopt(found - before, theirs)
+        self.watch.liveness.connections.adopt(shown, theirs)
+        return group
 
 
 def _ports_key(rank: int) -> str:
@@ -258,9 +312,3 @@ def sends_gpu_tensors_by_nccl(backends: str) -> bool:
     """
     by_device = dict(entry.split(":") for entry in backends.split(",") if ":" in entry)
     return by_device.get("cuda", backends) == "nccl"
-
-
-def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Group:
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timeout
-    return dist.ProcessGroupNCCL(store, rank, size, options)

@@ -15,6 +15,10 @@ group of the others was made long ago, and nobody would answer: so a replacement
 `init_process_group` returns at once, with the true rank and size, and no collective of
 that group can reach it."""
 
+LAZY = "Y"
+"""The launcher's value of that variable; a user's own setting is another one of those
+that mean yes, as 1."""
+
 SURVIVES = "distopt/survives"
 """The key of the store that is set when learners go on without one that has died."""
 

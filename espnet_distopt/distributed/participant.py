@@ -24,7 +24,7 @@ from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.hosting import Host
 from espnet_distopt.distributed.joining import enter
-from espnet_distopt.distributed.launch_variables import LAZY_GROUP
+from espnet_distopt.distributed.launch_variables import LAZY, LAZY_GROUP
 from espnet_distopt.distributed.launcher import announce_hopeless, learners_per_node
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
@@ -94,9 +94,10 @@ class Participant:
 
     def _connect(self, silence: float) -> None:
         opening = next_session(self.rank)
-        store, number, whole, bells = opening
-        # It was for the default group alone: those made later must meet the others'.
-        os.environ.pop(LAZY_GROUP, None)
+        store, number, bells = opening
+        if os.environ.get(LAZY_GROUP) == LAZY:
+            # It was for the default group alone; later ones must meet the others'.
+            del os.environ[LAZY_GROUP]
         self._liveness = live = Liveness(
             store, self.rank, self.size, silence, number, bells
         )
@@ -110,9 +111,7 @@ class Participant:
         # The heartbeat's thread never waits; it has no connection to be severed.
         self._waiting = Waiting(live, store.clone())
         self._meetings = Meetings(self._watch, self._waiting)
-        self._groups = Groups(
-            self.rank, self.size, self._watch, self._meetings.meet, whole
-        )
+        self._groups = Groups(self.rank, self.size, self._watch, self._meetings.meet)
 
     @property
     def store(self) -> SharedStore:

@@ -43,7 +43,7 @@ class Watch:
 
     def __init__(self, liveness: Liveness, store: Store) -> None:
         self.liveness = liveness
-        self._connection = Connections()
+        self._connection = Connections(liveness.port)
         with self._connection.opening():
             self.store = store.clone()
         # Only a TCP connection can be severed; a wait in another store is repeated.

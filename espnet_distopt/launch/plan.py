@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from espnet_distopt.distributed.addresses import interface_for_gloo
 from espnet_distopt.distributed.launch_variables import (
     INCARNATION,
+    LAZY,
     LAZY_GROUP,
     LEARNERS,
 )
@@ -56,7 +57,7 @@ class Plan:
             port: the port at which the store listens.
         """
         local = rank - self.ranks(self.node)[0]
-        replaces = {LAZY_GROUP: "1"} if incarnation else {}
+        replaces = {LAZY_GROUP: LAZY} if incarnation else {}
         return {
             **replaces,
             "RANK": str(rank),

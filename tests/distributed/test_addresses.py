@@ -15,7 +15,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     monkeypatch.setattr(
         addresses,
-        "_host_towards",
+        "host_towards",
         lambda host, _: host if host == STORE[0] else "10.0.0.1",
     )
     return addresses.own_address(4000, STORE)

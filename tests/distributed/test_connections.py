@@ -1,18 +1,26 @@
 """Which connections of a process are severed, and which are not."""
 
+import os
+import signal
 import socket
 import threading
+import time
 
 import pytest
+import torch
+from processes import launch
 
 from espnet_distopt.distributed import connections as module
 from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
     packed,
-    tcp_ports,
+    ports_of,
+    sockets,
     unpacked,
 )
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.session import Session
 
 
 @pytest.fixture
@@ -25,8 +33,13 @@ def connect(server: socket.socket) -> tuple[socket.socket, socket.socket]:
     return client, server.accept()[0]
 
 
+def to_store(server: socket.socket) -> Connections:
+    """Return connections of a driver whose store is `server`."""
+    return Connections(server.getsockname()[1])
+
+
 def test_severing_ends_a_wait_of_another_thread(server: socket.socket) -> None:
-    connections = Connections()
+    connections = to_store(server)
     with connections.opening():
         client, _ = connect(server)
     read: list[bytes] = []
@@ -38,7 +51,7 @@ def test_severing_ends_a_wait_of_another_thread(server: socket.socket) -> None:
 
 
 def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) -> None:
-    connections = Connections()
+    connections = to_store(server)
     with connections.opening():
         client, peer = connect(server)
     number = client.fileno()
@@ -47,14 +60,13 @@ def test_a_closed_connection_is_not_taken_for_the_next(server: socket.socket) ->
     other, peer = connect(server)
     assert other.fileno() == number, "the descriptor is used again"
     connections.sever()
-    other.sendall(b"x")
-    assert peer.recv(1) == b"x"
+    assert_open(other, peer)
 
 
 def test_others_may_be_opened_while_some_are_severed(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connections, later = Connections(), []
+    connections, later = to_store(server), []
     with connections.opening():
         earlier = [connect(server) for _ in range(3)]
 
@@ -64,35 +76,41 @@ def test_others_may_be_opened_while_some_are_severed(
 
     monkeypatch.setattr(module, "_shut_down", open_another)
     connections.sever()
-    assert len(later) == len(earlier) * 2
+    assert len(later) == len(earlier)
 
 
 def ports(connection: socket.socket) -> tuple[int, int]:
     return connection.getsockname()[1], connection.getpeername()[1]
 
 
-def test_earlier_connections_to_learners_are_adopted_and_no_others(
+def assert_open(client: socket.socket, peer: socket.socket) -> None:
+    client.sendall(b"x")
+    assert peer.recv(1) == b"x"
+
+
+def test_connections_to_learners_are_adopted_and_no_others(
     server: socket.socket,
 ) -> None:
     store = socket.create_server(("127.0.0.1", 0))
-    connections = Connections(store_port=store.getsockname()[1])
-    kept, kept_peer = connect(store)
-    earlier, earlier_peer = connect(server)
-    debugger, debugger_peer = connect(server)
+    connections = to_store(store)
+    kept = connect(store)
+    before = sockets()
+    learner, foreign = connect(server), connect(server)
     with connections.opening():
-        later = connect(server)
-    connections.adopt([ports(kept_peer), ports(earlier_peer)])
+        logger = connect(server)
+        own = connect(store)
+    found = sockets() - before
+    connections.adopt(found, [ports(kept[1]), ports(learner[1]), ports(own[1])])
     connections.sever()
-    assert earlier.recv(1) == b""
-    assert later[0].recv(1) == b""
-    for open_still, peer in ((kept, kept_peer), (debugger, debugger_peer)):
-        open_still.sendall(b"x")
-        assert peer.recv(1) == b"x"
+    assert learner[0].recv(1) == b""
+    assert own[0].recv(1) == b""
+    for open_still in (kept, foreign, logger):
+        assert_open(*open_still)
 
 
 def test_a_process_knows_both_ends_of_its_connections(server: socket.socket) -> None:
     ends = connect(server)
-    assert {*map(ports, ends)} <= {*tcp_ports()}
+    assert {*map(ports, ends)} <= {*ports_of(sockets())}
 
 
 def test_published_ports_are_short() -> None:
@@ -109,3 +127,58 @@ def test_who_listens_keeps_the_store(server: socket.socket) -> None:
     server.close()
     assert not keeps_store(port)
     assert not keeps_store(None)
+
+
+def log_beside(port: int) -> int:
+    """Connect to a server all the time while learners connect, and one of them dies.
+
+    Returns the number of its connections that were shut.
+    """
+    logging, clients = True, list[socket.socket]()
+
+    def connect_again_and_again() -> None:
+        while logging:
+            clients.append(socket.create_connection(("127.0.0.1", port)))
+            time.sleep(0.005)
+
+    logger = threading.Thread(target=connect_again_and_again, daemon=True)
+    logger.start()
+    for last in (False, False, True):
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        driver = ProcessGroupDriver(silence=3)
+        with Session(model, optimizer, "local_sgd", driver, period=1) as session:
+            for step in range(6):
+                if last and step == 3 and driver.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                session.step()
+            session.finish()
+    assert driver.members.ranks == (0, 2)
+    logging = False
+    logger.join()
+    assert len(clients) > 20
+    return sum(map(is_shut, clients))
+
+
+def is_shut(client: socket.socket) -> bool:
+    try:
+        return client.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.processes
+def test_connections_of_others_outlive_a_learner(server: socket.socket) -> None:
+    """Whatever a logger or a database opens meanwhile is none of the driver's."""
+    kept = []
+
+    def serve() -> None:
+        while True:
+            kept.append(server.accept())
+
+    threading.Thread(target=serve, daemon=True).start()
+    found = launch(3, log_beside, server.getsockname()[1], dying=[1])
+    assert found == [0, None, 0]

@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.distributed.nccl import NcclGroup
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.session import Session
@@ -256,3 +257,111 @@ def test_the_loss_of_a_learner(name: str, backend: str) -> None:
         else:
             assert "learner 1" in error
             assert "has died" in error
+
+
+IMPATIENT = {
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "500",
+    "TORCH_NCCL_COORD_CHECK_MILSEC": "200",
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "4",
+}
+"""With these, a watchdog of torch that sees a collective fail ends its process after
+seven seconds, and not after one to nine minutes."""
+
+AFTERWARDS = 500
+"""Steps of the survivors, which take ten seconds and so outlast such a watchdog."""
+
+
+def dying_inside(name: str, launched: bool) -> tuple[float, str]:
+    """Train beside a learner that dies in a collective; return as `losing` does.
+
+    Args:
+        name: the algorithm.
+        launched: whether the victim dies in the midst of its part of the all-reduce,
+            and not while those of the others wait on the GPU for it to begin.
+    """
+    allreduce: Any = NcclGroup.allreduce
+    model = net(1 << 18).cuda()
+    optimizer = Adam(model.parameters(), lr=1e-4)
+    driver = ProcessGroupDriver(silence=3.0)
+    loss = torch.full((), torch.nan)
+
+    def die(group: NcclGroup, tensors: list[torch.Tensor]) -> None:
+        if launched:
+            allreduce(group, tensors)
+        else:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def steps(count: int) -> None:
+        nonlocal loss
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 8).cuda()).square().mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            session.step()
+            time.sleep(0.02)
+
+    try:
+        with Session(
+            model, optimizer, name, driver, **OPTIONS.get(name, {})
+        ) as session:
+            steps(12)
+            if dist.get_rank() == VICTIM:
+                NcclGroup.allreduce = die  # type: ignore[method-assign, assignment]
+            steps(12)
+            with session.consensus():  # Gossip has no all-reduce before this one.
+                pass
+            torch.cuda.synchronize()  # No kernel waits for the dead one any more.
+            steps(AFTERWARDS)
+            with session.consensus():
+                assert session.learner.members.ranks == (0, 2)
+                assert session.learner.params.isfinite().all()
+    except PeerLostError as error:
+        torch.cuda.synchronize()
+        time.sleep(AFTERWARDS * 0.02)
+        return float(loss), str(error)
+    return float(loss), ""
+
+
+@pytest.mark.parametrize(
+    ("name", "launched"),
+    [
+        ("adpsgd", False),
+        ("bmuf_adam", False),
+        ("bmuf_adam", True),
+        ("local_sgd", False),
+        ("allreduce", False),
+        ("allreduce", True),
+    ],
+)
+def test_the_loss_of_a_learner_in_an_all_reduce(name: str, launched: bool) -> None:
+    found = launch(
+        3,
+        dying_inside,
+        name,
+        launched,
+        dying=[VICTIM],
+        backend=BACKENDS[1],
+        timeout=120,
+        variables=IMPATIENT,
+    )
+    for rank in (0, 2):
+        loss, error = found[rank]
+        assert np.isfinite(loss)
+        if SURVIVORS[name]:
+            assert not error
+        else:
+            assert "learner 1 has died" in error
+
+
+def one_after_the_other() -> list[list[float]]:
+    return [trained("local_sgd", "cuda") for _ in range(3)]
+
+
+def test_sessions_after_each_other_have_groups_of_their_own() -> None:
+    """Each begins by the end of the groups of NCCL of the one before."""
+    found = launch(2, one_after_the_other, backend=BACKENDS[1])
+    for sessions in found:
+        for parameters in sessions:
+            np.testing.assert_allclose(parameters, sessions[0], rtol=0, atol=1e-5)

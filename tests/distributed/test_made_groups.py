@@ -36,7 +36,8 @@ dropping = threading.Event()
 
 def drop_slowly():
     dropping.set()
-    for _ in range(1000):
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
         time.sleep(0.001)
     sys.stdout.write("dropped")
 
@@ -55,7 +56,8 @@ assert dropping.wait(60)
 driver.leave()
 """
 """Learner 0 lets go of its tensor before learner 1 completes the average. So a thread
-of gloo drops it, and this takes until the process is at its end."""
+of gloo drops it, and this takes until the process is at its end. It takes long enough
+for those to give up who count such a process as stuck."""
 
 UNDER_WAY = """
 tensor = torch.ones(1)
@@ -75,6 +77,25 @@ if rank == 1:
 """
 """Learner 0 begins an average, in which learner 1, which lives on, takes no part."""
 
+STUCK = """
+from espnet_distopt.distributed import made_groups
+
+made_groups._JOIN = 0.5
+
+
+class Stuck:
+    def __del__(self):
+        sys.stdout.write("stuck")
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+driver._groups._made.append(made_groups.keep(Stuck(), made_groups.Connections()))
+driver.leave()
+sys.exit(3)
+"""
+"""A group's destructor never ends, as gloo's does if it has forgotten an operation."""
+
 FORKED = """
 child = os.fork()
 if child == 0:
@@ -89,8 +110,8 @@ driver.leave()
 """Each learner forks a process, which ends as Python does."""
 
 
-def run(script: str, printed: str) -> None:
-    """Run two learners, which end well and have printed so much."""
+def run(script: str, printed: str, status: int = 0) -> None:
+    """Run two learners, which end with a status and have printed so much."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     learners = [
         subprocess.Popen(
@@ -104,7 +125,7 @@ def run(script: str, printed: str) -> None:
     for learner in learners:
         out, errors = learner.communicate(timeout=100)
         store.set("ended", "1")
-        assert (learner.returncode, out) == (0, printed), errors
+        assert (learner.returncode, out) == (status, printed), errors
 
 
 @pytest.mark.processes
@@ -116,6 +137,11 @@ def test_a_process_ends_well_while_gloo_drops_the_last_tensor() -> None:
 @pytest.mark.processes
 def test_a_process_ends_although_an_average_is_under_way() -> None:
     run(UNDER_WAY, "left")
+
+
+@pytest.mark.processes
+def test_a_process_keeps_its_status_although_a_group_does_not_end() -> None:
+    run(STUCK, "stuck", status=3)
 
 
 @pytest.mark.processes

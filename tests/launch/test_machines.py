@@ -100,7 +100,7 @@ def test_the_interface_that_gloo_is_told_of(
     own = towards if towards.startswith("127.") else "10.0.0.7"
     interfaces = {"lo": "127.0.0.1", "net1": None, "net0": "10.0.0.7"}
     monkeypatch.setattr(addresses.socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(addresses, "_host_towards", lambda host, port: own)
+    monkeypatch.setattr(addresses, "host_towards", lambda host, port: own)
     monkeypatch.setattr(addresses, "_interfaces", lambda: list(interfaces))
     monkeypatch.setattr(addresses, "_address", interfaces.get)
     assert addresses.interface_for_gloo(towards, 29500) == found

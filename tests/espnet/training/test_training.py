@@ -15,7 +15,8 @@ from tests.virtual import STEPS_ALONE
 
 
 def load(path: Path) -> dict[str, torch.Tensor]:
-    return torch.load(path, weights_only=True)
+    """Load a model to the CPU, where the learners' own states are, too."""
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -1,0 +1,192 @@
+"""Groups of NCCL are aborted; a stand-in for torch's, as no GPU is needed for that."""
+
+import os
+import signal
+import threading
+from datetime import timedelta
+from typing import Any, ClassVar, cast
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import launch
+
+from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import made_groups
+from espnet_distopt.distributed.collectives import _poll
+from espnet_distopt.distributed.connections import Connections
+from espnet_distopt.distributed.made_groups import Made
+from espnet_distopt.distributed.nccl import NcclGroup
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.errors import InputError
+
+DEVICE = torch.device("cuda", 0)
+VARIABLE = "TORCH_NCCL_BLOCKING_WAIT"
+
+
+class Work:
+    """An operation that only an abort ends."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self._ended = ended
+        self.synchronized = 0
+
+    def is_completed(self) -> bool:
+        return self._ended.is_set()
+
+    def synchronize(self) -> None:
+        self.synchronized += 1
+
+    def wait(self) -> None:
+        raise AssertionError("the aborted operation was taken for a complete one")
+
+
+class Backend:
+    """What `NcclGroup` calls of `ProcessGroupNCCL`."""
+
+    class Options:
+        _timeout = timedelta()
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, store: Any, rank: int, size: int, options: Options) -> None:
+        self.told: list[Any] = [os.environ.get(VARIABLE)]
+        self.ended = threading.Event()
+        self.made.append(self)
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        self.told.append(device)
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> Work:
+        return Work(self.ended)
+
+    def abort(self) -> None:
+        self.told.append("abort")
+        self.ended.set()
+
+    def shutdown(self) -> None:
+        self.told.append("shutdown")
+
+
+class TwoOnOneGpu(Backend):
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        raise RuntimeError(
+            "NCCL error: invalid usage\nLast error:\nDuplicate GPU detected : rank 1 "
+            "and rank 0 both on CUDA device 9000"
+        )
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> type[Backend]:
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", Backend, raising=False)
+    monkeypatch.setattr(Backend, "made", [])
+    return Backend
+
+
+def group(limit: float = 60) -> tuple[NcclGroup, Backend]:
+    made = NcclGroup(None, 0, 2, DEVICE, timedelta(seconds=limit))
+    return made, Backend.made[-1]
+
+
+def hope() -> None:
+    """Say that no wait is in vain."""
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_torch_does_not_watch_over_a_group(
+    before: str | None, backend: type[Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(VARIABLE, before)
+    assert group()[1].told == ["1", DEVICE]
+    assert os.environ.get(VARIABLE) == before
+
+
+def test_an_aborted_operation_is_not_taken_for_a_complete_one(
+    backend: type[Backend],
+) -> None:
+    made, told = group()
+    operation = made.allreduce([])
+    assert not operation.is_completed()
+    threading.Timer(0.2, made.sever).start()
+    with pytest.raises(RuntimeError, match="aborted its operations of NCCL"):
+        _poll(operation, hope)
+    with pytest.raises(RuntimeError, match="aborted"):
+        made.allreduce([])
+    made.abort()
+    made.end(well=True)
+    assert told.told[2:] == ["abort"], "once"
+    assert cast(Any, operation)._work.synchronized, "the stream waits for its end"
+
+
+def test_an_operation_has_a_time_limit(backend: type[Backend]) -> None:
+    made, _ = group(limit=0.1)
+    with pytest.raises(RuntimeError, match="NCCL has timed out after"):
+        _poll(made.allreduce([]), hope)
+
+
+@pytest.mark.parametrize(("well", "ends"), [(True, "shutdown"), (False, "abort")])
+def test_a_group_ends_as_its_session(
+    well: bool, ends: str, backend: type[Backend]
+) -> None:
+    made, told = group()
+    made_groups._destroy([Made(made, Connections(), left=well)])
+    assert told.told[2:] == [ends]
+
+
+def test_two_learners_on_a_gpu_are_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", TwoOnOneGpu, raising=False)
+    with pytest.raises(InputError, match=r"share cuda:0.*--dist_backend gloo"):
+        group()
+
+
+class OnGpu:
+    is_cuda = True
+    device = DEVICE
+
+
+def lose_one() -> list[str]:
+    """Learner 1 dies; the others' groups of NCCL with it are aborted, and no others."""
+    dist.ProcessGroupNCCL = Backend  # type: ignore[misc, assignment]
+    driver = ProcessGroupDriver(silence=3)
+    groups: Any = driver._groups
+    driver.survive(lambda rank: [rank], lambda members: None)
+    groups._nccl = True
+    tensor, everybody = OnGpu(), Members.everybody(3)
+    first = groups.among(everybody, "first", tensor, hope)
+    assert groups.among(everybody, "second", tensor, hope) is first
+    beside: Any = groups.of((0, 2), tensor) if driver.rank != 1 else None
+    driver._watch.store.add("ready", 1)
+    if driver.rank == 1:
+        driver._watch.store.wait(["0 waits", "2 waits"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    operation = first.allreduce([])
+    driver._watch.store.set(f"{driver.rank} waits", "1")
+    found = []
+    try:
+        _poll(operation, hope)  # The abort, not the look at who lives, ends it.
+    except RuntimeError as error:
+        found.append(str(error))
+    groups.drop(everybody)
+    assert not beside.aborted
+    living = driver.members
+    assert living.ranks == (0, 2)
+    third = groups.among(living, "third", tensor, hope)
+    found += [type(first).__name__, type(third).__name__]
+    for made in Backend.made:
+        found.append(str(made.told[2:]))
+    driver.leave()
+    return found
+
+
+@pytest.mark.processes
+def test_groups_that_have_lost_a_member_are_aborted() -> None:
+    found = launch(3, lose_one, dying=[1])
+    for rank in (0, 2):
+        said, *kinds = found[rank]
+        assert "aborted" in said
+        assert kinds == ["NcclGroup", "ProcessGroupGloo", "['abort']", "[]"]
