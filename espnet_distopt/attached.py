@@ -26,6 +26,7 @@ from espnet_distopt.core.refusals import (
     check_model,
 )
 from espnet_distopt.distributed.launcher import check_process_group
+from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.errors import InputError
@@ -73,7 +74,8 @@ class Attached:
         self._may_pause = False
         self._hold = contextlib.ExitStack()
         try:
-            self._take_hold(optimizer)
+            with advised():
+                self._take_hold(optimizer)
         except BaseException as error:
             self.close(error)
             raise

@@ -36,6 +36,36 @@ class PeerLostError(RuntimeError):
         self.reason = reason or message
 
 
+def message(error: BaseException) -> str:
+    """Return the message of an error; it never raises.
+
+    Some errors cannot be printed once they have come from a worker of a `DataLoader`,
+    as soundfile's, whose `__str__` expects other arguments than the text that PyTorch
+    has put there. The message is that text then, and the error also gets it as a note,
+    which Python prints below the traceback.
+    """
+    try:
+        return str(error)
+    except Exception:
+        text = "\n".join(each for each in error.args if isinstance(each, str))
+        if text and not hasattr(error, "__notes__"):
+            error.add_note(text)
+        return text
+
+
+def in_words(error: BaseException) -> str:
+    """Return the class of an error and the first line of its message; it never raises.
+
+    If a worker of a `DataLoader` has raised it, the line is that of its traceback.
+    """
+    name = type(error).__name__
+    first, *rest = message(error).strip().splitlines() or [""]
+    if rest and rest[0].startswith("Original Traceback"):
+        raised = [line for line in rest if name in line.partition(":")[0]]
+        first = raised[-1].partition(":")[2].strip() if raised else first
+    return f"{name}: {first}".rstrip(": ")
+
+
 class Main(Protocol):
     """The type of a command's `main`.
 

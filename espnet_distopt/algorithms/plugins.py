@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from espnet_distopt.algorithms.registration import Registration
+from espnet_distopt.errors import message
 
 GROUP = "espnet_distopt.algorithms"
 
@@ -52,7 +53,7 @@ def load_plugins(taken: frozenset[str]) -> Plugins:
             plugins.loaded[name] = _load(point)
         # Whatever the package's own code raises, learners of other algorithms go on.
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = " ".join(f"{type(error).__name__}: {message(error)}".split())
             plugins.failed[name] = f"{_where(point)} does not load: {reason}"
             _log(plugins.failed[name])
     return plugins

@@ -12,6 +12,10 @@ ended 30 s after SIGTERM or SIGINT is killed; in a Slurm step Slurm has limits o
 own instead. On several machines, start it once on each; inside a Slurm step of one task
 per node, Slurm says which node it is.
 
+A learner has died if a signal has killed it, its machine is lost, or the others have
+given it up. A program that ends by itself with a status other than 0, as after an
+exception, has failed: the run ends, unless --restarts lets it try again.
+
 The exit status is 0 if the learners that were left have ended well, 75 if they were
 stopped and have saved their state, 130 after Ctrl-C, and else that of the learner that
 failed first.
@@ -54,7 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--restarts",
         default="0",
-        help="how often each learner that dies is started again (default: 0)",
+        help="how often each learner that dies or fails is started again (default: 0)",
     )
     parser.add_argument(
         "--join_seconds",
@@ -70,7 +74,8 @@ def get_parser() -> argparse.ArgumentParser:
         "--on_death",
         choices=OTHERS_GO_ON,
         default="auto",
-        help="what the others do when a learner dies: `continue`, `end` (as torchrun), "
+        help="what the others do when a learner dies (not when its program fails, "
+        "which ends all): `continue`, `end` (as torchrun), "
         "or `auto` (default), which is `continue` as soon as the learners have said "
         "that their algorithm survives, and `end` otherwise",
     )

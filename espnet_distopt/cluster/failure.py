@@ -14,7 +14,8 @@ _LABEL = re.compile(r" *(\d+): ?(.*)")
 _REPORT = re.compile(r"srun: error: (\S+): tasks? [\d,-]+: (.+)")
 _DEATH = re.compile(
     r"launch: learner (\d+) on (\S+) "
-    r"(?:was )?(killed by \w+|ended with status \d+): (.*)"
+    r"(?:was )?((?:killed by \w+|ended with status \d+)(?: \(.*\))?): "
+    r"((?:it is|the others) .*)"
 )
 _START = re.compile(r"slurm: job \S+ starts on ")
 

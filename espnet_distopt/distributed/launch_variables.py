@@ -5,6 +5,9 @@ import os
 INCARNATION = "DISTOPT_INCARNATION"
 """The variable that says how often the launcher has started this learner before."""
 
+RETURNS = "DISTOPT_RETURNS"
+"""The variable that is 1 for a learner which the launcher starts again if it fails."""
+
 LEARNERS = "DISTOPT_LEARNERS"
 """The variable with the number of learners on each node, with commas between them."""
 
@@ -29,6 +32,14 @@ before."""
 
 HOPELESS = "distopt/hopeless"
 """The key of the store that says why nobody can join the others any more."""
+
+
+END = "distopt/end/"
+"""The beginning of the keys that say why a learner has left its session by an error,
+each with its rank and how often it was started before: distopt/end/3.1. The value
+begins with `LOST` if the others go on without it, and with `FAILED` if they do not."""
+
+LOST, FAILED = "lost", "failed"
 
 
 def incarnation() -> int:

@@ -7,11 +7,16 @@ from typing import Any
 import torch.distributed as dist
 
 from espnet_distopt.distributed.launch_variables import (
+    END,
+    FAILED,
     HOPELESS,
     INCARNATION,
     JOINED,
     LEARNERS,
+    LOST,
+    RETURNS,
     SURVIVES,
+    incarnation,
 )
 from espnet_distopt.distributed.slurm_step import tasks_per_node
 from espnet_distopt.errors import InputError
@@ -102,6 +107,26 @@ def announce_joined(rank: int, incarnation: int) -> None:
         store.append(JOINED, f"{own} ")
 
 
+def is_started_again() -> bool:
+    """Return whether the launcher starts this learner again if it fails."""
+    return os.environ.get(RETURNS) == "1"
+
+
+def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
+    """Tell the launcher why this learner leaves its session by an error.
+
+    Args:
+        store: the session's part of the store, of which no other thread makes use.
+        rank: this learner's rank.
+        lost: whether the others go on without it.
+        why: the reason, in words.
+    """
+    if INCARNATION in os.environ:
+        root, key = _root(store), f"{END}{rank}.{incarnation()}"
+        root.set(key, f"{LOST if lost else FAILED} {why}")
+        root.check([key])  # It is answered, and so the store has what was set.
+
+
 def announce_hopeless(reason: str) -> None:
     """Tell the launcher that nobody can join the others any more, so that it ends all.
 
@@ -114,7 +139,10 @@ def announce_hopeless(reason: str) -> None:
 
 def _store() -> Any:
     """Return the store of the default process group, without the group's prefix."""
-    store: Any = dist.distributed_c10d._get_default_store()
+    return _root(dist.distributed_c10d._get_default_store())
+
+
+def _root(store: Any) -> Any:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return store

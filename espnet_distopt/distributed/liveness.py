@@ -17,6 +17,7 @@ from typing import Any
 from espnet_distopt.distributed.bell import Bells
 from espnet_distopt.distributed.connections import keeps_store
 from espnet_distopt.distributed.farewell import LEFT, wait_for_leavers
+from espnet_distopt.distributed.launcher import announce_end
 from espnet_distopt.distributed.lookout import Lookout
 from espnet_distopt.distributed.suspects import PROBE
 
@@ -67,6 +68,7 @@ class Liveness(Lookout):
     ) -> None:
         super().__init__(store, rank, size, silence, incarnation, bells)
         self._began = self._answered
+        self._late = min(LATE, self.silence / 2) + BEAT
         self._nudged = threading.Event()
         self._stop = threading.Event()
         self._threads = [
@@ -117,7 +119,7 @@ class Liveness(Lookout):
             try:
                 self._store.set(self.beat_key(self.rank), str(count))
                 self._look(begin)
-                if time.monotonic() - last > min(LATE, self.silence / 2) + BEAT:
+                if time.monotonic() - last > self._late:
                     self._beats.begin_anew(time.monotonic())
                 last = time.monotonic()
                 self._judge(last)
@@ -139,7 +141,7 @@ class Liveness(Lookout):
                 self.end_waits()  # A wait may have begun since the last look.
                 continue
             now = time.monotonic()
-            if now - last > LATE + BEAT:
+            if now - last > self._late:
                 self._answered = now
             last = now
             if now - self._answered > self.silence:
@@ -164,7 +166,9 @@ class Liveness(Lookout):
         """Return whether it is still open if any of `peers` has died."""
         return not self._beats.suspects.keys().isdisjoint(peers)
 
-    def leave(self, why: str | None = None, alone: bool = False) -> None:
+    def leave(
+        self, why: str | None = None, alone: bool = False, faulty: bool = True
+    ) -> None:
         """End the heartbeat, and tell the others why if this learner has failed.
 
         The process that keeps the store leaves last, because the others need the store
@@ -173,7 +177,10 @@ class Liveness(Lookout):
 
         Args:
             why: the reason of the failure, in words; None if this learner ends well.
-            alone: whether the others go on after a failure, if the algorithm survives.
+            alone: whether the others go on after a failure, if the algorithm survives
+                and nothing else has ended the run.
+            faulty: whether it was this learner's own program that failed; the launcher
+                is told.
         """
         if self._stop.is_set():
             return
@@ -181,7 +188,7 @@ class Liveness(Lookout):
         self._nudged.set()
         in_time = LINGER if why is not None or self.lost is not None else None
         farewell = threading.Thread(
-            target=self._say_goodbye, args=(why, alone), daemon=True
+            target=self._say_goodbye, args=(why, alone, faulty), daemon=True
         )
         farewell.start()
         farewell.join(self.silence)
@@ -194,19 +201,31 @@ class Liveness(Lookout):
             }
             wait_for_leavers(self._store, others, self.silence, in_time)
 
-    def _say_goodbye(self, why: str | None, alone: bool) -> None:
+    def _say_goodbye(self, why: str | None, alone: bool, faulty: bool) -> None:
         for thread in self._threads:
             thread.join()
-        if self.membership.joining:
-            return  # It has no part in the training, and the others go on.
         try:
-            if why is not None and alone and self._lost_with is not None:
-                self.membership.remove(self._store, self._lost_with(self.rank), why)
-            elif why is not None:
-                self._store.compare_set("failed", "", why)
-            self._store.set(self.beat_key(self.rank), LEFT)
+            if why is not None:
+                go_on = self._leave_others(why, alone)
+                what = why.removeprefix(f"learner {self.rank} ended with ")
+                announce_end(self._store, self.rank, go_on and not faulty, what)
+            if not self.membership.joining:
+                self._store.set(self.beat_key(self.rank), LEFT)
         except RuntimeError:
             return  # The store is gone, so that no learner can read it any more.
+
+    def _leave_others(self, why: str, alone: bool) -> bool:
+        """Leave the members, or end the run for all.
+
+        Returns whether the others go on.
+        """
+        if self.membership.joining:
+            return True  # It has no part in the training.
+        if alone and self._lost_with is not None and not self._store.get("failed"):
+            self.membership.remove(self._store, self._lost_with(self.rank), why)
+            return True
+        self._store.compare_set("failed", "", why)
+        return False
 
 
 _STORE_GONE = (

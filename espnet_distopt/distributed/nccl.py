@@ -10,9 +10,14 @@ learners itself.
 
 The group is connected when it is made, and not by its first collective, so that a
 waiter can be left behind in that, too.
+
+NCCL says on a page why it cannot connect the learners; `advised` says in one line what
+to do about it. What it says later, when a learner has died, is for `watch.explain`.
 """
 
+import logging
 import os
+import re
 import threading
 import time
 import weakref
@@ -25,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, message
 
 ABORT = 60.0
 """Seconds for which the training waits for an abort; it takes less than one."""
@@ -65,15 +70,8 @@ class NcclGroup:
         options._timeout = limit
         with _without_watchdog():
             self._group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
-        try:
+        with advised():
             self._group.eager_connect_single_device(device)
-        except RuntimeError as error:
-            if "Duplicate GPU" not in str(error):
-                raise
-            raise InputError(
-                f"learners share {device}, which NCCL refuses: give each learner a GPU "
-                "of its own, or let them communicate by gloo (--dist_backend gloo)"
-            ) from error
 
     def rank(self) -> int:
         """Return this learner's place in the group."""
@@ -202,3 +200,58 @@ def _without_watchdog() -> Generator[None, None, None]:
             del os.environ[_NO_WATCHDOG]
         else:
             os.environ[_NO_WATCHDOG] = before
+
+
+_ADVICE = (
+    (
+        r"Duplicate GPU detected.*",
+        "NCCL needs a GPU for each learner: start as many learners on a machine as it "
+        "has GPUs (in a loop of your own, call torch.cuda.set_device with LOCAL_RANK "
+        "first), or let learners share one, to try things, by --share_gpu true or "
+        "gloo (--dist_backend gloo, init_process_group('gloo'))",
+    ),
+    (
+        r".*(?:[Nn]o GPUs found|No CUDA GPUs are available|invalid device ordinal).*",
+        "NCCL needs a GPU for each learner, and PyTorch does not see it: look at "
+        "nvidia-smi, CUDA_VISIBLE_DEVICES and torch.version.cuda, or train on CPUs "
+        "(--ngpu 0, init_process_group('gloo'))",
+    ),
+    (
+        r"[^\n]*(?:socket\w*Connect\b|[Cc]onnect to \S+ (?:failed|returned)"
+        r"|[Nn]o (?:socket )?interface found|failed to find .*interface).*",
+        "NCCL cannot connect the learners: set NCCL_SOCKET_IFNAME to the network "
+        "interface by which the machines reach each other (`ip -brief address` lists "
+        "them), and see that no firewall closes its ports",
+    ),
+)
+"""What an error of NCCL's says (a line), and what to do about it."""
+
+
+def advice(text: str) -> str | None:
+    """Return what to do about an error of NCCL's, in one line; None if unknown.
+
+    Args:
+        text: the error's message.
+    """
+    for pattern, what in _ADVICE:
+        if found := re.search(pattern, text):
+            return f"{what}. NCCL said: {found[0].strip()}"
+    return None
+
+
+@contextmanager
+def advised() -> Generator[None, None, None]:
+    """Inside, a learner meets the others by NCCL for the first time.
+
+    Raises:
+        InputError: that has failed, and it is known what to do. NCCL's own error is its
+            cause, and is in the log.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        what = advice(message(error))
+        if what is None:
+            raise
+        logging.getLogger(__name__).info(message(error))
+        raise InputError(what) from error

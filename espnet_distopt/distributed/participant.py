@@ -25,12 +25,16 @@ from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.hosting import Host
 from espnet_distopt.distributed.joining import enter
 from espnet_distopt.distributed.launch_variables import LAZY, LAZY_GROUP
-from espnet_distopt.distributed.launcher import announce_hopeless, learners_per_node
+from espnet_distopt.distributed.launcher import (
+    announce_hopeless,
+    is_started_again,
+    learners_per_node,
+)
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.distributed.watch import Watch, explain, of_network
-from espnet_distopt.errors import STOPPED, InputError, PeerLostError
+from espnet_distopt.errors import STOPPED, InputError, PeerLostError, in_words
 
 
 class Participant:
@@ -247,8 +251,10 @@ class Participant:
     def leave(self, error: BaseException | None = None) -> None:
         """Stop the heartbeat; with an `error`, tell the other learners about it.
 
-        To end the process by `STOPPED` is no error: the learners have agreed on that,
-        and one that is still about to do so must not fail.
+        An error of this learner's program ends the run for all, whatever the algorithm,
+        unless the launcher starts this learner again. To end the process by `STOPPED`
+        is no error: the learners have agreed on that, and one that is still about to do
+        so must not fail.
 
         Raises:
             PeerLostError: `error` is of the network, because a learner is lost: this
@@ -267,19 +273,21 @@ class Participant:
             died = self._liveness.lost is not None or self.members != before
             found = explained if died else error
         stopped = isinstance(error, SystemExit) and error.code == STOPPED
-        well = error is None or stopped
-        if well:
+        if error is None or stopped:
             self._liveness.leave()
         elif isinstance(found, PeerLostError):
-            self._liveness.leave(found.reason, alone=True)
+            self._liveness.leave(found.reason, alone=True, faulty=False)
         else:
-            what = f"{type(error).__name__}: {error}".rstrip(": ")
-            alone = isinstance(error, Exception) and not isinstance(error, InputError)
-            self._liveness.leave(f"learner {self.rank} ended with {what}", alone)
+            # What one program raises, the others may, too: it must not go unnoticed.
+            mendable = isinstance(error, Exception) and not isinstance(
+                error, InputError
+            )
+            why = f"learner {self.rank} ended with {in_words(error)}"
+            self._liveness.leave(why, alone=mendable and is_started_again())
         if self._gossip is not None:
             self._gossip.close()
         if self._groups is not None:
-            self._groups.close(well)
+            self._groups.close(error is None or stopped)
         # What the learner has given is in a cycle with it, and as large as its model.
         self._change, self._state = None, dict
         self._liveness.forget()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.distributed.channel import memory_of
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, in_words
 
 CHUNK = 1 << 22
 """Bytes that are sent within the connection's time limit, or it is broken."""
@@ -39,10 +39,10 @@ def check_sendable(state: State, whose: str) -> None:
         torch.save(_mapped(lambda tensor: tensor.new_zeros(()), state), buffer)
         torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
     except Exception as error:
-        reason = str(error).partition("\n")[0]
         raise InputError(
             f"{whose} cannot be sent to a learner that replaces another one: keep "
-            f"tensors, numbers, strings, lists, tuples and dicts in it ({reason})"
+            "tensors, numbers, strings, lists, tuples and dicts in it "
+            f"({in_words(error)})"
         ) from None
 
 

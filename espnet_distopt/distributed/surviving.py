@@ -45,7 +45,7 @@ from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
 from espnet_distopt.distributed.waiter import Job, in_vain
 from espnet_distopt.distributed.watch import Watch, of_network
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import PeerLostError, message
 
 ATTEMPTS = 10
 """How often a collective is repeated while the members stay the same."""
@@ -301,7 +301,7 @@ class SurvivingCollectives:
         if not of_network(error):
             raise error
         self._groups.drop(attempt.members)
-        live.suspect(attempt.members.ranks, f"the network said: {error}")
+        live.suspect(attempt.members.ranks, f"the network said: {message(error)}")
 
     def _settle(self, members: Members) -> None:
         """Wait until it is known which members have died, if any is suspected."""

@@ -14,7 +14,7 @@ from espnet_distopt.distributed.addresses import store_address
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.suspects import CONFIRM
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import PeerLostError, message
 
 FOUND_OUT = 2 * CONFIRM
 """Seconds after which it is known who of those suspected has died."""
@@ -119,12 +119,12 @@ def explain(liveness: Liveness, error: RuntimeError, what: str) -> RuntimeError:
     """
     failed = f"learner {liveness.rank}: {what} has failed"
     if liveness.lost is None and not of_network(error):
-        return RuntimeError(f"{failed}: {error}")
-    liveness.suspect(range(liveness.size), f"the network said: {error}")
+        return RuntimeError(f"{failed}: {message(error)}")
+    liveness.suspect(range(liveness.size), f"the network said: {message(error)}")
     reason = liveness.wait_for_note(FOUND_OUT)
     if reason is None:
         # The others are told the reason, and have to know whose error it was.
-        reason = f"{failed}: nobody is silent; the network said: {error}"
+        reason = f"{failed}: nobody is silent; the network said: {message(error)}"
         return PeerLostError(reason, reason)
     return PeerLostError(f"{failed}: {reason}", reason)
 
@@ -157,7 +157,7 @@ def interruptibly(call: Callable[[], None]) -> None:
 
 def of_network(error: RuntimeError) -> bool:
     """Return whether an error is of the connection, not of the tensor to be sent."""
-    return any(word in str(error) for word in _OF_NETWORK)
+    return any(word in message(error) for word in _OF_NETWORK)
 
 
 _OF_NETWORK = (

@@ -29,6 +29,9 @@ class Learner:
         lost: whether it has died for good while the others go on.
         ended: when its last process ended, in seconds of this machine's clock.
         joining: whether its process is a replacement that has not joined the others.
+        why: why its last process has ended, as far as that has said so itself.
+        failure: how its program has failed while it took part in the training, if no
+            replacement has joined since then.
     """
 
     def __init__(
@@ -40,6 +43,8 @@ class Learner:
         self.lost = False
         self.ended = 0.0
         self.joining = False
+        self.why = ""
+        self.failure: Life | None = None
         self._incarnation, self._began = 0, 0.0
         self._children = children
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,16 +56,21 @@ class Learner:
         """Start the next process, which says by its incarnation that it has joined."""
         self._process = self._children.start(command, environment, self.label)
         self.starts += 1
-        self.status = None
+        self.status, self.why = None, ""
         self.joining = incarnation > 0
         self._incarnation, self._began = incarnation, time.monotonic()
         for pipe in self.pipes:
             os.set_blocking(pipe.fileno(), False)
 
+    @property
+    def name(self) -> str:
+        """The name of its process in the store: RANK.INCARNATION."""
+        return f"{self.rank}.{self._incarnation}"
+
     def note_joined(self, replacements: str) -> None:
         """Note which replacements have joined (`launch_variables.JOINED`)."""
-        if f"{self.rank}.{self._incarnation}" in replacements.split():
-            self.joining = False
+        if self.joining and self.name in replacements.split():
+            self.joining, self.failure = False, None
 
     def is_late(self, seconds: float) -> bool:
         """Return whether the process has been joining the others for too long."""
@@ -114,4 +124,6 @@ class Learner:
         """How the learner has fared; its last process has ended."""
         status = 0 if self.status is None else self.status
         restarts = max(0, self.starts - 1)
-        return Life(self.rank, self.host, status, restarts, self.lost, self.ended)
+        return Life(
+            self.rank, self.host, status, restarts, self.lost, self.ended, self.why
+        )

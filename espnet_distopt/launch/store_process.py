@@ -23,7 +23,12 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed.launch_variables import HOPELESS, JOINED, SURVIVES
+from espnet_distopt.distributed.launch_variables import (
+    END,
+    HOPELESS,
+    JOINED,
+    SURVIVES,
+)
 
 POLL = 0.5
 """Seconds between two looks into the store."""
@@ -70,7 +75,7 @@ class StoreProcess:
             **(keeps if descriptor >= 0 else {"is_master": False}),
         )
         self._told: dict[str, Any] = {}
-        self._asked: list[int] = []
+        self._asked: list[str] = []
         self._looks = 0
         self._seen: dict[int, tuple[bytes, float]] = {}
 
@@ -117,14 +122,18 @@ class StoreProcess:
                     self.write(json.loads(line))
             self.look()
             while self._asked:
-                self.say(answered=self._asked.pop(0))
+                key = END + self._asked.pop(0)
+                said = self.store.get(key).decode() if self.store.check([key]) else ""
+                self.say(answered=said)
         if self.node == 0:
             self._wait_for_readers()
 
     def write(self, message: dict[str, Any]) -> None:
         """Write what the supervisor says; of failures, the first one counts.
 
-        `asked` is not for the store: it is answered after the next look.
+        `asked` is not for the store: what a process (RANK.INCARNATION) has said of its
+        end, if it has, is the answer after the next look. Answers come in the order of
+        the questions.
         """
         for name, value in message.items():
             if name == "asked":

@@ -4,12 +4,16 @@ What happens when a learner dies, with learner 2 of four as an example:
 
     The kernel tells the supervisor that a child has ended. It kills what the child has
         left of its process group, and takes the status.
-    If no learner has said yet that the others survive, it asks for a look into the
-        store, where one may just have said so.
+    It asks for a look into the store, where the learner may have said why it ends, and
+        another one that the others survive.
     If the others survive, learner 2 is started again in the same place, as often as
         allowed, and the others notice nothing but that it was away.
-    If they do not, they get SIGTERM, and SIGKILL some seconds later. Supervisors of
-        other nodes read of the failure in the store, and do the same.
+    If that is not allowed, the others go on only if learner 2 was killed by a signal,
+        or has said that the others have given it up. A program that ends by itself with
+        a status other than 0 has failed, and the others may have met unnoticed what it
+        has met.
+    If they do not go on, they get SIGTERM, and SIGKILL some seconds later. Supervisors
+        of other nodes read of the failure in the store, and do the same.
     When the last learner has ended, node 0 collects the lives of all learners and
         writes the verdict into the store. Every supervisor ends with that status.
 """
@@ -22,6 +26,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import IO, Any
 
+from espnet_distopt.distributed.launch_variables import LOST, RETURNS
 from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.launch.children import Children
 from espnet_distopt.launch.ends import Ends
@@ -31,7 +36,14 @@ from espnet_distopt.launch.output import write_out
 from espnet_distopt.launch.plan import Plan
 from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.store_link import StoreLink
-from espnet_distopt.launch.verdict import REFUSED, Life, Verdict, describe, judge
+from espnet_distopt.launch.verdict import (
+    REFUSED,
+    Life,
+    Verdict,
+    describe,
+    judge,
+    signal_of,
+)
 
 FORWARDED = {n: n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 FORWARDED[signal.SIGHUP] = signal.SIGTERM  # Programs that save listen for the latter.
@@ -141,6 +153,7 @@ class Supervisor:
     def _start(self, learner: Learner) -> None:
         number = self._first_incarnation + learner.starts
         own = self.plan.variables(learner.rank, number, self._link.port)
+        own[RETURNS] = str(int(learner.starts < self.policy.restarts))
         learner.start(self.command, {**self.environment, **own}, number)
         for pipe in learner.pipes:
             self._events.watch(pipe, partial(self._relay, learner, pipe))
@@ -166,34 +179,44 @@ class Supervisor:
             pipe.close()
 
     def _note_death(self, learner: Learner) -> None:
-        """Decide on a learner that has died, once it is known if the others go on."""
-        self._undecided.append(learner)
-        if self.survive or self.policy.others_go_on is not None:
-            self._decide()
-        else:  # They may have said so since the last look into the store.
-            self._link.send(asked=learner.rank)
+        """Ask what the learners have said, before it is decided on one that has died.
 
-    def _decide(self) -> None:
-        """Decide on all that have died, in this order."""
-        while self._undecided:
-            learner = self._undecided.pop(0)
-            assert learner.status is not None
-            self._decide_on(learner, learner.status)
+        They may have said since the last look that the others go on.
+        """
+        self._undecided.append(learner)
+        self._link.send(asked=learner.name)
+
+    def _decide(self, said: str) -> None:
+        """Decide on the first of those that have died.
+
+        Args:
+            said: what it has said of its end (`launch_variables.END`); "" for nothing.
+        """
+        if not self._undecided:  # The run has failed meanwhile.
+            return
+        learner = self._undecided.pop(0)
+        kind, _, learner.why = said.partition(" ")
+        status = learner.status
+        assert status is not None
+        # A replacement that has not joined has had no part in the training.
+        if not (signal_of(status) or kind == LOST or learner.joining):
+            learner.failure = learner.life
+        self._decide_on(learner, status)
 
     def _decide_on(self, learner: Learner, status: int) -> None:
         """Start a learner again that has died, give it up, or end the others."""
         if self.told:
-            learner.lost = self.survive
-        elif not self.survive:
-            self._say(f"{learner.life}: the others are ended")
-            self._fail(learner.life)
-        elif self._may_start_again(learner, status):
+            learner.lost = self.survive and learner.failure is None
+        elif self.survive and self._may_start_again(learner, status):
             again = f"{learner.starts} of at most {self.policy.restarts}"
             self._say(f"{learner.life}: it is started again ({again})")
             self._start(learner)
-        else:
+        elif self.survive and learner.failure is None:
             learner.lost = True
             self._say(f"{learner.life}: it is lost, and the others go on")
+        else:
+            self._say(f"{learner.life}: the others are ended")
+            self._fail(learner.failure or learner.life)
 
     def _may_start_again(self, learner: Learner, status: int) -> bool:
         """Return whether another process of a learner is allowed, and of use.
@@ -239,7 +262,7 @@ class Supervisor:
                 self._in_sessions = True
                 self.survive |= self.policy.others_go_on is None
             case "answered":
-                self._decide()
+                self._decide(value)
             case "replaced":
                 for learner in self.learners:
                     learner.note_joined(value)

@@ -22,6 +22,7 @@ class Life:
         restarts: how often it was started again.
         lost: whether it died for good while the others went on.
         ended: when it ended, in seconds of the node's clock.
+        why: why it has ended, as far as it has said so itself.
     """
 
     rank: int
@@ -30,9 +31,11 @@ class Life:
     restarts: int = 0
     lost: bool = False
     ended: float = 0.0
+    why: str = ""
 
     def __str__(self) -> str:
-        return f"learner {self.rank} on {self.host} {describe(self.status)}"
+        why = f" ({self.why})" if self.why else ""
+        return f"learner {self.rank} on {self.host} {describe(self.status)}{why}"
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,15 @@ def describe(status: int) -> str:
     >>> describe(137), describe(1)
     ('was killed by SIGKILL', 'ended with status 1')
     """
-    if status > 128:
-        try:
-            return f"was killed by {signal.Signals(status - 128).name}"
-        except ValueError:
-            pass
+    number = signal_of(status)
+    if number is not None:
+        return f"was killed by {number.name}"
     return f"ended with status {status}"
+
+
+def signal_of(status: int) -> signal.Signals | None:
+    """Return the signal that has ended a process; None if it has ended by itself."""
+    return next((each for each in signal.Signals if each == status - 128), None)
 
 
 def judge(

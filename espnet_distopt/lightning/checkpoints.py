@@ -96,6 +96,17 @@ class CheckpointStrategy(ApartStrategy):
         super().remove_checkpoint(filepath)
         super().remove_checkpoint(own_state.folder(filepath))
 
+    def load_model_state_dict(
+        self, checkpoint: Mapping[str, Any], *args: Any, **kw: Any
+    ) -> None:
+        """Load the model; within a fit, as after a tuner's search, begin anew there."""
+        fit = self._fit
+        if fit is not None:
+            fit.session.leave_consensus()
+        super().load_model_state_dict(checkpoint, *args, **kw)
+        if fit is not None:
+            fit.session.restart_from_model()
+
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Load the optimizer's state, then this learner's own, if there is one."""
         super().load_optimizer_state_dict(checkpoint)

@@ -279,7 +279,9 @@ class Fit:
     def close(self, error: BaseException | None = None) -> None:
         """End the fit: the session and the handlers of signals."""
         try:
-            self.session.close(error)
+            # Unlike `close`, this takes no error that is being handled for the fit's:
+            # Lightning's tuner ends a fit by an exception that is none.
+            self.session.__exit__(None, error, None)
         finally:
             # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
             # would wait for the other learners, which may have left.

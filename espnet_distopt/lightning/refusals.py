@@ -27,6 +27,28 @@ SHARDING = {"FSDPPrecision", "DeepSpeedPrecision", "XLAPrecision"}
 """The precision plugins of strategies that divide a model among processes."""
 
 
+_WORDS = (
+    ("leave the session and begin a new one", "end this fit and begin another one"),
+    (
+        "between epochs, call session.restart_from_model() on all learners after it",
+        "do so before trainer.fit, or let fit(ckpt_path=...) do it",
+    ),
+    ("give its optimizer a session of its own", "give its parameters to that one"),
+    ("while the session is open", "within a fit"),
+    ("before the session is made", "before trainer.fit"),
+    ("the optimizer of this session", "the optimizer of this fit"),
+    ("a session needs all learners", "a fit needs all learners"),
+)
+"""What a session says of itself, and what that is to a user of Lightning."""
+
+
+def in_lightnings_words(text: str) -> str:
+    """Return a message of a session as one to a user who knows of fits alone."""
+    for of_session, of_fit in _WORDS:
+        text = text.replace(of_session, of_fit)
+    return text
+
+
 def steps_alone(algorithm: str) -> bool:
     """Return whether learners, or nodes of them, step without waiting for others."""
     return bool(lookup(algorithm).algorithm.wants_gossip)

@@ -1,6 +1,7 @@
 """The signals that ask a fit to stop."""
 
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
@@ -33,9 +34,14 @@ class Signals:
     def listen(self, requeue: int | None) -> None:
         """Handle SIGTERM, SIGUSR1, which `distopt slurm` sends, and `requeue`.
 
+        Python lets only the main thread do so. A fit on another one leaves the signals
+        to whoever has started it, as Lightning's own strategies do.
+
         Args:
             requeue: the signal on which Lightning requeues the job; None: on none.
         """
+        if threading.current_thread() is not threading.main_thread():
+            return
         self._requeue = requeue
         for number in {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}:
             self._before[number] = signal.signal(number, self._handle)

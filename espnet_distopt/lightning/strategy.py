@@ -17,7 +17,7 @@ from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
-from espnet_distopt.errors import PeerLostError
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.lightning import espnet3, refusals
 from espnet_distopt.lightning.checkpoints import CheckpointStrategy
 from espnet_distopt.lightning.epoch_ends import EpochEnds
@@ -241,13 +241,20 @@ class DistoptStrategy(CheckpointStrategy):
 
     # The end
 
+    def on_train_end(self) -> None:
+        """End the epoch of a tuner's search, which has put its own callbacks in."""
+        if self._fit is not None and self._fit.alone:
+            self._fit.meet()
+        super().on_train_end()
+
     def on_exception(self, exception: BaseException) -> None:
         """End the fit, and tell the other learners if it has failed."""
-        stopping = self._fit is not None and self._fit.stopping
+        if isinstance(exception, InputError):
+            exception.args = (refusals.in_lightnings_words(str(exception)),)
         if isinstance(exception, PeerLostError):
             # The launcher ends this learner, perhaps before Python prints the error.
             logging.error(f"the fit ends: {exception}")
-        self._end(None if stopping else exception)
+        self._end(exception)
         super().on_exception(exception)
 
     def teardown(self) -> None:
@@ -263,4 +270,5 @@ class DistoptStrategy(CheckpointStrategy):
             callbacks = self.lightning_module.trainer.callbacks  # type: ignore[attr-defined]
             callbacks.remove(self._callback)
         self._lost = fit.lost if fit.living is not None else ()
+        self._own = None
         fit.close(error)

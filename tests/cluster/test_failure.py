@@ -35,8 +35,8 @@ slurm: job 12 starts on n[1-2]
 0: {TRACEBACK}
 0: RuntimeError: Connection closed by peer
 launch: learner 0 on n1 ended with status 1: it is lost, and the others go on
-launch: learner 2 on n2 ended with status 1: it is lost, and the others go on
-launch: the run failed: learner 0 on n1 ended with status 1
+launch: learner 2 on n2 ended with status 1 (ValueError: bad): the others are ended
+launch: the run failed: learner 2 on n2 ended with status 1 (ValueError: bad)
 srun: error: n1: task 0: Exited with exit code 1
 slurm: job 12 ended with status 1
 """
@@ -46,7 +46,8 @@ REPLACED = f"""\
 slurm: job 12 starts on n[1-2]
 1: {TRACEBACK}
 1: ValueError: bad
-launch: learner 1 on n2 ended with status 1: it is started again (1 of at most 1)
+launch: learner 1 on n2 ended with status 1 (ValueError: bad (x): y): it is started \
+again (1 of at most 1)
 0: epoch 3
 launch: learner 0 on n1 ended with status 9: the others are ended
 """
@@ -69,7 +70,7 @@ CASES = {
         Failure(
             2,
             "n2",
-            "ended with status 1",
+            "ended with status 1 (ValueError: bad)",
             [TRACEBACK, '  File "a.py", line 3, in <module>', "ValueError: bad"],
         ),
     ),

@@ -140,7 +140,7 @@ def test_two_learners_on_a_gpu_are_told_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dist, "ProcessGroupNCCL", TwoOnOneGpu, raising=False)
-    with pytest.raises(InputError, match=r"share cuda:0.*--dist_backend gloo"):
+    with pytest.raises(InputError, match=r"a GPU for each.*--dist_backend gloo"):
         group()
 
 

@@ -62,9 +62,9 @@ class Launched:
         own, child = (self.directory / f"{rank}.pids").read_text().split()
         return int(own), int(child)
 
-    def kill(self, rank: int) -> None:
-        """Kill a learner by SIGKILL."""
-        os.kill(self.pids(rank)[0], signal.SIGKILL)
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
+        """Kill a learner by a signal."""
+        os.kill(self.pids(rank)[0], number)
 
     def reaped(self, rank: int) -> None:
         """Wait until the launcher has taken a dead learner's status."""

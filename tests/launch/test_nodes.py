@@ -46,9 +46,9 @@ def test_one_run_on_two_nodes(tmp_path: Path) -> None:
     first.began("0.0", "1.0", "2.0")
     first.kill(2)
     first.began("2.1")
-    second.tell_end(9, rank=1)
+    second.kill(1)
     first.began("1.1")
-    second.tell_end(9, rank=1)
+    second.kill(1)
     first.reaped(1)
     first.tell_end()
     assert [node.ended()[0] for node in (second, first)] == [0, 0]

@@ -94,8 +94,7 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     run = Launched(tmp_path, "--nproc", "3", *CONTINUE)
     run.began("0.0", "1.0", "2.0")
     run.kill(0)
-    run.tell_end(5, rank=1)
-    run.until(lambda: not (tmp_path / "end.1").exists())
+    run.kill(1, signal.SIGSEGV)
     assert all_gone(*run.pids(0), *run.pids(1))
     run.tell_end()
     status, _, err = run.ended()
@@ -103,12 +102,53 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     lost = "it is lost, and the others go on"
     assert sorted(err[:2]) == [
         f"launch: learner 0 on {HOST} was killed by SIGKILL: {lost}",
-        f"launch: learner 1 on {HOST} ended with status 5: {lost}",
+        f"launch: learner 1 on {HOST} was killed by SIGSEGV: {lost}",
     ]
     assert err[2:] == [
         "launch: the run ended well, though not with all learners: "
         f"lost: learner 0 ({HOST}), learner 1 ({HOST})"
     ]
+
+
+@pytest.mark.parametrize("failed", [5, 255])
+def test_no_other_goes_on_when_a_program_fails(tmp_path: Path, failed: int) -> None:
+    """It has not been lost: what it has met, the others may have met unnoticed."""
+    run = Launched(tmp_path, "--nproc", "3", *CONTINUE)
+    run.began("0.0", "1.0", "2.0")
+    pids = [pid for rank in range(3) for pid in run.pids(rank)]
+    run.tell_end(failed, rank=1)
+    status, _, err = run.ended()
+    assert status == failed
+    assert err == [
+        f"launch: learner 1 on {HOST} ended with status {failed}: the others are ended",
+        f"launch: the run failed: learner 1 on {HOST} ended with status {failed}",
+    ]
+    assert all_gone(*pids)
+
+
+def test_a_failure_is_none_of_a_run_that_was_stopped_well(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, what="deaf")
+    run.began("0.0", "1.0")
+    run.process.send_signal(signal.SIGTERM)
+    run.tell_end(3, rank=1)
+    run.reaped(1)
+    run.tell_end(STOPPED)
+    status, _, err = run.ended()
+    assert status == 3
+    assert err[-1].startswith("launch: the run was told to stop, and learner 1 on ")
+
+
+def test_a_replacement_that_refuses_to_join_is_lost(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "5")
+    run.began("0.0", "1.0")
+    run.kill(1)
+    run.began("1.1")
+    run.tell_end(2, rank=1)
+    run.reaped(1)
+    run.tell_end()
+    status, _, err = run.ended()
+    assert status == 0
+    assert err[1].endswith("ended with status 2: it is lost, and the others go on")
 
 
 def test_a_dead_learner_is_replaced_so_many_times(tmp_path: Path) -> None:
@@ -156,12 +196,14 @@ def test_none_is_started_again_when_one_has_ended(tmp_path: Path, status: int) -
 def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
     run = Launched(tmp_path, "--nproc", "2", *CONTINUE)
     run.began("0.0", "1.0")
-    run.tell_end(7, rank=1)
+    run.kill(1, signal.SIGSEGV)
     run.reaped(1)
     run.kill(0)
     status, _, err = run.ended()
-    assert status == 7
-    assert err[-1] == f"launch: the run failed: learner 1 on {HOST} ended with status 7"
+    assert status == 139
+    assert err[-1] == (
+        f"launch: the run failed: learner 1 on {HOST} was killed by SIGSEGV"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,56 @@ try:
 except ImportError as error:
     print(error)
 """
+
+
+class Mischief(pl.Callback):
+    """Does something to the module after its first step."""
+
+    def __init__(self, what: Callable[[Toy], object]) -> None:
+        self.what = what
+
+    def on_train_batch_end(self, _: pl.Trainer, module: Any, *__: Any) -> None:
+        self.what(module)
+
+
+def unfreeze(module: Toy) -> None:
+    module.net[0].weight.requires_grad_()
+
+
+def load(module: Toy) -> None:
+    module.load_state_dict(module.state_dict())
+
+
+def move(module: Toy) -> None:
+    weight = module.net[4].weight
+    weight.data = weight.data.clone()
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (unfreeze, "within a fit, .*: end this fit and begin another one"),
+        (load, "load_state_dict was called within a fit.*before trainer.fit"),
+        (move, "within a fit.*: end this fit and begin another one"),
+    ],
+)
+def test_a_session_speaks_of_fits(
+    tmp_path: Path, what: Callable[[Toy], None], words: str
+) -> None:
+    module = Toy()
+    module.net[0].weight.requires_grad_(what is not unfreeze)
+    own = trainer(tmp_path, DistoptStrategy("bmuf"), 1, callbacks=[Mischief(what)])
+    with pytest.raises(InputError, match=words) as refused:
+        own.fit(module, **loaders())
+    assert "session" not in str(refused.value)
+
+
+def test_a_fit_off_the_main_thread(tmp_path: Path) -> None:
+    """Python lets no other thread handle signals; Ray Train's fits are on one."""
+    own = trainer(tmp_path, DistoptStrategy("adpsgd"), 1, max_epochs=1)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(own.fit, Toy(), **loaders()).result()
+    assert own.global_step == 12
 
 
 def test_without_lightning_the_package_imports_and_says_what_to_install() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from espnet_distopt.corpora.kaldi.tokens import require_pieces
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 
 
@@ -36,9 +36,8 @@ def load_ctc_model(
     except InputError:
         raise
     except Exception as error:  # of many kinds: files, keys, shapes
-        problem = str(error).partition("\n")[0]
         raise InputError(
-            f"{model}: not a model of {config}: {type(error).__name__}: {problem}"
+            f"{model}: not a model of {config}: {in_words(error)}"
         ) from error
     loaded.eval()
     if loaded.ctc is None:

@@ -9,7 +9,7 @@ import torch
 from espnet2.tasks.lm import LMTask
 from numpy.typing import NDArray
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.models.trained import check_whole
 
 Prefix = tuple[int, ...]
@@ -46,9 +46,8 @@ def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
         raise
     # A wrong file, a missing key and a wrong shape each raise another exception.
     except Exception as error:
-        problem = str(error).partition("\n")[0]
         raise InputError(
-            f"{directory}: not a language model: {type(error).__name__}: {problem}"
+            f"{directory}: not a language model: {in_words(error)}"
         ) from error
     if list(args.token_list) != list(tokens):
         raise InputError(

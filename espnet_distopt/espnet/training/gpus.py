@@ -1,5 +1,7 @@
 """The GPUs of a machine, of which each learner has one."""
 
+import os
+
 import torch
 
 from espnet_distopt.errors import InputError
@@ -33,8 +35,13 @@ def check_gpus(needed: int) -> None:
             "whether PyTorch was built for it; --ngpu 0 trains on the CPU"
         )
     if needed > there:
+        own = ""
+        if there == 1 and "SLURM_PROCID" in os.environ:
+            own = "if each task of the Slurm step has a GPU of its own (srun "
+            own += "--gpus-per-task=1), add --local_rank 0; if not, "
         raise InputError(
             f"{needed} learners on this machine need a GPU each, and PyTorch sees "
-            f"{there}: start fewer, or let all share the first by --local_rank 0 "
-            "--dist_backend gloo"
+            f"{there}: {own}start "
+            "fewer, or let all share the first, to try things, by --share_gpu true "
+            "(of a recipe or `distopt launch`) or --local_rank 0 --dist_backend gloo"
         )

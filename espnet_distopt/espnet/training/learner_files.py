@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.training.side_files import atomic_save, is_whole, plain
 
 State = dict[str, Any]
@@ -155,10 +155,9 @@ def _read(path: Path) -> Any:
     except FileNotFoundError:
         raise
     except Exception as error:
-        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{path} cannot be read ({reason}); remove the experiment's distopt/ "
-            "folder to go on from the consensus model"
+            f"{path} cannot be read ({in_words(error)}); remove the experiment's "
+            "distopt/ folder to go on from the consensus model"
         ) from error
 
 

@@ -16,6 +16,7 @@ from espnet2 import __version__ as espnet_version
 from espnet2.train.reporter import SubReporter, aggregate
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.errors import in_words
 from espnet_distopt.espnet.training.learner_log import LearnerLog
 from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.files.writing import write_json
@@ -209,8 +210,7 @@ class Progress:
             return
         if isinstance(error, Stopped):
             return
-        why = None if error is None else f"{type(error).__name__}: {error}"
-        self._write("end", error=why and why.rstrip(": ").splitlines()[0])
+        self._write("end", error=None if error is None else in_words(error))
 
     def _left(self, done: float) -> float | None:
         """Return the seconds left, from finished epochs or from this one's pace."""

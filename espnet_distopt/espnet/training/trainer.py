@@ -25,6 +25,7 @@ from espnet2.train.trainer import Trainer
 
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.distributed.launch_variables import incarnation
+from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import side_files
 from espnet_distopt.espnet.training.distopt_epoch import DistoptEpoch
@@ -80,7 +81,8 @@ class DistoptTrainer(Trainer):
         if distributed and not joins:
             _warn_of_static_shards(run, train_iter_factory)
             _warn_of_wandb(run)
-            dist.barrier()
+            with advised():
+                dist.barrier()
         # Stock learners cannot agree on a step to stop at.
         can_stop = options.distopt is not None or not distributed
         listening = on_stop_signal(run.ask_to_stop) if can_stop else nullcontext()
