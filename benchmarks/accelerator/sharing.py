@@ -49,7 +49,11 @@ LIMIT = 60.0
 
 # Learners are forked from a process that has imported what takes them seconds.
 get_context("forkserver").set_forkserver_preload(
-    ["torch._dynamo", "espnet_distopt.espnet.models.padded_rnn", "espnet_distopt.session"]
+    [
+        "torch._dynamo",
+        "espnet_distopt.espnet.models.padded_rnn",
+        "espnet_distopt.session",
+    ]
 )
 
 
@@ -136,7 +140,7 @@ def _timed(
 def measure(
     size: Size, device: torch.device, steps: int, sharing: Figures, alone: Figures
 ) -> None:
-    """Add a repeat of each method to the figures of two that share the device and of one.
+    """Add a repeat of each method to the figures of two learners and of one alone.
 
     On a CPU there is no NCCL. A method that fails is named on stderr.
     """

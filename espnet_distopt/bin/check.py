@@ -55,8 +55,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.model is not None:
         check_model(args.model, own)
     if args.gpus:
-        shared = 0 if args.share_gpu else own.get("local_rank")
-        check_gpus(gpus_needed(args.nlearners, shared))
+        number = 0 if args.share_gpu else own.get("local_rank")
+        check_gpus(gpus_needed(args.nlearners, number))
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is None:
         return

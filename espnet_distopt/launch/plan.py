@@ -131,8 +131,9 @@ def make_plan(
 def _own_machine(rank: int, size: int) -> dict[str, str]:
     """Return variables of a learner that seems to be alone on a machine of one GPU.
 
-    Programs take the GPU of LOCAL_RANK, so all learners take the first one. NCCL refuses
-    two processes of one machine on one GPU, and tells machines apart by NCCL_HOSTID.
+    Programs take the GPU of LOCAL_RANK, so all learners take the first one. NCCL
+    refuses two processes of one machine on one GPU, and tells machines apart by
+    NCCL_HOSTID.
     """
     return {
         "LOCAL_RANK": "0",
@@ -154,7 +155,7 @@ def network_variables(plan: Plan, environment: Mapping[str, str]) -> dict[str, s
         The variables; none that the user has set, or that nobody needs.
     """
     if len(plan.counts) == 1:
-        # Of learners that share a GPU, NCCL takes each for a machine, and goes by sockets.
+        # NCCL takes learners that share a GPU for machines, and goes by sockets.
         needed = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
         return {
             name: value
