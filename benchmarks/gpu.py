@@ -70,8 +70,8 @@ def main() -> None:
             f"and of {turn} interleaved ones for learners that communicate, over the "
             "loopback. Those of two learners are the slower one's mean, and exchanges "
             "are those of a learner in a step. Gossip goes over TCP, all else over "
-            "gloo or NCCL; NCCL uses sockets, as between machines. The goals are 85 % of a "
-            "copy, and 1.05 for gossip."
+            "gloo or NCCL; NCCL uses sockets, as between machines. The goals are 85 % "
+            "of a copy, and 1.05 for gossip."
         )
         # Whoever has little time has the first turn, if the others do not end.
         write_report(
