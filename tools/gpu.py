@@ -232,30 +232,15 @@ class Recipe:
 
     def run(self, *options: str) -> list[str]:
         """Return the command of some stages."""
-        place = [] if self.small else ["--ngpu", "1", "--share_gpu", "true"]
-        words = [
-            "./run.sh",
-            "--system",
-            self.system,
-            "--nj",
-            "2" if self.small else "8",
-        ]
+        nj, place = (2, "") if self.small else (8, "--ngpu 1 --share_gpu true")
+        best_path = "--decode_config ../../../conf/decode_best_path.yaml"
         # A learner that dies is not to come back unnoticed.
-        words += [
-            *place,
-            "--restarts",
-            "0",
-            "--slow",
-            "",
-            "--picture",
-            "",
-            "--next",
-            "",
-        ]
-        words += ["--inference_asr_model", "valid.loss.best.pth"]
-        if self.system == "ctc":
-            words += ["--decode_config", "../../../conf/decode_best_path.yaml"]
-        return [*words, *options]
+        words = (
+            f"./run.sh --system {self.system} --nj {nj} {place} --restarts 0 "
+            f"{best_path if self.system == 'ctc' else ''} --slow '' --picture '' "
+            "--next '' --inference_asr_model valid.loss.best.pth"
+        )
+        return [*shlex.split(words), *options]
 
     def data(self) -> Part:
         """Return the part that makes all that a training needs."""
@@ -269,9 +254,8 @@ class Recipe:
 
     def trainings(self) -> dict[str, Part]:
         """Return the training by each algorithm."""
-        much = (
-            "--max_epoch 1 --num_iters_per_epoch 20" if self.small else "--max_epoch 3"
-        )
+        few = "--max_epoch 1 --num_iters_per_epoch 20"
+        much = few if self.small else "--max_epoch 3"
         kind = "asr" if self.system == "ctc" else self.system
         found = {}
         for name, (learners, backend, options) in ALGORITHMS.items():
@@ -296,7 +280,8 @@ class Recipe:
         script = " && ".join(calls) or "echo error: nothing was trained; false"
         report = self.folder / "exp" / "RESULTS.md"
         command = ["bash", "-c", script]
-        return Part(f"{self.name}: table", command, 240, self.folder, keep=report)
+        needs = f"{self.name}: data"
+        return Part(f"{self.name}: table", command, 240, self.folder, needs, report)
 
 
 def copies(work: Path, *names: tuple[str, str]) -> list[Path]:
