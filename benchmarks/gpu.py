@@ -26,6 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", help="the device (default: cuda)")
     parser.add_argument("--quick", action="store_true", help="use small models")
+    parser.add_argument(
+        "--turns", type=int, default=3, help="repeats of learners (default: 3)"
+    )
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args()
     if args.device.startswith("cuda") and not torch.cuda.is_available():
@@ -55,11 +58,10 @@ def main() -> None:
         lines.append(f"| {title} | {precision} | {ms} | {rate:,.0f} |")
         steps.append({"what": title, "precision": precision, "seconds": times})
 
-    turns = 1 if args.quick else 3
     both: sharing.Figures = {}
     alone: sharing.Figures = {}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    for turn in range(1, turns + 1):
+    for turn in range(1, args.turns + 1):
         sharing.measure(size, device, 5 if args.quick else 30, both, alone)
         caption = (
             f"Device: {name}. The network has {size.layers} bidirectional layers of "

@@ -122,7 +122,7 @@ class Runner:
             return self._note(part, SKIPPED, 0, "no time was left")
         if part.needs and not self.passed(part.needs):
             return self._note(part, SKIPPED, 0, f"{part.needs}: see there")
-        log = self.out / f"{re.sub('[^a-z0-9_.]+', '_', part.name)}.log"
+        log = self.out / (re.sub(r"[^\w.]+", "_", part.name) + ".log")
         with log.open("wb") as file:
             process = subprocess.Popen(
                 part.command,
@@ -316,15 +316,18 @@ def run_all(runner: Runner, device: str, work: Path) -> None:
         tests.append(Part(name, command, 160))
     runner.run(*tests, of_ctc.data(), of_hybrid.data())
 
-    for each in (of_ctc, of_hybrid):
-        trainings = each.trainings()
-        runner.run(*trainings.values())
-        trained = [name for name, part in trainings.items() if runner.passed(part.name)]
-        runner.run(each.table(trained))
+    def trained(trainings: dict[str, Part]) -> list[str]:
+        return [name for name, part in trainings.items() if runner.passed(part.name)]
+
+    by_ctc, by_hybrid = of_ctc.trainings(), of_hybrid.trainings()
+    runner.run(*by_ctc.values())
+    runner.run(of_ctc.table(trained(by_ctc)), *by_hybrid.values())
+    runner.run(of_hybrid.table(trained(by_hybrid)))
 
     benchmark = [sys.executable, "benchmarks/gpu.py", "--device", device]
-    benchmark += ["--out", str(runner.out), *(["--quick"] if small else [])]
-    runner.run(Part("benchmarks/gpu.py", benchmark, 180))
+    benchmark += ["--out", str(runner.out), "--turns", "2"]
+    benchmark += ["--quick"] if small else []
+    runner.run(Part("benchmarks/gpu.py", benchmark, 180))  # alone, as it is timed
 
 
 def install(wheels: Path, folder: Path, log: Path) -> None:
@@ -377,13 +380,13 @@ def about(device: str, environment: dict[str, str]) -> str:
 
 def table(out: Path) -> str:
     """Return the table of a run, and those of its recipes, from its folder."""
-    first, *lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
-    text = [f"`make gpu` of {json.loads(first)['about']}:", ""]
+    heading, *lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    text = [f"`make gpu` of {json.loads(heading)['about']}:", ""]
     text += ["| part | result | seconds | its last words |", "|---|---|--:|---|"]
     text += [row(Result(**json.loads(line))) for line in lines]
     for report in sorted(out.glob("*_table.RESULTS.md")):
-        rows = report.read_text(encoding="utf-8").splitlines()
-        text += ["", *(line for line in rows if line.startswith("|"))]
+        first = report.read_text(encoding="utf-8").partition("\n## ")[0].splitlines()
+        text += ["", *(line for line in first if line.startswith("|"))]
     return "\n".join(text) + "\n"
 
 
@@ -433,6 +436,8 @@ def main(cmd: Sequence[str] | None = None) -> int:
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }
+        if environment.get("FSDD"):
+            environment["FSDD"] = str(Path(environment["FSDD"]).resolve())
         heading = json.dumps({"about": about(args.device, environment)})
         (out / "results.jsonl").write_text(heading + "\n", encoding="utf-8")
         left = SECONDS[args.device] - (time.monotonic() - begun)

@@ -38,14 +38,12 @@ def test_each_part_has_its_end_in_the_table(
 ) -> None:
     # As in a recipe, the child that hangs has a process group of its own.
     hang = f"set -m; sleep 1000 & echo $! >{tmp_path}/pid; echo begun; wait"
-    report = tmp_path / "RESULTS.md"
+    report, rows = tmp_path / "RESULTS.md", "| a table |\\n\\n## More\\n\\n| more |"
 
     def parts(runner: object, device: str, work: Path) -> None:
         assert device == "cpu"
         runner.run(  # type: ignore[attr-defined]
-            bash(
-                gpu, "good", f"echo '| a table |' >{report}; echo a; echo", keep=report
-            ),
+            bash(gpu, "good", f"printf '{rows}' >{report}; echo a; echo", keep=report),
             bash(gpu, "bad", "echo error: no such thing; echo more; exit 3"),
             bash(gpu, "hangs", hang, limit=1),
         )
@@ -63,7 +61,7 @@ def test_each_part_has_its_end_in_the_table(
         "bad": ("failed", "error: no such thing"),
         "hangs": ("did not end", "begun"),
         "behind": ("skipped", "hangs: see there"),
-        "a table": ("passed", "| a table |"),
+        "a table": ("passed", "| more |"),
     }
     state = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     assert not state.exists() or ") Z " in state.read_text()
