@@ -453,4 +453,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # Its parts have ended.
+        sys.exit(130)
