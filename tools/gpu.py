@@ -312,7 +312,8 @@ def run_all(runner: Runner, device: str, work: Path) -> None:
     for file in sorted((ROOT / "tests").rglob("test_gpu.py")):
         name = str(file.relative_to(ROOT))
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", name]
-        command += [] if small else ["-n", "6", "--timeout", "100"]
+        workers = str(max(1, 3 * (os.cpu_count() or 1) // 8))
+        command += [] if small else ["-n", workers, "--timeout", "100"]
         tests.append(Part(name, command, 160))
     runner.run(*tests, of_ctc.data(), of_hybrid.data())
 
@@ -438,6 +439,11 @@ def main(cmd: Sequence[str] | None = None) -> int:
         }
         if environment.get("FSDD"):
             environment["FSDD"] = str(Path(environment["FSDD"]).resolve())
+        seen = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+        if args.device == "cuda" and subprocess.call(
+            [sys.executable, "-c", seen], env=environment
+        ):
+            sys.exit("error: PyTorch sees no GPU; DEVICE=cpu tries the commands")
         heading = json.dumps({"about": about(args.device, environment)})
         (out / "results.jsonl").write_text(heading + "\n", encoding="utf-8")
         left = SECONDS[args.device] - (time.monotonic() - begun)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +70,12 @@ def test_each_part_has_its_end_in_the_table(
     assert "| bad | **failed** | 0 | error: no such thing |" in table
     assert table.endswith("\n\n| a table |\n")
     assert table in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_it_is_refused(gpu: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="sees no GPU; DEVICE=cpu tries"):
+        gpu.main(["--device", "cuda", "--out", str(tmp_path)])
 
 
 def test_parts_for_which_no_time_is_left_are_skipped(
