@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from configparser import ConfigParser
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -151,8 +151,15 @@ def machine() -> dict[str, str | int | None]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "espnet_distopt": metadata.version("espnet_distopt"),
+        "espnet_distopt": _own_version(),
     }
+
+
+def _own_version() -> str:
+    """Return the version of this repository, which need not be installed."""
+    parser = ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser["metadata"]["version"]
 
 
 def _commit() -> str:

@@ -13,6 +13,7 @@ nlearners=2                 # learners that train together (none: always one)
 restarts=3                  # how often a learner that dies is started again, if others survive
 slow=                       # slow learners on this machine, e.g. 1:2 (twice as slow)
 ngpu=0                      # GPUs of each learner: 0 or 1
+share_gpu=false             # let all learners use the first GPU, to try things out
 nj=2                        # processes that format and decode
 system=ctc                  # ctc, or hybrid: HMM states, a lexicon and an n-gram
 feats_type=raw              # raw: speech; lines: images of text lines
@@ -120,6 +121,7 @@ command -v "${python:?}" >/dev/null || die "$python not found: run make setup, o
 [[ $tag =~ ^[[:alnum:]._-]*$ ]] ||
     die "--tag $tag: expected letters, digits, dots, underscores and hyphens"
 [ "$ngpu" -le 1 ] || die "--ngpu $ngpu: a learner has one GPU; use --nlearners for more"
+[ "$share_gpu" = false ] || [ "$ngpu" = 1 ] || die "--share_gpu true needs --ngpu 1"
 for config in "${configs[@]}"; do
     [ -f "$config" ] || die "$config: no such file (in $PWD)"
 done
@@ -136,6 +138,8 @@ for each in $decode_config; do
 done
 check_backend
 [ -z "$slow" ] || [ "$cmd_backend" = local ] || die "--slow needs cmd_backend=local"
+[ "$share_gpu" = false ] || [ "$cmd_backend" = local ] ||
+    die "--share_gpu needs cmd_backend=local"
 [ "$submit_all" = false ] || [ "$cmd_backend" = slurm ] ||
     die "--submit_all needs cmd_backend=slurm"
 
@@ -150,10 +154,14 @@ renew_ngram() {
 written=()
 { ! chosen 11 || ! chosen 12 || [[ $train_args == *best_model_criterion* ]]; } ||
     written=(--model "$inference_asr_model")
-# If it trains on this machine, there must be a GPU for each learner.
+# If it trains on this machine, there must be a GPU for each learner, or one for all, who
+# then go by gloo, unless the user prefers NCCL.
 gpus=()
+[ "$share_gpu" = false ] || [[ $train_args == *dist_backend* ]] ||
+    train_args="--dist_backend gloo${train_args:+ $train_args}"
 [ "$ngpu" = 0 ] || [ "$cmd_backend" = slurm ] || [ "$dry_run" = true ] || ! chosen 11 ||
     [[ $train_args == *local_rank* ]] || gpus=(--gpus)
+[ "$share_gpu" = false ] || [ "${#gpus[@]}" = 0 ] || gpus+=(--share_gpu)
 for algorithm in $distopt; do
     experiment "$algorithm"
     run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" \

@@ -83,6 +83,7 @@ learners() {
     elif [ "$number" -gt 0 ]; then
         launch=(-m espnet_distopt.bin.launch --nproc "$number" --restarts "${restarts:?}")
         [ -z "${slow:-}" ] || launch+=(--slow "$slow")
+        [ "${share_gpu:-false}" = false ] || launch+=(--share-gpu)
     fi
     job train "${@:3:3}" "${options[@]}" -- "$python" "${launch[@]}" "${@:6}"
 }

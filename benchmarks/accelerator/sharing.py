@@ -6,14 +6,16 @@ costs a learner that has a GPU of its own.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from emulated.learners import Namespace, launch
+from emulated.learners import LearnersFailedError, Namespace, launch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
@@ -23,7 +25,8 @@ from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 from espnet_distopt.session import Session
 
 Figures = dict[str, list[list[tuple[float, float]]]]
-"""Method -> for each repeat, seconds and exchanges of a step of each learner."""
+"""Method -> for each repeat, seconds and exchanges of a step of each learner; nothing
+for those of a repeat that has failed."""
 
 GLOO, NCCL = "gloo", "cpu:gloo,cuda:nccl"
 METHODS: dict[str, tuple[str, str, dict[str, object]]] = {
@@ -40,6 +43,18 @@ PAUSE = 0.02
 """Seconds of a step that computes nothing."""
 
 DONE = "the learner that computes is done"
+
+LIMIT = 60.0
+"""Seconds for all steps of a method. They take less than ten, so more is a hang."""
+
+# Learners are forked from a process that has imported what takes them seconds.
+get_context("forkserver").set_forkserver_preload(
+    [
+        "torch._dynamo",
+        "espnet_distopt.espnet.models.padded_rnn",
+        "espnet_distopt.session",
+    ]
+)
 
 
 class Task(NamedTuple):
@@ -123,26 +138,29 @@ def _timed(
 
 
 def measure(
-    size: Size, device: torch.device, steps: int, repeats: int
-) -> tuple[Figures, Figures]:
-    """Return the figures of methods, of two that share the device and of one alone.
+    size: Size, device: torch.device, steps: int, sharing: Figures, alone: Figures
+) -> None:
+    """Add a repeat of each method to the figures of two learners and of one alone.
 
-    The methods take turns. On a CPU there is no NCCL.
+    On a CPU there is no NCCL. A method that fails is named on stderr.
     """
-    sharing: Figures = {}
-    alone: Figures = {}
-    for _ in range(repeats):
-        for title, (backend, name, options) in METHODS.items():
-            task = Task(size, str(device), name, options, steps)
-            places = [Namespace()] * 2
-            if device.type == "cuda" or backend == GLOO:
-                function = _by_nccl if backend == NCCL else learner
-                found = launch(places, function, task, timeout=600)
-                sharing.setdefault(title, []).append(found)
-            if title in GOSSIP:
-                found = launch(places, beside, task, timeout=600)
-                alone.setdefault(title, []).append(found[:1])
-    return sharing, alone
+    for title, (backend, name, options) in METHODS.items():
+        task = Task(size, str(device), name, options, steps)
+        if device.type == "cuda" or backend == GLOO:
+            function = _by_nccl if backend == NCCL else learner
+            sharing.setdefault(title, []).append(_launched(title, function, task))
+        if title in GOSSIP:
+            alone.setdefault(title, []).append(_launched(title, beside, task)[:1])
+
+
+def _launched(
+    title: str, function: Callable[..., object], task: Task
+) -> list[tuple[float, float]]:
+    try:
+        return launch([Namespace()] * 2, function, task, timeout=LIMIT)
+    except LearnersFailedError as error:
+        print(f"{title}: failed: {error}", file=sys.stderr, flush=True)
+        return []
 
 
 def _by_nccl(rank: int, task: Task) -> tuple[float, float]:
@@ -153,6 +171,7 @@ def _by_nccl(rank: int, task: Task) -> tuple[float, float]:
     """
     os.environ["NCCL_HOSTID"] = f"learner{rank}"
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    os.environ["NCCL_IB_DISABLE"] = "1"
     size = dist.get_world_size()
     store = dist.PrefixStore(NCCL, dist.distributed_c10d._get_default_store())
     dist.destroy_process_group()

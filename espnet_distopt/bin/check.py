@@ -30,6 +30,9 @@ def get_parser() -> argparse.ArgumentParser:
         "--gpus", action="store_true", help="learners need a GPU each on this machine"
     )
     parser.add_argument(
+        "--share_gpu", action="store_true", help="with --gpus: all share the first one"
+    )
+    parser.add_argument(
         "--model", help="model that the training must write, as valid.loss.ave.pth"
     )
     parser.add_argument(
@@ -52,7 +55,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.model is not None:
         check_model(args.model, own)
     if args.gpus:
-        check_gpus(gpus_needed(args.nlearners, own.get("local_rank")))
+        number = 0 if args.share_gpu else own.get("local_rank")
+        check_gpus(gpus_needed(args.nlearners, number))
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is None:
         return

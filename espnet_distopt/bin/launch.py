@@ -27,6 +27,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from espnet_distopt.distributed.slurm_step import tasks_per_node, this_node
 from espnet_distopt.errors import InputError, one_line_errors
@@ -37,7 +38,7 @@ from espnet_distopt.launch.slowdown import parse_slow, slowed
 from espnet_distopt.launch.supervisor import Supervisor
 
 STOP_SECONDS = 30.0
-FLAGS = {"-h", "--help", "--label"}
+FLAGS = {"-h", "--help", "--label", "--share-gpu", "--share_gpu"}
 OTHERS_GO_ON = {"auto": None, "continue": True, "end": False}
 
 
@@ -89,6 +90,14 @@ def get_parser() -> argparse.ArgumentParser:
         help="stop these learners for a part of the time, so that they are so many "
         "times as slow: shows what a slow machine does to a training",
     )
+    parser.add_argument(
+        "--share-gpu",
+        "--share_gpu",
+        action="store_true",
+        help="let all learners of this machine use its first GPU, to try things out: "
+        "each seems to be alone on a machine (LOCAL_RANK is 0), also to NCCL, which "
+        "goes by sockets then",
+    )
     parser.add_argument("--nnodes", type=int, help="machines (default: 1)")
     parser.add_argument(
         "--node_rank", "--node-rank", type=int, help="this machine's number, from 0"
@@ -108,6 +117,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     plan = make_plan(
         args.nproc, args.nnodes, args.node_rank, args.master, step, os.environ
     )
+    plan = replace(plan, share_gpu=args.share_gpu)
     policy = _policy(args.restarts, args.on_death, args.join_seconds)
     slow = parse_slow(args.slow, sum(plan.counts))
     command = resolve(words)

@@ -28,6 +28,7 @@ class Plan:
         address: the address of node 0, where the store listens.
         port: the port of the store; 0 lets the system choose one, for one node.
         host: the name of this node, for messages.
+        share_gpu: whether the learners of a node share its first GPU.
     """
 
     counts: tuple[int, ...]
@@ -35,6 +36,7 @@ class Plan:
     address: str
     port: int
     host: str
+    share_gpu: bool = False
 
     @property
     def size(self) -> int:
@@ -58,14 +60,19 @@ class Plan:
         """
         local = rank - self.ranks(self.node)[0]
         replaces = {LAZY_GROUP: LAZY} if incarnation else {}
-        return {
-            **replaces,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self.size),
+        machine = {
             "LOCAL_RANK": str(local),
             "LOCAL_WORLD_SIZE": str(self.counts[self.node]),
             "GROUP_RANK": str(self.node),
             "GROUP_WORLD_SIZE": str(len(self.counts)),
+        }
+        if self.share_gpu:
+            machine = _own_machine(rank, self.size)
+        return {
+            **replaces,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.size),
+            **machine,
             "ROLE_NAME": "default",
             "ROLE_RANK": str(rank),
             "ROLE_WORLD_SIZE": str(self.size),
@@ -122,17 +129,41 @@ def make_plan(
     return Plan(_counts(nproc, nodes), node, address, port, host)
 
 
+def _own_machine(rank: int, size: int) -> dict[str, str]:
+    """Return variables of a learner that seems to be alone on a machine of one GPU.
+
+    Programs take the GPU of LOCAL_RANK, so all learners take the first one. NCCL
+    refuses two processes of one machine on one GPU, and tells machines apart by
+    NCCL_HOSTID.
+    """
+    return {
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank),
+        "GROUP_WORLD_SIZE": str(size),
+        "NCCL_HOSTID": f"learner{rank}",
+    }
+
+
 def network_variables(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable by which gloo reaches the learners of other nodes.
+    """Return the variables by which gloo and NCCL reach the other learners.
 
     Args:
         plan: the nodes of the run.
         environment: the variables of this process.
 
     Returns:
-        The variable; nothing if the user has set it, or gloo needs none.
+        The variables; none that the user has set, or that nobody needs.
     """
-    if len(plan.counts) == 1 or GLOO_INTERFACE in environment:
+    if len(plan.counts) == 1:
+        # NCCL takes learners that share a GPU for machines, and goes by sockets.
+        needed = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+        return {
+            name: value
+            for name, value in needed.items()
+            if plan.share_gpu and name not in environment
+        }
+    if GLOO_INTERFACE in environment:
         return {}
     found = interface_for_gloo(plan.address, plan.port)
     return {GLOO_INTERFACE: found} if found else {}

@@ -1,13 +1,15 @@
 """What the launcher understands, and what it refuses in one line."""
 
 import socket
+from dataclasses import replace
 
 import pytest
 
-from espnet_distopt.bin.launch import main
+from espnet_distopt.bin.launch import FLAGS, main
+from espnet_distopt.distributed.launcher import learners_per_node
 from espnet_distopt.distributed.slurm_step import Node, this_node
 from espnet_distopt.errors import InputError
-from espnet_distopt.launch.plan import Plan, make_plan
+from espnet_distopt.launch.plan import Plan, make_plan, network_variables
 from espnet_distopt.launch.program import split
 
 STEP = {
@@ -82,12 +84,13 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         ("--nproc 2 -m a --lr 1", "--nproc 2", "-m a --lr 1"),
         ("--nproc 2 --label a.py -m b", "--nproc 2 --label", "a.py -m b"),
         ("--nproc=2 a.py --nproc 3", "--nproc=2", "a.py --nproc 3"),
+        ("--nproc 2 --share-gpu a.py -m b", "--nproc 2 --share-gpu", "a.py -m b"),
         ("--nproc 2 -- -m a -- b", "--nproc 2", "-m a -- b"),
         ("--help", "--help", ""),
     ],
 )
 def test_where_the_program_begins(words: str, options: str, program: str) -> None:
-    assert split(words.split(), {"--label", "--help"}) == (
+    assert split(words.split(), FLAGS) == (
         options.split(),
         program.split(),
     )
@@ -120,3 +123,24 @@ def test_options_come_before_slurm() -> None:
 def test_several_launchers_on_a_node_are_refused() -> None:
     with pytest.raises(InputError, match="one launcher on each"):
         this_node({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
+
+
+def test_each_learner_that_shares_a_gpu_seems_to_have_a_machine_of_its_own() -> None:
+    plan = make_plan("2", 2, 1, "10.0.0.1:3000", None, {})
+    found = replace(plan, share_gpu=True).variables(3, 0, 3000)
+    expected = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "3"}
+    expected |= {"GROUP_WORLD_SIZE": "4", "NCCL_HOSTID": "learner3"}
+    assert found.items() >= (expected | {"RANK": "3", "WORLD_SIZE": "4"}).items()
+    assert learners_per_node(4, found) == 2  # A super learner is what it was.
+    assert plan.variables(3, 0, 3000).items() >= {"LOCAL_RANK": "1"}.items()
+    assert "NCCL_HOSTID" not in plan.variables(3, 0, 3000)
+
+
+def test_nccl_goes_by_the_loopback_between_learners_that_share_a_gpu() -> None:
+    plan = make_plan("2", None, None, None, None, {})
+    sharing = replace(plan, share_gpu=True)
+    needed = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+    assert network_variables(sharing, {}) == needed
+    own = {"NCCL_SOCKET_IFNAME": "eth1"}
+    assert network_variables(sharing, own) == {"NCCL_IB_DISABLE": "1"}
+    assert network_variables(plan, {}) == {}

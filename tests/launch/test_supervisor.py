@@ -39,6 +39,17 @@ def test_the_variables_of_a_learner(tmp_path: Path) -> None:
     assert both[0]["MASTER_PORT"] == both[1]["MASTER_PORT"]
 
 
+def test_learners_that_share_a_gpu_are_told_so(tmp_path: Path) -> None:
+    run = Launched(tmp_path, "--nproc", "2", "--share-gpu", *END)
+    run.began("0.0", "1.0")
+    run.tell_end()
+    assert run.ended()[0] == 0
+    both = [variables(tmp_path, f"{rank}.0") for rank in (0, 1)]
+    assert [v["LOCAL_RANK"] for v in both] == ["0", "0"]
+    assert [v["NCCL_HOSTID"] for v in both] == ["learner0", "learner1"]
+    assert {v["NCCL_SOCKET_IFNAME"] for v in both} == {"lo"}
+
+
 def test_labelled_output_and_no_child_of_a_learner_is_left(tmp_path: Path) -> None:
     run = Launched(tmp_path, "--nproc", "2", "--label", *END)
     run.began("0.0", "1.0")

@@ -95,6 +95,33 @@ def test_launch(recipe: Recipe) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "backend"), [("--seed 1", "gloo"), ("--dist_backend nccl", "nccl")]
+)
+def test_learners_that_share_a_gpu(recipe: Recipe, given: str, backend: str) -> None:
+    options = ["--ngpu", "1", "--share_gpu", "true", "--nlearners", "3"]
+    done = recipe.asr(*options, "--train_args", given)
+    assert done.returncode == 0, done.stderr
+    assert recipe.call("check")[-2:] == ["--gpus", "--share_gpu"]
+    [training] = [call for call in recipe.calls() if "--resume" in call]
+    assert training[1].endswith("launch")
+    assert training[2:7] == ["--nproc", "3", "--restarts", "3", "--share-gpu"]
+    backends = [b for a, b in pairwise(training) if a == "--dist_backend"]
+    assert backends == [backend]
+    assert [b for a, b in pairwise(training) if a == "--ngpu"] == ["1"]
+
+
+def test_learners_that_share_no_gpu(recipe: Recipe) -> None:
+    refused = recipe.asr("--share_gpu", "true")
+    assert refused.returncode == 2
+    assert refused.stderr == "error: --share_gpu true needs --ngpu 1\n"
+    (recipe.directory / "conf" / "slurm.yaml").write_text("{}\n")
+    slurm = ["--dry_run", "true", "--ngpu", "1", "--share_gpu", "true"]
+    refused = recipe.asr(*slurm, cmd_backend="slurm")
+    assert refused.stderr == "error: --share_gpu needs cmd_backend=local\n"
+    assert recipe.modules() == []
+
+
 def test_a_model_that_the_training_would_not_write(recipe: Recipe) -> None:
     config = recipe.directory / "conf/train.yaml"
     config.write_text("best_model_criterion: [[valid, acc, max]]\n")

@@ -212,6 +212,7 @@ def test_check_wants_a_gpu_for_each_learner(
         check.main(command)
     assert end.value.code == 2
     assert "2 learners on this machine need a GPU each" in capsys.readouterr().err
+    check.main([*command, "--share_gpu"])
     config.write_text("distopt: bmuf\nlocal_rank: 0\ndist_backend: gloo\n")
     check.main(command)
 
