@@ -1,10 +1,10 @@
-# What can be done here: `make demo`, `make test`, `make fast`, `make lint`, `make docs`,
-# `make setup`.
+# What can be done here: `make demo`, `make test`, `make fast`, `make thorough`,
+# `make lint`, `make docs`, `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
-.PHONY: demo test fast lint docs setup dev
+.PHONY: demo test fast thorough lint docs setup dev
 
 # Train and score on synthetic telephone speech, from nothing, on a laptop.
 demo: setup
@@ -18,6 +18,11 @@ test: dev lint
 # The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
 fast: dev
 	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
+
+# Trainings to their ends beside what users of ESPnet have: transformers, wandb and more.
+thorough:
+	tools/setup.sh --users
+	$(PYTHON) -m pytest -m users $(PYTEST_ARGS)
 
 lint: dev
 	$(PYTHON) -m ruff check .
