@@ -1,10 +1,10 @@
-# What can be done here: `make demo`, `make test`, `make fast`, `make gpu`, `make lint`,
-# `make docs`, `make setup`.
+# What can be done here: `make demo`, `make test`, `make fast`, `make thorough`, `make gpu`,
+# `make lint`, `make docs`, `make setup`.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 SCRIPTS = $(shell find local tools egs -name '*.sh') .ci/run
 
-.PHONY: demo test fast gpu lint docs setup dev
+.PHONY: demo test fast thorough gpu lint docs setup dev
 
 # Train and score on synthetic telephone speech, from nothing, on a laptop.
 demo: setup
@@ -18,6 +18,11 @@ test: dev lint
 # The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
 fast: dev
 	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
+
+# Trainings to their ends beside what users of ESPnet have: transformers, wandb and more.
+thorough:
+	tools/setup.sh --users
+	$(PYTHON) -m pytest -m users $(PYTEST_ARGS)
 
 # All that a GPU can tell, in eight minutes, and the table of docs/gpu.md. With WHEELS=folder
 # nothing is set up: it takes the Python that is there, and these wheels. OUT=folder has the

@@ -1,7 +1,7 @@
 """Which kind a test is, found from where it is and from what it calls.
 
-A test that starts learners as real processes calls one of `STARTERS`, itself or by
-functions of tests/ and fixtures: the names in their code are followed.
+A test that starts learners as real processes, or a browser, calls one of `STARTERS`,
+itself or by functions of tests/ and fixtures: the names in their code are followed.
 """
 
 import functools
@@ -15,10 +15,11 @@ import pytest
 KINDS = {
     "fast": "none of the others: computes in one process",
     "thorough": "computes in one process, for long, as schedules by the thousand do",
-    "processes": "starts learners as real processes",
+    "processes": "starts learners, or a browser, as real processes",
     "slurm": "starts a Slurm of its own",
     "recipes": "runs scripts of local/, tools/ and egs/",
     "data": "needs a corpus of the user's",
+    "users": "trains beside the packages of ESPnet's users, which `make thorough` gets",
 }
 
 FOLDERS = {"slurm": "slurm", "recipes": "recipes"}
@@ -31,6 +32,7 @@ STARTERS = {
     ("learners", "fork"),
     ("context", "ForkServerContext"),
     ("fork_server", "context"),
+    ("browser", "browser"),
 }
 """The last part of a module, and a function of it that starts processes."""
 

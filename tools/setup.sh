@@ -2,7 +2,10 @@
 # Make the repository's own environment, .venv, with the exact versions of
 # requirements/. A second call returns at once unless a list has changed.
 #
-# Usage: tools/setup.sh [--dev]     --dev: also what tests and linters need
+# Usage: tools/setup.sh [--dev | --users]
+#
+#   --dev     also what tests and linters need
+#   --users   that, and in .venv/users what users of ESPnet have beside it
 #
 # If you have an environment with ESPnet already, you need none of this:
 # activate it and run `pip install -e .`.
@@ -14,8 +17,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH
 
 case ${1-} in
-    '' | --dev) ;;
-    *) die "unknown argument '$1'; usage: tools/setup.sh [--dev]" ;;
+    '' | --dev | --users) ;;
+    *) die "unknown argument '$1'; usage: tools/setup.sh [--dev | --users]" ;;
 esac
 
 # The list for Python "$1": ESPnet 202511 is the last for 3.11, 202611 needs 3.12.
@@ -48,7 +51,8 @@ python=.venv/bin/python
 list=$(list_for "$python") ||
     die ".venv is not Python 3.11, 3.12 or 3.13: move it away and run again"
 lists=("$list")
-[ "${1-}" != --dev ] || lists+=(requirements/dev.txt requirements/espnet3.txt)
+[ -z "${1-}" ] || lists+=(requirements/dev.txt requirements/espnet3.txt)
+[ "${1-}" != --users ] || lists+=(requirements/users.txt)
 
 stamp=.venv/installed${1-}.cksum
 sums=$(cksum setup.cfg pyproject.toml tools/setup.sh "${lists[@]}")
@@ -118,18 +122,23 @@ install_list() {
 
 # Until all is done, no stamp says so: not even that of lists that come back with an
 # earlier commit.
-rm -f .venv/installed{,--dev}.cksum
+rm -f .venv/installed{,--dev,--users}.cksum
 make_venv
 install_torch
 install_list "$list"
-if [ "${1-}" = --dev ]; then
+if [ -n "${1-}" ]; then
     install_list requirements/dev.txt
     rm -rf .venv/espnet3 # pip does not clear it of other versions.
     install_list requirements/espnet3.txt --ignore-requires-python --target .venv/espnet3
 fi
+if [ "${1-}" = --users ]; then
+    rm -rf .venv/users
+    install_list requirements/users.txt --target .venv/users
+fi
 mend_torchaudio
 pip install --no-deps --no-build-isolation -e .
-# The stamp without --dev is the same list less what --dev adds.
+# The stamps without --users and --dev are the same list less what these add.
 head -n 4 <<<"$sums" >.venv/installed.cksum
+[ -z "${1-}" ] || head -n 6 <<<"$sums" >.venv/installed--dev.cksum
 echo "$sums" >"$stamp"
 log "set-up: done, .venv is ready"

@@ -11,6 +11,8 @@ from espnet_distopt.bin.machine_checks import (
     check_folder,
     check_host_name,
     check_hubscr,
+    check_lightning,
+    check_nltk,
     check_python,
     check_rendezvous,
     check_sclite,
@@ -34,10 +36,12 @@ SECTIONS: dict[str, list[Check]] = {
     ],
     "an ESPnet training": [
         check_espnet,
+        check_nltk,
         check_arks,
         package("soundfile", "speech"),
         package("sentencepiece", "subwords"),
     ],
+    "Lightning": [check_lightning],
     "the recipes": [
         program("bash", "the recipes' scripts"),
         package("soxr", "resampling"),

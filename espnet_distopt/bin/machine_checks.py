@@ -24,6 +24,19 @@ from espnet_distopt.errors import InputError
 OLDEST_TORCH = (2, 8)
 """The oldest version with which the tests were run; setup.cfg has it, too."""
 
+BAD_TORCH: dict[tuple[int, int], str] = {}
+"""Later versions that do not work, and why; setup.cfg excludes them, too."""
+
+PARTS_OF_TORCH = (
+    "torch._C._current_graph_task_id",
+    "torch.autograd.Variable._execution_engine.queue_callback",
+    "torch.distributed.distributed_c10d._get_default_store",
+    "torch.distributed.ProcessGroupGloo",
+    "torch.distributed.ProcessGroup._device_types",
+    "torch._foreach_copy_",
+)
+"""What the package needs of torch that is not promised to stay (private_parts.md)."""
+
 TORCH_SECONDS = 120
 ESPNET_SECONDS = 300
 """Limits of an import; the first one on a network file system takes long."""
@@ -69,20 +82,32 @@ def check_python(folder: Path) -> Finding:
 def check_torch(folder: Path) -> Finding:
     """Check that torch can be imported, its version, and its back ends."""
     code = (
-        "import torch, torch.distributed as d; print(torch.__version__, "
+        "import operator, torch, torch.distributed as d; print(torch.__version__, "
         "d.is_available() and d.is_gloo_available(), torch.cuda.device_count(), "
-        "d.is_available() and d.is_nccl_available())"
+        "d.is_available() and d.is_nccl_available())\n"
+        f"for part in {PARTS_OF_TORCH}:\n"
+        "    try: operator.attrgetter(part.removeprefix('torch.'))(torch)\n"
+        "    except AttributeError: print(part)"
     )
     printed, error = _run_python(code, TORCH_SECONDS)
     if error:
         return missing(f"torch: {error}: pip install torch")
-    found, gloo, cards, nccl = printed.split()
-    if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST_TORCH:
+    found, gloo, cards, nccl, *lacking = printed.split()
+    number = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    if number < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         return missing(f"torch {found}: {oldest} or later is needed")
+    if number[:2] in BAD_TORCH:
+        return missing(f"torch {found} does not work here: {BAD_TORCH[number[:2]]}")
     if gloo != "True":
         return missing(f"torch {found} was built without gloo, which gossip needs")
-    gpus = f"{cards} GPUs" + (", NCCL" if nccl == "True" else ", no NCCL")
+    if lacking:
+        return missing(
+            f"torch {found} has no {lacking[0]}, which is used here: install a version "
+            "that docs/private_parts.md names"
+        )
+    plural = "s" * (cards != "1")
+    gpus = f"{cards} GPU{plural}" + (", NCCL" if nccl == "True" else ", no NCCL")
     return ok(f"torch {found}: gloo, {gpus if cards != '0' else 'no GPU'}")
 
 
@@ -156,25 +181,77 @@ def check_folder(folder: Path) -> Finding:
 
 
 def check_espnet(folder: Path) -> Finding:
-    """Check that ESPnet's ASR task can be imported; this takes ten seconds."""
+    """Check that ESPnet's tasks can be imported to train them, in some seconds."""
     try:
         name = f"espnet {version('espnet')}"
     except PackageNotFoundError:
         fitting = "espnet" if sys.version_info >= (3, 12) else "espnet==202511"
         return missing(f"espnet: pip install {fitting}")
-    code = "import espnet2.tasks.asr, espnet_distopt.espnet.training"
-    _, error = _run_python(code, ESPNET_SECONDS)
-    return missing(f"{name} cannot be imported: {error}") if error else ok(name)
+    code = (
+        "from espnet_distopt.bin import asr_train\n"
+        "from espnet_distopt.errors import InputError\n"
+        "from espnet_distopt.espnet.training import any_task\n"
+        "for name in any_task.names():\n"
+        "    why = None\n"
+        "    try: any_task.task(name)\n"
+        "    except InputError as error: why = error.__cause__ or 'not for us'\n"
+        "    except Exception as error: why = f'{type(error).__name__}: {error}'\n"
+        "    print('task', name, *str(why or '').splitlines()[:1], sep='\\t')"
+    )
+    printed, error = _run_python(code, ESPNET_SECONDS)
+    if error:
+        return missing(f"{name} cannot train: {error}")
+    ready, failed = [], dict[str, list[str]]()
+    for line in printed.splitlines():  # Modules may print, too.
+        mark, *task = line.split("\t")
+        if mark == "task" and task[1:] != ["not for us"]:
+            known = failed.setdefault(task[1], []) if task[1:] else ready
+            known.append(task[0])
+    if failed:
+        lacking = [f"not {', '.join(tasks)} ({why})" for why, tasks in failed.items()]
+        return note(f"{name}, for {', '.join(ready)}; {'; '.join(lacking)}")
+    return ok(f"{name}, for {', '.join(ready)}")
+
+
+def check_nltk(folder: Path) -> Finding:
+    """Check that g2p_en, which ESPnet imports, does not look into the network."""
+    code = (
+        "import nltk.data\n"
+        "for each in ('taggers/averaged_perceptron_tagger', 'corpora/cmudict'):\n"
+        "    nltk.data.find(f'{each}.zip')"
+    )
+    if not _has("nltk") or not _run_python(code, TORCH_SECONDS)[1]:
+        return ok("no look into the network")
+    return note(
+        "ESPnet's import looks for NLTK's data in the network, for minutes where "
+        "nothing answers: python -m nltk.downloader averaged_perceptron_tagger cmudict"
+    )
 
 
 def check_arks(folder: Path) -> Finding:
     """Check that Kaldi arks can be read."""
-    found = [each for each in ("omniio", "kaldiio") if _has(each)]
-    return ok(found[0]) if found else missing("arks: pip install omniio, or kaldiio")
+    errors = []
+    for name in ("omniio", "kaldiio"):
+        if _has(name):
+            _, error = _run_python(f"import {name}", TORCH_SECONDS)
+            if not error:
+                return ok(name)
+            errors.append(f"{name} cannot be imported: {error}")
+    return missing(errors[0] if errors else "arks: pip install omniio, or kaldiio")
+
+
+def check_lightning(folder: Path) -> Finding:
+    """Check that Lightning can be imported, and with it the strategy."""
+    try:
+        name = f"lightning {version('lightning')}"
+    except PackageNotFoundError:
+        return missing("lightning, for Lightning's trainer: pip install lightning")
+    _, error = _run_python("import espnet_distopt.lightning.strategy", TORCH_SECONDS)
+    return missing(f"{name} cannot be used: {error}") if error else ok(name)
 
 
 def package(module: str, purpose: str, name: str = "") -> Check:
-    """Return a check for a package.
+    """Return a check that a package is there and can be imported.
 
     Args:
         module: What is imported.
@@ -184,6 +261,9 @@ def package(module: str, purpose: str, name: str = "") -> Check:
 
     def check(folder: Path) -> Finding:
         if _has(module):
+            _, error = _run_python(f"import {module}", TORCH_SECONDS)
+            if error:
+                return missing(f"{name or module} cannot be imported: {error}")
             return ok(name or module)
         return missing(f"{name or module}, for {purpose}: pip install {name or module}")
 

@@ -5,10 +5,18 @@ learner's, so that it copies them in each call. Of a BLSTM that takes no measura
 (`benchmarks/gpu.py`).
 """
 
+import re
 import warnings
 from collections.abc import Iterable
+from weakref import WeakSet
 
 from torch import nn
+
+_ADVICE = "RNN module weights are not part of single"
+"""What PyTorch says on a GPU: to call `flatten_parameters`, which does nothing here."""
+
+_stopped: WeakSet[nn.Module] = WeakSet()
+"""The modules that are kept from it now; meanwhile nobody shall be told."""
 
 
 def keep_storage(model: nn.Module) -> list[nn.Module]:
@@ -21,15 +29,25 @@ def keep_storage(model: nn.Module) -> list[nn.Module]:
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters = _do_nothing  # type: ignore[method-assign]
             stopped.append(module)
-    if stopped:  # On a GPU, PyTorch advises to call what does nothing here.
-        warnings.filterwarnings("ignore", "RNN module weights are not part of single")
+    if stopped:
+        _stopped.update(stopped)
+        warnings.filterwarnings("ignore", _ADVICE)
     return stopped
 
 
 def give_back(modules: Iterable[nn.Module]) -> None:
-    """Let modules move their weights again, which `keep_storage` has kept from it."""
+    """Let modules move their weights again, which `keep_storage` has kept from it.
+
+    Args:
+        modules: what that has returned.
+    """
     for module in modules:
         module.__dict__.pop("flatten_parameters", None)
+        _stopped.discard(module)
+    if not _stopped:
+        ours = ("ignore", re.compile(_ADVICE, re.IGNORECASE))
+        for each in [each for each in warnings.filters if each[:2] == ours]:
+            warnings.filters.remove(each)  # type: ignore[attr-defined]
 
 
 def _do_nothing() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
 from espnet_distopt.lightning.loading import (
     Batches,
     batches_of,
     has_numbered_batches,
-    with_batches,
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.session import Session
@@ -135,28 +136,3 @@ def batches_of(loader: DataLoader[Any]) -> Batches:
         generator=loader.generator,
     )
     return list(indices)
-
-
-def with_batches(
-    loader: DataLoader[Any], batches: Any, again: bool = False
-) -> DataLoader[Any]:
-    """Return `loader` with other batches.
-
-    Args:
-        loader: the loader.
-        batches: an iterable of lists of samples.
-        again: whether it is iterated over several times; its processes then stay alive.
-    """
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=batches,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=again and loader.num_workers > 0,
-    )

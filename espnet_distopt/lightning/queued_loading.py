@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.lightning.equal_draws import agreed_seed, check_equal, seeded
@@ -20,7 +21,6 @@ from espnet_distopt.lightning.loading import (
     Place,
     batches_of,
     has_numbered_batches,
-    with_batches,
 )
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue

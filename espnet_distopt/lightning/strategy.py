@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import lightning.pytorch as pl
+import torch.distributed as dist
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.pytorch.overrides.distributed import _sync_module_states
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_warn
@@ -126,7 +126,10 @@ class DistoptStrategy(CheckpointStrategy):
     def configure_ddp(self) -> None:
         """Leave the model as it is, but with the weights and buffers of learner 0."""
         assert self.model is not None
-        _sync_module_states(self.model)
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            values = tensor.detach().contiguous()
+            dist.broadcast(values, src=0)
+            tensor.detach().copy_(values)
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         """Make the optimizer, and refuse several."""

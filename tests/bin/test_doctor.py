@@ -1,6 +1,7 @@
 """The doctor finds what is missing, and says what to do about it."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ is_gloo_available = lambda: {gloo}
 """
 
 
+@pytest.fixture(autouse=True)
+def no_part_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a fake torch do without the parts that the package needs."""
+    monkeypatch.setattr(machine_checks, "PARTS_OF_TORCH", ())
+
+
 def fake_torch(folder: Path, version: str, gloo: bool = True, cards: int = 0) -> None:
     package = folder / "torch"
     package.mkdir()
@@ -29,7 +36,8 @@ def fake_torch(folder: Path, version: str, gloo: bool = True, cards: int = 0) ->
 def test_the_oldest_torch_is_that_of_the_installation() -> None:
     text = (Path(__file__).resolve().parents[2] / "setup.cfg").read_text()
     oldest = ".".join(map(str, machine_checks.OLDEST_TORCH))
-    assert f"    torch>={oldest}\n" in text
+    bad = [f",!={'.'.join(map(str, each))}.*" for each in machine_checks.BAD_TORCH]
+    assert f"    torch>={oldest}{''.join(bad)}\n" in text
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,7 @@ def test_the_oldest_torch_is_that_of_the_installation() -> None:
     [
         ({"version": "2.13.0"}, "ok", "torch 2.13.0: gloo, no GPU"),
         ({"version": "2.14.1", "cards": 2}, "ok", "gloo, 2 GPUs, NCCL"),
+        ({"version": "2.14.1", "cards": 1}, "ok", "gloo, 1 GPU, NCCL"),
         ({"version": "2.6.0+cpu"}, "missing", "2.8 or later is needed"),
         ({"version": "2.13.0", "gloo": False}, "missing", "built without gloo"),
     ],
@@ -53,6 +62,112 @@ def test_torch(
     found = machine_checks.check_torch(tmp_path)
     assert found.mark == mark
     assert text in found.text
+
+
+def test_a_torch_that_is_known_not_to_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_torch(tmp_path, "2.17.1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(machine_checks, "BAD_TORCH", {(2, 17): "its stores hang"})
+    found = machine_checks.check_torch(tmp_path)
+    assert found == missing("torch 2.17.1 does not work here: its stores hang")
+
+
+def test_a_torch_without_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine_checks.check_torch(tmp_path).mark == "ok"
+    parts = ("torch.cuda", "torch.cuda.no_such._part")
+    monkeypatch.setattr(machine_checks, "PARTS_OF_TORCH", parts)
+    found = machine_checks.check_torch(tmp_path)
+    assert found.mark == "missing"
+    assert "has no torch.cuda.no_such._part" in found.text
+
+
+def test_this_torch_has_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    assert machine_checks.PARTS_OF_TORCH
+    assert machine_checks.check_torch(tmp_path).mark == "ok"
+
+
+def module(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.py").write_text(text)
+
+
+def test_packages_that_are_there_and_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("soundfile", "omniio", "kaldiio", "lightning", "typeguard"):
+        module(tmp_path, name, "raise OSError('libsound.so: no such file')")
+    said = "cannot be imported: OSError: libsound.so: no such file"
+    package = machine_checks.package("soundfile", "speech")
+    assert package(tmp_path) == missing(f"soundfile {said}")
+    assert machine_checks.check_arks(tmp_path) == missing(f"omniio {said}")
+    found = machine_checks.check_lightning(tmp_path)
+    assert found.mark == "missing"
+    assert "OSError: libsound.so" in found.text
+    found = machine_checks.check_espnet(tmp_path)
+    assert found.mark == "missing"
+    assert "cannot train: OSError: libsound.so" in found.text
+    module(tmp_path, "soundfile", "import time; time.sleep(60)")
+    monkeypatch.setattr(machine_checks, "TORCH_SECONDS", 1)
+    assert "takes more than 1 s" in package(tmp_path).text
+
+
+TASKS = """
+from types import SimpleNamespace
+import sys
+from espnet_distopt.errors import InputError
+
+def task(name):
+    print("a module prints")
+    if name == "old":
+        raise InputError("it has a trainer of its own")
+    if name == "tts":
+        raise InputError("no tts") from ImportError("No module named 'pyworld'")
+    if name == "svs":
+        raise ValueError("g2p_en.__spec__ is None\\nand more")
+
+sys.modules["espnet_distopt.bin.asr_train"] = SimpleNamespace()
+sys.modules["espnet_distopt.espnet.training.any_task"] = SimpleNamespace(
+    names=lambda: {names}, task=task
+)
+import espnet_distopt.bin, espnet_distopt.espnet.training as training
+espnet_distopt.bin.asr_train = None
+training.any_task = sys.modules["espnet_distopt.espnet.training.any_task"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "mark", "text"),
+    [
+        (["asr", "old", "st"], "ok", ", for asr, st"),
+        (
+            ["asr", "svs", "tts"],
+            "note",
+            ", for asr; not svs (ValueError: g2p_en.__spec__ is None); not tts (No "
+            "module named 'pyworld')",
+        ),
+    ],
+)
+def test_each_task_of_espnet_is_imported(
+    names: list[str],
+    mark: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    code = TASKS.replace("{names}", repr(names))
+    module(tmp_path, "sitecustomize", code)
+    found = machine_checks.check_espnet(tmp_path)
+    assert found.mark == mark
+    assert found.text.endswith(text)
 
 
 def test_torch_that_cannot_be_imported(

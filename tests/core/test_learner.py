@@ -1,6 +1,7 @@
 """The flat buffer: every element exactly once, whatever the optimizer does."""
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -237,3 +238,16 @@ def test_a_failed_backward_pass_does_not_stop_the_watching() -> None:
         last(Failing.apply(first(torch.ones(2, 3)))).sum().backward()  # type: ignore[operator]
     watched.loss().backward()
     assert watched.passes == 1
+
+
+def test_warnings_are_filtered_only_while_a_learner_lives() -> None:
+    """PyTorch advises on a GPU to call what does nothing while a learner lives."""
+    before = list(warnings.filters)
+    models = [nn.LSTM(2, 3), nn.GRU(2, 3), nn.Linear(2, 3)]
+    learners = [Learner(m, SGD(m.parameters(), lr=0.1)) for m in models]
+    while learners:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.warn("RNN module weights are not part of single ...", stacklevel=1)
+        assert bool(said) is (len(learners) == 1)
+        learners.pop(0).release()
+    assert warnings.filters == before

@@ -17,6 +17,7 @@ from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.plan import ChunkPlan, Numbers, Utterances
 from espnet_distopt.espnet.training.cutting import cutting_of
@@ -24,7 +25,7 @@ from espnet_distopt.espnet.training.epoch_batches import (
     DealingIterFactory,
     EpochBatches,
 )
-from espnet_distopt.espnet.training.loading import Batch, Skippable, with_batches
+from espnet_distopt.espnet.training.loading import Batch, Skippable
 
 _Chunk = tuple[str, dict[str, Tensor]]
 """The id of an utterance, and a piece of each of its sequences."""

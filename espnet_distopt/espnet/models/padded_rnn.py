@@ -23,6 +23,8 @@ from espnet2.asr.encoder.rnn_encoder import RNNEncoder
 from torch import Tensor, nn
 from torch.nn import functional
 
+from espnet_distopt.core.plain import fall_back, is_plain
+
 GROUP = 8
 """The number of sequences that are padded to one length.
 
@@ -106,7 +108,7 @@ def _run(lstm: nn.LSTM, x: Tensor, suffix: str) -> Tensor:
     names = ["weight_ih", "weight_hh"] + (["bias_ih", "bias_hh"] if lstm.bias else [])
     weights = [getattr(lstm, f"{name}_{suffix}") for name in names]
     zeros = x.new_zeros(1, x.size(1), lstm.hidden_size)
-    output: Tensor = torch._VF.lstm(
+    output: Tensor = torch.lstm(
         x, (zeros, zeros), weights, lstm.bias, 1, 0.0, False, False, False
     )[0]
     return output
@@ -173,11 +175,46 @@ class PaddedRNNEncoder(RNNEncoder):
         return x, lengths
 
 
-def pad_rnn_encoders(model: nn.Module) -> None:
+def pad_rnn_encoders(model: nn.Module, any_order: bool = False) -> None:
     """Turn every `RNNEncoder` of ESPnet inside `model` into a `PaddedRNNEncoder`.
 
-    This changes only the computation; parameters and configuration stay the same.
+    This changes only the computation; parameters and configuration stay the same. An
+    encoder that is not as it is expected stays ESPnet's own, and so do all if
+    DISTOPT_PLAIN is 1.
+
+    Args:
+        model: the model.
+        any_order: whether its batches will not be sorted by length, which ESPnet's own
+            encoder refuses. Then DISTOPT_PLAIN changes nothing.
     """
+    if is_plain() and not any_order:
+        return
     for module in model.modules():
-        if type(module) is RNNEncoder:
+        if type(module) is not RNNEncoder:
+            continue
+        if _is_known(module):
             module.__class__ = PaddedRNNEncoder
+        else:
+            fall_back("ESPnet's RNN encoder", "its layers have other names")
+
+
+def _is_known(encoder: RNNEncoder) -> bool:
+    """Return whether an encoder has all that `PaddedRNNEncoder` computes with."""
+    try:
+        if encoder.rnn_type != "lstm":
+            return True  # ESPnet's code computes it.
+        if not encoder.use_projection:
+            return all(
+                isinstance(each.nbrnn, nn.LSTM) and isinstance(each.l_last, nn.Linear)
+                for each in encoder.enc
+            )
+        return all(
+            isinstance(getattr(each, f"{'bi' * each.bidir}rnn{layer}"), nn.LSTM)
+            and isinstance(getattr(each, f"bt{layer}"), nn.Linear)
+            and int(each.subsample[layer + 1]) > 0
+            and each.dropout >= 0
+            for each in encoder.enc
+            for layer in range(each.elayers)
+        )
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return False

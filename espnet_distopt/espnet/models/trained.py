@@ -45,7 +45,7 @@ def load_ctc_model(
     if args.token_type == "bpe" and args.bpemodel is not None:
         require_pieces(Path(args.bpemodel), args.token_list, config)
     # Plain RNN encoders want their batches sorted, and are slower.
-    pad_rnn_encoders(loaded)
+    pad_rnn_encoders(loaded, any_order=True)
     return loaded, args
 
 

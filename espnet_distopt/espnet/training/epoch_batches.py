@@ -15,8 +15,9 @@ from espnet2.iterators.sequence_iter_factory import SequenceIterFactory
 from espnet2.tasks.abs_task import IteratorOptions
 from torch.utils.data import DataLoader
 
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import Batch, with_batches
+from espnet_distopt.espnet.training.loading import Batch
 
 Piece = tuple[int, int]
 """(batch, learner): what the learner has of the batch if nobody takes it."""

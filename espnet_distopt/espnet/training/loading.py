@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from espnet_distopt.core.loaders import with_batches
+
 Batch = tuple[list[str], dict[str, Tensor]]
 """The names of a batch's utterances, and ESPnet's tensors by name."""
 
@@ -74,25 +76,3 @@ class _Rest:
         for _ in islice(batches, self._count):
             pass
         return batches
-
-
-def with_batches(
-    loader: DataLoader[Any], batches: Any, again: bool = False
-) -> DataLoader[Any]:
-    """Return `loader` with other batches.
-
-    Args:
-        loader: The data loader that ESPnet has made.
-        batches: The new batches: an iterable of lists of utterances.
-        again: Whether the loader is iterated over several times. Its worker processes
-            then stay alive in between.
-    """
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=batches,
-        num_workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
-        collate_fn=loader.collate_fn,
-        worker_init_fn=loader.worker_init_fn,
-        persistent_workers=again and loader.num_workers > 0,
-    )

@@ -6,6 +6,7 @@ from espnet2.asr.encoder.rnn_encoder import RNNEncoder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_distopt.core.plain import PLAIN
 from espnet_distopt.espnet.models.padded_rnn import (
     PaddedRNNEncoder,
     pad_rnn_encoders,
@@ -126,3 +127,25 @@ def test_encoders_inside_a_model_are_turned_in_place() -> None:
     pad_rnn_encoders(model)
     assert type(model[1]) is PaddedRNNEncoder
     assert list(model.state_dict()) == names
+
+
+@pytest.mark.parametrize(("shape", "gone"), [("ibm", "nbrnn"), ("projected", "bt1")])
+def test_an_encoder_with_other_layers_stays_espnets(
+    shape: str, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stock, _ = pair(**SHAPES[shape])
+    delattr(stock.enc[0], gone)
+    pad_rnn_encoders(stock)
+    assert type(stock) is RNNEncoder
+    assert "ESPnet's RNN encoder: done the plain way" in caplog.text
+
+
+def test_one_variable_leaves_encoders_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PLAIN, "1")
+    stock, _ = pair(**SHAPES["ibm"])
+    pad_rnn_encoders(stock)
+    assert type(stock) is RNNEncoder
+    pad_rnn_encoders(stock, any_order=True)
+    assert type(stock) is PaddedRNNEncoder
