@@ -93,12 +93,13 @@ def check_torch(folder: Path) -> Finding:
     if error:
         return missing(f"torch: {error}: pip install torch")
     found, gloo, cards, nccl, *lacking = printed.split()
-    number = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    major, minor = map(int, re.findall(r"\d+", found)[:2])
+    number = major, minor
     if number < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         return missing(f"torch {found}: {oldest} or later is needed")
-    if number[:2] in BAD_TORCH:
-        return missing(f"torch {found} does not work here: {BAD_TORCH[number[:2]]}")
+    if number in BAD_TORCH:
+        return missing(f"torch {found} does not work here: {BAD_TORCH[number]}")
     if gloo != "True":
         return missing(f"torch {found} was built without gloo, which gossip needs")
     if lacking:
@@ -201,7 +202,7 @@ def check_espnet(folder: Path) -> Finding:
     printed, error = _run_python(code, ESPNET_SECONDS)
     if error:
         return missing(f"{name} cannot train: {error}")
-    ready, failed = [], dict[str, list[str]]()
+    ready, failed = list[str](), dict[str, list[str]]()
     for line in printed.splitlines():  # Modules may print, too.
         mark, *task = line.split("\t")
         if mark == "task" and task[1:] != ["not for us"]:
