@@ -10,7 +10,6 @@ from espnet_distopt.bin.lm_train import main
 from espnet_distopt.espnet.training.one_run import LOCK
 from espnet_distopt.espnet.training.side_files import checkpoint_epoch, is_whole
 from tests.espnet.toy import lm_arguments, write_toy_text
-from tests.refusal import error_of
 
 HOLDER = """
 import fcntl, sys
@@ -56,7 +55,10 @@ def test_two_runs_do_not_train_in_one_directory(
     with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        refused = error_of(main, lm_arguments(tmp_path), capsys)
+        with pytest.raises(SystemExit) as end:
+            main(lm_arguments(tmp_path))
         holder.communicate()
-    assert f"{lock.parent}: another run trains there" in refused
+    assert end.value.code == 2
+    refused = capsys.readouterr().err.splitlines()[-1]
+    assert refused.startswith(f"error: {lock.parent}: another run trains there")
     assert list(lock.parent.iterdir()) == [lock]
