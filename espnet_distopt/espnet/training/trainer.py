@@ -143,7 +143,7 @@ class DistoptTrainer(Trainer):
         run.keep_checkpoint()
         epoch = Epoch(run, reporter, schedulers)
         if options.distopt is not None:
-            model = getattr(model, "module", model)
+            model = _out_of_ddp(model)
             distributed_option = replace(distributed_option, distributed=False)
             parts = run, model, reporter, optimizers, schedulers, scaler
             epoch = DistoptEpoch(*parts, length(iterator))
@@ -202,6 +202,20 @@ class DistoptTrainer(Trainer):
         """Plot as ESPnet does, also by a learner that has taken the lead over."""
         writer = options.run.lead.writer or summary_writer
         super().plot_attention(summary_writer=writer, options=options, **kwargs)
+
+
+def _out_of_ddp(model: Any) -> torch.nn.Module:
+    """Return the model in a DDP, if it is in one, and free DDP's room for gradients.
+
+    DDP's reducer has buckets as large as all gradients. It is dropped: only a backward
+    pass through DDP would need it. Validation may still go through DDP, which gives
+    learner 0's buffers to all.
+    """
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        owner: Any = model
+        owner.reducer = owner.logger = None
+    bare: torch.nn.Module = getattr(model, "module", model)
+    return bare
 
 
 def _reporting(
