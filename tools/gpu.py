@@ -46,8 +46,8 @@ ALGORITHMS = {
 }
 """Algorithm -> the number of learners, what connects them, and more of its options."""
 
-SECONDS = {"cuda": 470, "cpu": 1800}
-"""Seconds that all parts have together. A GPU is lent for ten minutes."""
+SECONDS = {"cuda": 470, "cpu": 3600}
+"""Seconds that all parts have together. A GPU is lent for ten minutes, a CPU is not."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Part:
     Attributes:
         name: what the table calls it.
         command: the program and its arguments.
-        limit: seconds after which it is killed, with all that it has started.
+        limit: seconds after which it is killed, with all that it has started; they are
+            those of a machine with a GPU and 16 cores.
         folder: where it runs.
         needs: the part that must have passed before; none if it is empty.
         keep: a file that it writes, of which the results get a copy.
@@ -89,13 +90,19 @@ class Runner:
         environment: the variables of all parts.
         seconds: the seconds that all parts have together.
         jobs: how many parts run at once, where they may.
+        patience: how many times as long as its limit each part may take.
     """
 
     def __init__(
-        self, out: Path, environment: dict[str, str], seconds: float, jobs: int
+        self,
+        out: Path,
+        environment: dict[str, str],
+        seconds: float,
+        jobs: int,
+        patience: float = 1.0,
     ) -> None:
         self.out, self.environment, self.jobs = out, environment, jobs
-        self.end = time.monotonic() + seconds
+        self.end, self.patience = time.monotonic() + seconds, patience
         self.results: list[Result] = []
         self._lock, self._running, self._stopped = threading.Lock(), set[int](), False
 
@@ -117,7 +124,7 @@ class Runner:
     def _run(self, part: Part) -> None:
         """Run a part to its end or its limit."""
         begun = time.monotonic()
-        limit = min(part.limit, self.end - begun)
+        limit = min(self.patience * part.limit, self.end - begun)
         if self._stopped or limit < 1:
             return self._note(part, SKIPPED, 0, "no time was left")
         if part.needs and not self.passed(part.needs):
@@ -448,7 +455,8 @@ def main(cmd: Sequence[str] | None = None) -> int:
         (out / "results.jsonl").write_text(heading + "\n", encoding="utf-8")
         left = SECONDS[args.device] - (time.monotonic() - begun)
         jobs = max(1, (os.cpu_count() or 1) // 3)
-        runner = Runner(out, environment, left, jobs)
+        patience = 1.0 if args.device == "cuda" else 4.0
+        runner = Runner(out, environment, left, jobs, patience)
         run_all(runner, args.device, Path(work))
     text = table(out)
     (out / "table.md").write_text(text, encoding="utf-8")
