@@ -6,6 +6,8 @@ learners make the same ones.
 """
 
 from collections.abc import Mapping
+from importlib.metadata import version
+from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
@@ -105,6 +107,31 @@ def check_optimizers(module: pl.LightningModule, number: int) -> None:
         )
 
 
+PARTS = (
+    "_accelerator_connector.use_distributed_sampler",
+    "_checkpoint_connector.hpc_save_path",
+    "_signal_connector._slurm_sigusr_handler_fn",
+    "fit_loop._combined_loader",
+    "fit_loop.epoch_loop._num_ready_batches_reached",
+    "fit_loop.epoch_loop._should_check_val_epoch",
+    "fit_loop.epoch_loop.val_loop._combined_loader",
+)
+"""What is used of Lightning's trainer and is not promised to stay."""
+
+
+def check_parts(trainer: pl.Trainer) -> None:
+    """Raise InputError if this version of Lightning lacks one of `PARTS`."""
+    for part in PARTS:
+        try:
+            attrgetter(part)(trainer)
+        except AttributeError:
+            raise InputError(
+                f"lightning {version('lightning')}: the trainer has no {part}, which "
+                "DistoptStrategy uses: install a version that docs/private_parts.md "
+                "names"
+            ) from None
+
+
 def check_fit(trainer: pl.Trainer, algorithm: str, queue: bool) -> None:
     """Raise InputError for what would let learners wait for each other for ever.
 
@@ -114,6 +141,7 @@ def check_fit(trainer: pl.Trainer, algorithm: str, queue: bool) -> None:
         queue: whether learners take their batches from a work queue, so that their
             numbers of steps differ.
     """
+    check_parts(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if AVERAGING.intersection(kind.__name__ for kind in type(callback).__mro__):
             raise InputError(
@@ -128,8 +156,8 @@ def check_fit(trainer: pl.Trainer, algorithm: str, queue: bool) -> None:
 
 
 def _check_checkpoints(callback: ModelCheckpoint, algorithm: str) -> None:
-    within = callback._every_n_train_steps >= 1
-    if within or callback._train_time_interval is not None:
+    within = _every_n_steps(callback) >= 1
+    if within or _by_time(callback):
         option = "every_n_train_steps" if within else "train_time_interval"
         raise InputError(
             f"ModelCheckpoint({option}=...) saves within an epoch, where learners of "
@@ -219,14 +247,25 @@ def check_decisions(trainer: pl.Trainer, session: Session, together: bool) -> No
 
 
 def _stops_within(timer: Timer) -> bool:
-    return timer._duration is not None and timer._interval == "step"
+    duration = getattr(timer, "_duration", None)
+    return duration is not None and getattr(timer, "_interval", None) == "step"
+
+
+def _every_n_steps(callback: ModelCheckpoint) -> int:
+    """Return in how many steps it saves once; 0: it does not, or hides it."""
+    return getattr(callback, "_every_n_train_steps", 0)
+
+
+def _by_time(callback: ModelCheckpoint) -> bool:
+    """Return whether it saves by a clock, as far as it tells."""
+    return getattr(callback, "_train_time_interval", None) is not None
 
 
 def _check_own_decisions(callback: ModelCheckpoint, algorithm: str) -> None:
     found = None
-    if callback._train_time_interval is not None:
+    if _by_time(callback):
         found = "train_time_interval=...) saves by each learner's own clock"
-    elif callback._every_n_train_steps >= 1 and callback.monitor is not None:
+    elif _every_n_steps(callback) >= 1 and callback.monitor is not None:
         found = "every_n_train_steps=..., monitor=...) saves by each learner's own loss"
     if found:
         raise InputError(

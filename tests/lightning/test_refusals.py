@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import pytest
@@ -14,7 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveragi
 from lightning.pytorch.plugins import FSDPPrecision
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.lightning import DistoptStrategy
+from espnet_distopt.lightning import DistoptStrategy, refusals
 from espnet_distopt.lightning.refusals import check_fit
 from tests.lightning.toy import Toy, loaders, trainer
 
@@ -227,3 +228,18 @@ def test_without_lightning_the_package_imports_and_says_what_to_install() -> Non
     name, said = done.stdout.splitlines()
     assert name == "Session"
     assert "needs Lightning 2.4 or later: pip install lightning" in said
+
+
+@pytest.mark.parametrize("part", refusals.PARTS)
+def test_a_version_without_a_part_is_refused(part: str) -> None:
+    made = SimpleNamespace()
+    for each in refusals.PARTS:
+        holder = made
+        *way, last = each.split(".")
+        for name in way:
+            holder = vars(holder).setdefault(name, SimpleNamespace())
+        if each != part:
+            setattr(holder, last, None)
+    with pytest.raises(InputError, match=f"the trainer has no {part}") as refused:
+        refusals.check_parts(cast(pl.Trainer, made))
+    assert "\n" not in str(refused.value)
