@@ -32,13 +32,6 @@ FOUR: list[Training] = [
         epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
         pause=0.004,
     ),
-    Training(
-        name="adpsgd",
-        options={"max_staleness": 2, "continuous_momentum": True},
-        optimizer="momentum",
-        epochs=[[12, 9, 12, 15], [6, 9, 3, 6]],
-        pause=0.004,
-    ),
     # There is one epoch. With more, the reference of bfloat16 is a mean, which gloo
     # sums in an order of its own.
     Training(

@@ -20,8 +20,6 @@ class AdpsgdConfig:
             learners, and `random` for more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
             changed in them, in half the bytes, see `bfloat16`.
-        continuous_momentum: whether what an exchange has changed goes on for a while,
-            which brings learners on a long ring closer; see `continuous_momentum`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
             for an exchange that has been in flight for this many of its steps.
         from_consensus: whether learners begin each epoch at the consensus model. If
@@ -34,7 +32,6 @@ class AdpsgdConfig:
 
     topology: GossipTopology | None = None
     exchange: Literal["float32", "bfloat16"] = "float32"
-    continuous_momentum: bool = False
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0
