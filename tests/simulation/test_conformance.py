@@ -68,7 +68,7 @@ GOSSIP = {training.name for training in FOUR}
 def options_of(name: str, config: type[Any], size: int) -> list[dict[str, Any]]:
     """Return the options of `name` with which `size` learners talk to each other."""
     if name == "dpsgd":
-        names = ("ring", "randomized_ring", "base2", "complete")
+        names = ("ring", "randomized_ring", "complete")
         nodes = {"topology": "alternating", "per_node": 2}
         return [*({"topology": name} for name in names), nodes]
     if not hasattr(config, "period"):

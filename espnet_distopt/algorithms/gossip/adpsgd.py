@@ -23,8 +23,7 @@ learners of the other colour, that is, all passive ones of an active one (random
 mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
 mixes; random pairs hardly become slower, and so are the default for more than 16
 learners. A ring of an odd number of learners is left open between its two ends, because
-both ends are active. Any number of learners can train. On a hypercube, learners that
-keep step have averaged with all others, directly or indirectly, after log2(N) rounds.
+both ends are active. Any number of learners can train.
 
 The training survives the death of any learner. Its neighbours drop the exchange that
 they have with it, and the ring closes over the gap (`core.topology.living_ring`).
@@ -89,7 +88,7 @@ class Adpsgd(Algorithm):
         everyone = self._possible_ranks(learner)
         short = len(everyone) <= LONGEST_RING
         topology = config.topology or ("ring" if short else "random")
-        self.colours = Colours(topology, learner.rank, ranks, everyone, config.seed)
+        self.colours = Colours(topology, learner.rank, ranks, config.seed)
         self._count_batches(ranks)
         # One that is alone may get company again, by a replacement.
         self._gossips = learner.rank in everyone and len(everyone) > 1

@@ -15,9 +15,8 @@ class AdpsgdConfig:
         topology: the learners that an active learner may invite: its neighbours on a
             `ring`, or any passive learner (`random`); each time it picks one of them
             uniformly. On a `randomized_ring`, whose order changes, it invites its two
-            neighbours in turn. On a `hypercube` it invites those whose place differs
-            from its own in one bit, one after the other. None means a ring of up to 16
-            learners, and `random` for more.
+            neighbours in turn. None means a ring of up to 16 learners, and `random` for
+            more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
             changed in them, in half the bytes, see `bfloat16`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
