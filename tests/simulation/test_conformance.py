@@ -12,10 +12,10 @@ import torch
 from processes import launch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.simulation.replay import ReplayError
 from tests.simulation.conformance import OPTIMIZERS, Part, Training
 from tests.simulation.conformance_real import real
 from tests.simulation.conformance_simulated import simulated
+from tests.simulation.replay import ReplayError
 
 FOUR: list[Training] = [
     Training(

@@ -18,10 +18,10 @@ from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
-from espnet_distopt.simulation.checks import schedules
-from espnet_distopt.simulation.checks.invariants import InvariantError
-from espnet_distopt.simulation.checks.schedules import Schedule
 from espnet_distopt.simulation.engine import Engine
+from tests.simulation import schedules
+from tests.simulation.invariants import InvariantError
+from tests.simulation.schedules import Schedule
 
 Option = tuple[str, Any]
 
