@@ -7,9 +7,8 @@ from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.hub5.ctm import format_ctm, read_ctm, words_by_side
-from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.text import read_text
+from espnet_distopt.files.text import read_bytes, read_text
 from espnet_distopt.files.writing import explain_failed_write, remove_earlier
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
@@ -80,7 +79,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     remove_earlier(args.out, *FILES, FILE, CTM, *REPORTS, inputs=inputs)
     halves = parse_halves(args.half)
     sides = read_sides(args.stm)
-    check_glm(args.glm)
+    read_bytes(args.glm)
     score = _score_as_is if args.ctm_as_is else _score
     with explain_failed_write(args.out):
         result = score(sides, halves, args)
