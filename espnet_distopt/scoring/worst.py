@@ -88,7 +88,7 @@ def write_worst(directory: Path, lines: Iterable[WorstLine]) -> None:
 
 
 def read_worst(directory: Path) -> list[WorstLine]:
-    """Read the lines; a set that was scored before there were any has none.
+    """Read the lines; a set whose CTM was scored as it is has none.
 
     Raises:
         InputError: The file is damaged.

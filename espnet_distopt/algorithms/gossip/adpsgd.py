@@ -254,7 +254,7 @@ class Adpsgd(Algorithm):
         """
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
-        self.colours.turn = state.get("turn", 0)  # Older states have none.
+        self.colours.turn = state["turn"]
         self._load_model(state)
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:
