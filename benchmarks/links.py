@@ -132,7 +132,7 @@ def planned(case: Case, size: Size, rate: int) -> Measurement:
     sending = size.link_seconds(case.models, rate)
     if case.gossips:
         steps = round((size.least + 2 * sending) / size.seconds)
-        # The first exchange loads the compiled passes.
+        # The first exchange allocates memory.
         warm_up = 3 + round(sending / size.seconds)
         return Measurement(method=case.method, size=size, warm_up=warm_up, steps=steps)
     period = case.period * size.seconds + sending

@@ -11,8 +11,8 @@ queue. There are two figures, both relative to equal learners without communicat
 
 The bound is (n - 1 + 1/s) / n, where only the steps of the slow learner are lost.
 
-Before each run of this project's methods there are some steps that are not counted:
-compiled passes are loaded at their first call, which takes a second.
+Before each run of this project's methods there are some steps that are not counted,
+because the first exchange allocates memory.
 
     python benchmarks/straggler.py          # ten minutes; the cores are mostly idle
 """

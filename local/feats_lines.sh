@@ -76,12 +76,12 @@ score() {
     tool score_lines --ref "dump/$name/text" --hyp "$decoded/text" \
         --utt2spk "dump/$name/utt2spk" --out "$decoded" "$@"
     tool error_sheet --data "dump/$name" --ref "dump/$name/text" \
-        --hyp "$decoded/text" --out "$decoded/errors.png"
+        --hyp "$decoded/text" --out "$decoded/errors.html"
 }
 
 decode_part() {
     local more=()
-    rm -rf "$out/log/output.$1" "$out"/{text,unfit,score_cer,score_wer,errors.png}
+    rm -rf "$out/log/output.$1" "$out"/{text,unfit,score_cer,score_wer,errors.html}
     mkdir -p "$out/log"
     [ -z "$lm" ] || more+=(--lm "$lm")
     [ -z "$arpa" ] || more+=(--ngram_file "$arpa")

@@ -72,12 +72,9 @@ TRAINING = {
     "__init__",
 }
 
-BY_NAME = {
-    "simulation/checks/schedules.py",
-    "simulation/virtual_learner.py",
-}
-"""Modules beside the driver that build the algorithm which a person names: a command,
-and the virtual learner, which is to the simulation what the session is to processes."""
+BY_NAME = {"simulation/virtual_learner.py"}
+"""Modules beside the driver that build the algorithm which a person names: the virtual
+learner is to the simulation what the session is to processes."""
 
 REGISTRY = {f"{PACKAGE}.algorithms", f"{PACKAGE}.algorithms.lifecycle"}
 """The registry, and the order in which the programs of any algorithm run."""

@@ -64,11 +64,7 @@ MUTATIONS = [
     ("bin/launch.py", "import lightning.pytorch", "lightning"),
     ("distributed/groups.py", "import espnet_distopt.algorithms", "floors drivers"),
     ("simulation/gossip.py", "import espnet_distopt.algorithms.block.bmuf", "drivers"),
-    (
-        "simulation/checks/schedules.py",
-        BASE,
-        "drivers",
-    ),
+    ("simulation/virtual_learner.py", BASE, "drivers"),
     ("corpora/fsdd.py", "from espnet_distopt.core import effects", "training"),
     ("scoring/sclite.py", "import espnet_distopt.simulation", "floors training"),
     ("files/text.py", "from espnet_distopt import core", "floors training"),

@@ -110,6 +110,7 @@ def differ() -> list[Any]:
     with session("adpsgd") as run, session("hadpsgd", per_node=2) as node:
         rank = run.learner.rank
         state = {"items": 30, "taken": [2, rank], "started": 2, "held": []}
+        state |= {"group": rank, "unfinished": [[], []], "again": []}
         messages = [
             refused(run, 30 + rank),
             refused(run, 30, state=state),

@@ -45,7 +45,7 @@ SECTIONS: dict[str, list[Check]] = {
     "the recipes": [
         program("bash", "the recipes' scripts"),
         package("soxr", "resampling"),
-        package("numba", "speech in Shorten's compression, faster steps on CPUs"),
+        package("numba", "speech in Shorten's compression"),
         package("scipy", "synthetic telephone channels"),
         package("espeakng_loader", "synthetic speech", "espeakng-loader"),
         package("PIL", "text lines", "pillow"),

@@ -1,21 +1,18 @@
 """Score word times against a Hub5 reference: hubscr's counts, by half and by side."""
 
 import argparse
-import tempfile
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
 from espnet_distopt.bin.options import add_halves
 from espnet_distopt.corpora.hub5.ctm import format_ctm, read_ctm, words_by_side
-from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.files.text import read_text
+from espnet_distopt.files.text import read_bytes, read_text
 from espnet_distopt.files.writing import explain_failed_write, remove_earlier
 from espnet_distopt.scoring.hubscr import CTM, REPORTS, Hubscr, find_hubscr
 from espnet_distopt.scoring.jiwer_counts import is_installed
 from espnet_distopt.scoring.normalized import count_normalized, label
 from espnet_distopt.scoring.result import AS_IS, FILES, FILTERED, Result, add_up
-from espnet_distopt.scoring.self_test import CASES, check_counts, write_task
 from espnet_distopt.scoring.sides import (
     ConversationSide,
     add_words,
@@ -26,8 +23,6 @@ from espnet_distopt.scoring.sides import (
 from espnet_distopt.scoring.subsets import parse_halves
 from espnet_distopt.scoring.worst import FILE, worst_segments, write_worst
 
-_FILES = ("stm", "glm", "ctm", "out")
-
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
@@ -37,10 +32,12 @@ def get_parser() -> argparse.ArgumentParser:
         "tags are dropped from the CTM first, as Kaldi's and ESPnet's recipes do; with "
         "--ctm_as_is they count, as in NIST's evaluations.",
     )
-    parser.add_argument("--stm", type=Path, help="reference")
-    parser.add_argument("--glm", type=Path, help="mapping rules")
-    parser.add_argument("--ctm", type=Path, help="recognized words with times")
-    parser.add_argument("--out", type=Path, help="directory to write")
+    parser.add_argument("--stm", type=Path, required=True, help="reference")
+    parser.add_argument("--glm", type=Path, required=True, help="mapping rules")
+    parser.add_argument(
+        "--ctm", type=Path, required=True, help="recognized words with times"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument(
         "--ctm_as_is",
         action="store_true",
@@ -56,11 +53,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sctk", metavar="PATH", help="SCTK: its directory, or a program of it"
     )
-    parser.add_argument(
-        "--self_test",
-        action="store_true",
-        help="score pairs with known counts instead, to check the scorer",
-    )
     return parser
 
 
@@ -69,18 +61,13 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Score the words, and print the counts."""
     parser = get_parser()
     args = parser.parse_args(cmd)
-    if args.self_test:
-        return _self_test(args.scorer, args.sctk)
     if args.ctm_as_is and args.scorer == "jiwer":
         parser.error("--ctm_as_is is for hubscr: jiwer drops what is not normalised")
-    missing = [f"--{name}" for name in _FILES if getattr(args, name) is None]
-    if missing:
-        parser.error(f"these arguments are required: {', '.join(missing)}")
     inputs = (args.stm, args.glm, args.ctm)
     remove_earlier(args.out, *FILES, FILE, CTM, *REPORTS, inputs=inputs)
     halves = parse_halves(args.half)
     sides = read_sides(args.stm)
-    check_glm(args.glm)
+    read_bytes(args.glm)
     score = _score_as_is if args.ctm_as_is else _score
     with explain_failed_write(args.out):
         result = score(sides, halves, args)
@@ -129,17 +116,6 @@ def _score_as_is(
 def _tell_if_empty(words: Sized, ctm: Path) -> None:
     if not words:
         print(f"{ctm}: no word to score: all words of the reference count as deleted")
-
-
-def _self_test(scorer: str, sctk: str | None) -> None:
-    with tempfile.TemporaryDirectory(prefix="score_hub5.") as name:
-        out = Path(name, "score_wer")
-        files = write_task(Path(name))
-        arguments = ["--scorer", scorer, *(["--sctk", sctk] if sctk else [])]
-        main([*files, "--out", str(out), *arguments])
-        result = Result.read(out / "result.json")
-    check_counts(result)
-    print(f"self-test passed: {result.scorer} counts {len(CASES)} cases as known")
 
 
 def _find(choice: str, path: str | None) -> Hubscr | None:

@@ -204,7 +204,7 @@ class Barrier:
 
 LIFECYCLE = (StartGossip, Published, StopGossip, Barrier)
 """The effects of `algorithms.lifecycle`. What a program does between such an effect and
-its next one is no section of the algorithm (`simulation.replay`)."""
+its next one is no section of the algorithm: a recording of a run leaves it out."""
 
 Effect = (
     Collective

@@ -18,10 +18,6 @@ class GossipState:
             a step since it published, because the copy was in an exchange.
         differences: tensors (P,) that the live parameters lack.
         weight: the share of a difference by which each end of an exchange moves.
-        beside: (P,) what the learner conserves beside its parameters, because the
-            algorithm moves it to them later; None if there is nothing.
-        beside_weight: the share of a difference by which each end of an exchange moves
-            `beside`.
         age: own steps between a copy and the application of its correction, the
             largest so far, those still in use included.
         max_age: the bound on `age` that the algorithm promises.
@@ -32,5 +28,3 @@ class GossipState:
     weight: float
     age: int
     max_age: int
-    beside: Tensor | None = None
-    beside_weight: float = 0.0

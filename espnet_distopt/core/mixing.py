@@ -6,35 +6,21 @@ symmetric, and their rows and columns sum to 1, so that mixing conserves the mea
 
 import random
 from collections.abc import Sequence
-from functools import cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.core.base_graph import base_graph
-from espnet_distopt.core.topology import hypercube_peers, node_ranks
+from espnet_distopt.core.topology import node_ranks
 
-Topology = Literal[
-    "ring",
-    "randomized_ring",
-    "hypercube",
-    "base2",
-    "base3",
-    "base4",
-    "base5",
-    "alternating",
-    "complete",
-]
+Topology = Literal["ring", "randomized_ring", "alternating", "complete"]
 """The topologies of D-PSGD.
 
 A ring has weights of 1/3, for the learner and for those before and after it. A
-randomized ring has another order in each mixing. On a hypercube the weights of mixing k
-are 1/2 for the learner and for its peer of bit k. base2 to base5 are the rounds of
-base-(k+1) graphs with k = 1 to 4 peers (`base_graph`). The alternating exponential ring
-(Wang et al. 2024, arXiv 2410.11998) averages over the learners of a node, then over
-those of two nodes, whose numbers differ in one bit, and so on. A complete graph has
-weights of 1/N.
+randomized ring has another order in each mixing. The alternating exponential ring (Wang
+et al. 2024, arXiv 2410.11998) averages over the learners of a node, then over those of
+two nodes, whose numbers differ in one bit, and so on. A complete graph has weights of
+1/N.
 """
 
 
@@ -87,11 +73,10 @@ def alternating_group(rank: int, size: int, per_node: int, k: int) -> tuple[int,
         >>> [alternating_group(0, 8, 2, k) for k in range(4)]
         [(0, 1), (0, 1, 2, 3), (0, 1), (0, 1, 4, 5)]
     """
-    own, node = node_ranks(rank, per_node), rank // per_node
-    peers = hypercube_peers(node, size // per_node)
-    if k % 2 == 0 or not peers:
+    own, bits = node_ranks(rank, per_node), _bits(size // per_node)
+    if k % 2 == 0 or bits == 0:
         return own
-    peer = peers[k // 2 % len(peers)]
+    peer = rank // per_node ^ 1 << k // 2 % bits
     return tuple(sorted(own + node_ranks(peer * per_node, per_node)))
 
 
@@ -99,23 +84,19 @@ def rounds_of(topology: Topology, size: int, per_node: int = 1) -> int:
     """Return after how many mixings the matrices repeat, or 1 if each mixes all.
 
     In as many mixings, from any one on, averages join all learners, directly or through
-    others. The values of every learner reach every other one if they begin with round
-    0; on a base graph they may not if they begin within its rounds.
+    others.
 
     Args:
         topology: the topology.
         size: number of learners, N.
         per_node: number of learners on each node; only `alternating` depends on it.
     """
-    match topology:
-        case "hypercube":
-            return max(1, (size - 1).bit_length())
-        case "base2" | "base3" | "base4" | "base5":
-            return max(1, len(base_graph(size, _peers(topology))))
-        case "alternating":
-            return max(1, 2 * (size // per_node - 1).bit_length())
-        case _:
-            return 1
+    return max(1, 2 * _bits(size // per_node)) if topology == "alternating" else 1
+
+
+def _bits(nodes: int) -> int:
+    """Return the number of bits in which the numbers of 2^d nodes differ, d."""
+    return (nodes - 1).bit_length()
 
 
 def mixing_weights(
@@ -129,8 +110,7 @@ def mixing_weights(
     """Return row `rank` of the mixing matrix W_k: learner -> weight, in order of ranks.
 
     Args:
-        topology: the topology; a hypercube needs 2^d learners, and alternating 2^d
-            nodes.
+        topology: the topology; alternating needs 2^d nodes.
         rank: the learner's rank.
         size: number of learners, N.
         k: number of the mixing.
@@ -142,35 +122,11 @@ def mixing_weights(
             return ring_weights(rank, range(size))
         case "randomized_ring":
             return ring_weights(rank, randomized_ring(seed, k, size))
-        case "hypercube":
-            peers = hypercube_peers(rank, size)
-            return dict.fromkeys(sorted([rank, peers[k % len(peers)]]), 0.5)
-        case "base2" | "base3" | "base4" | "base5":
-            rounds = _base_rows(size, _peers(topology))
-            return dict(rounds[k % len(rounds)][rank])
         case "alternating":
             group = alternating_group(rank, size, per_node, k)
             return dict.fromkeys(group, 1 / len(group))
         case "complete":
             return dict.fromkeys(range(size), 1 / size)
-
-
-def _peers(topology: Topology) -> int:
-    return int(topology.removeprefix("base")) - 1
-
-
-@cache
-def _base_rows(size: int, peers: int) -> list[list[dict[int, float]]]:
-    """Return the rows of all rounds of a base graph: round -> rank -> its weights."""
-    found = []
-    for edges in base_graph(size, peers) or ({},):
-        rows: list[dict[int, float]] = [{} for _ in range(size)]
-        for (a, b), weight in edges.items():
-            rows[a][b] = rows[b][a] = weight
-        for rank, row in enumerate(rows):
-            row[rank] = 1 - sum(row.values())
-        found.append([dict(sorted(row.items())) for row in rows])
-    return found
 
 
 def mixing_matrix(

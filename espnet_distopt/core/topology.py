@@ -106,36 +106,3 @@ def living_other_colour(
     """
     active = rank in actives
     return tuple(other for other in living if (other in actives) != active)
-
-
-def hypercube_peers(place: int, size: int) -> tuple[int, ...]:
-    """Return the places that differ from `place` in one bit, the lowest bit first.
-
-    Where 2^d learners all average with their peer of bit 0, then of bit 1 and so on,
-    they have the exact mean after d rounds (one-peer exponential graph of pairs; Assran
-    et al. 2019, arXiv 1811.10792). Places with an even number of ones have peers with
-    an odd number only, so that two colours suffice. If the size is no power of two,
-    peers beyond it are missing.
-
-    Args:
-        place: 0 <= place < size.
-        size: the number of places.
-
-    Example:
-        >>> hypercube_peers(5, 8)
-        (4, 7, 1)
-        >>> hypercube_peers(5, 6)
-        (4, 1)
-    """
-    bits = range((size - 1).bit_length())
-    return tuple(peer for bit in bits if (peer := place ^ 1 << bit) < size)
-
-
-def deal_hypercube_colours(places: int) -> tuple[int, ...]:
-    """Return the active places: those with an even number of ones.
-
-    Example:
-        >>> deal_hypercube_colours(8)
-        (0, 3, 5, 6)
-    """
-    return tuple(place for place in range(places) if place.bit_count() % 2 == 0)

@@ -49,7 +49,7 @@ class ProcessGroupDriver(Participant):
 
     Attributes:
         record: the sections of the algorithm's programs that have run in epochs, in
-            their order, for `simulation.replay`; None if they are not kept.
+            their order, for tests that repeat them; None if they are not kept.
         rank, size, per_node, joins, spent: those of `Participant`.
     """
 

@@ -48,23 +48,18 @@ class Left:
 
         What a group had taken, its own save says in `held`, where a loop may have put
         back what it had only read. The save of another group says it in `unfinished`.
-        Saves of earlier versions name no group: they are this group's own.
 
         Args:
             state: what `WorkQueue.state_dict` has returned.
             group: the number of this learner's group.
         """
-        taken = state["taken"]
-        held = list(state.get("unfinished", [[]] * len(taken)))
-        if state.get("group", group) == group:
+        held = list(state["unfinished"])
+        if state["group"] == group:
             held[group] = state["held"]
-        return cls(taken, state["started"], held, state.get("again", []))
+        return cls(state["taken"], state["started"], held, state["again"])
 
     def record(self, group: int, share: range, incarnation: int = 0) -> Record:
         """Return the record of a share at the beginning.
-
-        Saves of earlier versions may count beyond the share, which means that nothing
-        is left of it.
 
         Args:
             group: the number of its group, which has the first item without taking it.
@@ -72,8 +67,7 @@ class Left:
             incarnation: how often the group's first learner was started before.
         """
         taken, held = self.taken[group], self.held[group]
-        front = min(taken % _BACK, len(share))
-        back = min(taken // _BACK, len(share) - front)
+        front, back = taken % _BACK, taken // _BACK
         if share and taken == 0:
             front, held = 1, [*held, share[0]]
         again = bool(held) and held[0] in self.again

@@ -41,8 +41,6 @@ of updates.
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.compiled import run_compiled
-
 Tensors = list[Tensor]
 
 Shared = tuple[float, float]
@@ -76,13 +74,7 @@ def to_lend(
         batches: N.
         shared: the last average of first moments.
     """
-    b2, scales = betas[1], _scales(step, betas, shared)
-    less = _removed(step, b2, batches)
-    tensors = [lent, squares, noise, means, gradients]
-    if len(lent) == 1:
-        first = [each[0] for each in tensors]
-        if run_compiled(__package__, "follow", first, *scales, b2, less, batches):
-            return
+    b2 = betas[1]
     follow_noise(noise, means, gradients, step, betas, shared)
     follow_squares(squares, gradients, b2)
     of_the_whole_batch(lent, squares, noise, step, b2, batches)

@@ -88,7 +88,8 @@ class Hubscr:
         done = run([program, "-p", str(self.directory), *arguments.split()], cwd=work)
         if done.returncode != 0:
             raise InputError(
-                f"{program} failed with exit code {done.returncode}: {complaint(done)}"
+                f"{program} failed with exit code {done.returncode}: {complaint(done)} "
+                "(damaged rules in the GLM may be the reason)"
             )
 
     def _check(
@@ -105,7 +106,8 @@ class Hubscr:
             if found != judged:
                 raise InputError(
                     f"{stm}: {self.label} scored {found} segments of {name}, the file "
-                    f"has {judged}: look for markup that sclite does not read"
+                    f"has {judged}: look for markup that sclite does not read, and for "
+                    "damaged rules in the GLM"
                 )
         summary, total = parse_raw_summary(raw), Counts.total(counts.values())
         if summary != total:

@@ -44,7 +44,7 @@ class Jiwer:
         """
         utterances = sorted(ref)
         refs, hyps = ([" ".join(side[u]) for u in utterances] for side in (ref, hyp))
-        align = align_characters if self.characters else _align_words
+        align = _align_characters if self.characters else _align_words
         aligned = align(refs, hyps)
         return Counts(
             sentences=len(utterances),
@@ -62,16 +62,7 @@ def is_installed() -> bool:
     return find_spec("jiwer") is not None
 
 
-def align_characters(refs: Sequence[str], hyps: Sequence[str]) -> "CharacterOutput":
-    """Align texts by character, with the fewest errors.
-
-    Args:
-        refs: The reference texts.
-        hyps: The hypothesis of each.
-
-    Raises:
-        InputError: jiwer is not installed.
-    """
+def _align_characters(refs: Sequence[str], hyps: Sequence[str]) -> "CharacterOutput":
     try:
         import jiwer
     except ImportError:

@@ -55,10 +55,8 @@ class Result:
         cross_check: The result of another scorer for the same words, whose figures do
             not compare with these.
         measure: WER or CER.
-        ctm: What was scored of a CTM, AS_IS or FILTERED; None if there was no CTM, or
-            if the result is older than this attribute.
-        draws: What the intervals are a bootstrap over; None if there are none, or if
-            the result is older than this attribute.
+        ctm: What was scored of a CTM, AS_IS or FILTERED; None if there was no CTM.
+        draws: What the intervals are a bootstrap over; None if there are none.
     """
 
     scorer: str
@@ -152,7 +150,7 @@ class Result:
         halves = content["halves"]
         other = content.get("cross_check")
         draws = content.get("bootstrap_over")
-        measure = str(content.get("measure", WER))  # older results are all of words
+        measure = str(content["measure"])
         if measure not in UNITS:
             raise ValueError(f"measure {measure}")
         intervals = {

@@ -1,6 +1,6 @@
 """Chooses the worst lines of a scored set, for reports, and keeps them in a file.
 
-`bin.error_sheet` shows more of them for images, aligned by character.
+`bin.error_sheet` shows more of them, with their images.
 """
 
 import json
@@ -42,9 +42,9 @@ class WorstLine:
 
 
 def worst_lines(
-    ref: Transcripts, hyp: Transcripts, *, characters: bool = False
+    ref: Transcripts, hyp: Transcripts, *, characters: bool = False, most: int = MOST
 ) -> list[WorstLine]:
-    """Choose the `MOST` lines with the most errors; equal ones are sorted by id.
+    """Choose the lines with the most errors; equal ones are sorted by id.
 
     Lines without an error are left out. The cost is the product of the lengths of
     reference and hypothesis, for each line that is not all right.
@@ -54,6 +54,7 @@ def worst_lines(
         hyp: The recognized words of each of these lines.
         characters: Whether characters are counted, with the blanks between the words,
             instead of words.
+        most: The number of lines to choose.
     """
     lines = []
     for name in ref:
@@ -61,7 +62,7 @@ def worst_lines(
             texts = " ".join(ref[name]), " ".join(hyp[name])
             right, found = texts if characters else (ref[name], hyp[name])
             lines.append(WorstLine(name, _errors(right, found), len(right), *texts))
-    return sorted(lines, key=lambda line: (-line.errors, line.id))[:MOST]
+    return sorted(lines, key=lambda line: (-line.errors, line.id))[:most]
 
 
 def worst_segments(sides: Mapping[str, ConversationSide]) -> list[WorstLine]:
@@ -87,7 +88,7 @@ def write_worst(directory: Path, lines: Iterable[WorstLine]) -> None:
 
 
 def read_worst(directory: Path) -> list[WorstLine]:
-    """Read the lines; a set that was scored before there were any has none.
+    """Read the lines; a set whose CTM was scored as it is has none.
 
     Raises:
         InputError: The file is damaged.

@@ -3,7 +3,6 @@
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Link, Network
-from espnet_distopt.simulation.replay import ReplayError
 from espnet_distopt.simulation.simulation import DeadlockError, Simulation
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 
@@ -13,7 +12,6 @@ __all__ = [
     "Fault",
     "Link",
     "Network",
-    "ReplayError",
     "Simulation",
     "VirtualLearner",
 ]

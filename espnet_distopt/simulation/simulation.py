@@ -21,12 +21,6 @@ from espnet_distopt.simulation.engine import (
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.gossip import Transfer
 from espnet_distopt.simulation.network import Network
-from espnet_distopt.simulation.replay import (
-    Entry,
-    Recordings,
-    ReplayEngine,
-    by_learner,
-)
 from espnet_distopt.simulation.sides import Sides
 from espnet_distopt.simulation.virtual_learner import Step, VirtualLearner
 
@@ -48,9 +42,8 @@ class Simulation:
             a learner, the run ends with an error.
         silence: the virtual seconds after which a learner that is silent is given up.
         check: function that is called after every event, to look at invariants.
-        replay: what the learners recorded elsewhere (`replay`); epochs run in that
-            order. None lets the models of time decide.
-        recording: whether to keep the order of sections, for `recordings`.
+        engine_type: what makes the engine that runs the programs. A test gives one
+            that runs them in an order of its own.
         record: one entry for each step of each learner, in the order of time.
 
     Raises:
@@ -65,8 +58,7 @@ class Simulation:
     faults: Sequence[Fault] = ()
     silence: float = 30.0
     check: Callable[["Simulation"], None] | None = None
-    replay: Recordings | None = None
-    recording: bool = False
+    engine_type: Callable[..., Engine] = Engine
     record: list[Step] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -79,21 +71,9 @@ class Simulation:
             )
         _check_ranks("slowdown", self.compute.slowdown, size)
         _check_ranks("fault", [fault.rank for fault in self.faults], size)
-        self._make_engine()
-
-    def _make_engine(self) -> None:
-        parts = (
-            self.learners,
-            self.network,
-            self.record.append,
-            self.faults,
-            self.silence,
+        self.engine = self.engine_type(
+            self.learners, self.network, self.record.append, self.faults, self.silence
         )
-        self.engine = Engine(*parts)
-        if self.replay is not None:
-            self.engine = ReplayEngine(self.replay, *parts)
-        if self.recording:
-            self.engine.sections = []
 
     @property
     def seconds(self) -> float:
@@ -104,11 +84,6 @@ class Simulation:
     def in_flight(self) -> Mapping[int, Transfer]:
         """For each rank that exchanges, what its exchange has not brought it yet."""
         return self.engine.gossip.in_flight
-
-    @property
-    def recordings(self) -> dict[int, list[Entry]]:
-        """What the learners recorded, for `replay`."""
-        return by_learner(self.engine.sections or [], len(self.learners))
 
     @property
     def sides(self) -> Sequence[Sides]:

@@ -54,10 +54,10 @@ def test_the_command_names_no_folder_of_this_machine(
 
 def test_a_command_reports_the_options_that_it_was_given(tmp_path: Path) -> None:
     given = ["--quick", "--out", str(tmp_path)]
-    command = [sys.executable, str(COMMANDS / "straggler_sweep.py"), *given]
+    command = [sys.executable, str(COMMANDS / "hierarchy.py"), *given]
     subprocess.run(command, check=True, capture_output=True, timeout=250)
-    text = (tmp_path / "straggler_sweep.md").read_text()
-    assert text.endswith("Command: `python benchmarks/straggler_sweep.py --quick`\n")
+    text = (tmp_path / "hierarchy.md").read_text()
+    assert text.endswith("Command: `python benchmarks/hierarchy.py --quick`\n")
     assert "Repeats: one run." in text
 
 

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[Main, str, str]] = {
     ),
     "error_sheet": (
         error_sheet.main,
-        "--data x --ref x --hyp d/hyp.txt --out d/hyp.png",
+        "--data x --ref x --hyp d/hyp.txt --out d/hyp.txt",
         "hyp.txt",
     ),
     "ctc_align": (

@@ -290,7 +290,6 @@ BAD_DISCS = {
         f"{STM}:7: expected channel A or B, got C",
     ),
     "no GLM": (remove(GLM), "hub5e_text: no mapping rules"),
-    "GLM that csrfilt ends at": (replace(GLM, "i'm =>", "i'm"), "expected 'a => b"),
     "no Fisher recordings": (
         remove(FISHER_AUDIO),
         "fisher/sph: no recordings (fe_03_NNNNN.sph) below it",

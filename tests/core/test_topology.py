@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from espnet_distopt.core.topology import (
     deal_colours,
-    deal_hypercube_colours,
-    hypercube_peers,
     living_other_colour,
     living_ring,
 )
@@ -111,17 +109,3 @@ def test_contraction_of_single_pairs(size: int) -> None:
     assert contraction(living_other_colour, size) == pytest.approx(
         1 - 1 / size, abs=1e-12
     )
-
-
-# Hypercube
-
-
-@pytest.mark.parametrize("size", [2, 3, 6, 8, 13])
-def test_edges_of_a_hypercube_join_two_colours(size: int) -> None:
-    actives = deal_hypercube_colours(size)
-    for place in range(size):
-        for peer in hypercube_peers(place, size):
-            assert place in hypercube_peers(peer, size)
-            assert (place in actives) != (peer in actives)
-    near = {(a, b) for a in range(size) for b in hypercube_peers(a, size)}
-    assert reached(near, 0) == set(range(size))

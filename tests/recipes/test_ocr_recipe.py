@@ -68,7 +68,7 @@ def test_iam_from_archives_to_table(iam: Recipe) -> None:
         "002-c03-003a-00": "nominating",
         "002-c03-003a-01": "any more",
     }
-    assert (decoded / "errors.png").exists() and (decoded / "unfit").exists()
+    assert (decoded / "errors.html").exists() and (decoded / "unfit").exists()
     report = (iam.directory / "exp" / "RESULTS.md").read_text()
     assert (
         "| CER first (jiwer) | CER all (jiwer) | WER first (jiwer) | WER all (jiwer) |"

@@ -1,4 +1,4 @@
-"""The scorer's self-test: conversation sides whose counts are known, by the command."""
+"""Conversation sides whose counts are known, scored by the command."""
 
 import json
 import os
@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import score, score_hub5
-from espnet_distopt.errors import InputError
 from espnet_distopt.scoring.hubscr import find_hubscr
 from espnet_distopt.scoring.result import Result
-from espnet_distopt.scoring.self_test import (
-    CASES,
-    SelfTestCase,
-    check_counts,
-    side,
-    write_task,
-)
+from tests.scoring.known_counts import CASES, KnownCase, side, write_task
 
 needs_sctk = pytest.mark.skipif(
     find_hubscr() is None and "CI" not in os.environ, reason="sctk is not installed"
@@ -48,30 +41,13 @@ def test_enough_cases() -> None:
     ("number", "case"), enumerate(CASES), ids=lambda x: str(x)[:40]
 )
 def test_known_case(
-    results: dict[str, Result], scorer: str, number: int, case: SelfTestCase
+    results: dict[str, Result], scorer: str, number: int, case: KnownCase
 ) -> None:
     counts = results[scorer].speakers["-".join(side(number))]
     expected = (case.jiwer if scorer == "jiwer" else None) or case.hubscr
     four = counts.correct, counts.substitutions, counts.deletions, counts.insertions
     assert "".join(map(str, four)) == expected
     assert counts.words == sum(four[:3])
-
-
-@pytest.mark.parametrize("scorer", SCORERS)
-def test_the_command_itself(scorer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    score_hub5.main(["--self_test", "--scorer", scorer])
-    assert f"counts {len(CASES)} cases as known\n" in capsys.readouterr().out
-
-
-def test_a_scorer_that_counts_wrongly_is_told(results: dict[str, Result]) -> None:
-    right = results["jiwer"]
-    swapped = dict(right.speakers)
-    swapped["sw_4000-A"], swapped["sw_4000-B"] = (
-        swapped["sw_4000-B"],
-        swapped["sw_4000-A"],
-    )
-    with pytest.raises(InputError, match=r"counts 2100 .* for 'all correct', expected"):
-        check_counts(Result(right.scorer, right.halves, speakers=swapped))
 
 
 @needs_sctk

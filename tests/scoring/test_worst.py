@@ -10,8 +10,8 @@ from espnet_distopt.bin.score import main as score
 from espnet_distopt.bin.score_hub5 import main as score_hub5
 from espnet_distopt.bin.score_lines import main as score_lines
 from espnet_distopt.scoring.jiwer_counts import Jiwer
-from espnet_distopt.scoring.self_test import write_task
 from espnet_distopt.scoring.worst import MOST, WorstLine, read_worst, worst_lines
+from tests.scoring.known_counts import write_task
 
 REF = "a one two three\nb four\nc five six\nd seven\n"
 HYP = "a one three\nb\nc five six\nd the heaven\n"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from espnet_distopt.simulation.replay import Entry
+from tests.simulation.replay import Entry
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adam": partial(Adam, lr=0.05),

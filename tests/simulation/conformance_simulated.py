@@ -1,11 +1,13 @@
 """The module repeats in a simulation what real learners have recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
 import torch
 
 from espnet_distopt.simulation import Simulation, VirtualLearner
+from espnet_distopt.simulation.engine import Engine
 from tests.simulation.conformance import (
     OPTIMIZERS,
     Net,
@@ -15,6 +17,7 @@ from tests.simulation.conformance import (
     gradient,
     to_file,
 )
+from tests.simulation.replay import ReplayEngine
 
 
 def simulated(
@@ -53,8 +56,11 @@ def _simulate(
 ) -> list[Part]:
     """Repeat what the learners have done in one session each."""
     learners = [_virtual(training, r, len(parts), p) for r, p in enumerate(parts)]
-    replay = {rank: part.record for rank, part in enumerate(parts)} if follow else None
-    simulation = Simulation(learners, replay=replay)
+    engine: Callable[..., Engine] = Engine
+    if follow:
+        record = {rank: part.record for rank, part in enumerate(parts)}
+        engine = partial(ReplayEngine, record)
+    simulation = Simulation(learners, engine_type=engine)
     if earlier is None:
         simulation.start()
     else:

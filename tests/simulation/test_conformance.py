@@ -12,10 +12,10 @@ import torch
 from processes import launch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.simulation.replay import ReplayError
 from tests.simulation.conformance import OPTIMIZERS, Part, Training
 from tests.simulation.conformance_real import real
 from tests.simulation.conformance_simulated import simulated
+from tests.simulation.replay import ReplayError
 
 FOUR: list[Training] = [
     Training(
@@ -30,13 +30,6 @@ FOUR: list[Training] = [
         options={"per_node": 2},
         optimizer="momentum",
         epochs=[[12, 12, 7, 7], [6, 6, 9, 9]],
-        pause=0.004,
-    ),
-    Training(
-        name="adpsgd",
-        options={"max_staleness": 2, "continuous_momentum": True},
-        optimizer="momentum",
-        epochs=[[12, 9, 12, 15], [6, 9, 3, 6]],
         pause=0.004,
     ),
     # There is one epoch. With more, the reference of bfloat16 is a mean, which gloo
@@ -75,7 +68,7 @@ GOSSIP = {training.name for training in FOUR}
 def options_of(name: str, config: type[Any], size: int) -> list[dict[str, Any]]:
     """Return the options of `name` with which `size` learners talk to each other."""
     if name == "dpsgd":
-        names = ("ring", "randomized_ring", "base2", "complete")
+        names = ("ring", "randomized_ring", "complete")
         nodes = {"topology": "alternating", "per_node": 2}
         return [*({"topology": name} for name in names), nodes]
     if not hasattr(config, "period"):

@@ -1,6 +1,7 @@
 """These tests replay a recorded run under another clock, which gives the same bits."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from espnet_distopt.simulation import (
     Compute,
     Link,
     Network,
-    ReplayError,
     Simulation,
 )
+from tests.simulation.replay import ReplayEngine, ReplayError, record, recordings_of
 from tests.virtual import noisy, points, published, x
 
 EPOCHS: list[list[int]] = [[6, 6, 9, 9], [4, 4, 0, 0]]
@@ -37,16 +38,17 @@ def epochs(name: str) -> list[list[int]]:
 
 def recorded(name: str, seed: int = 0) -> tuple[Any, Simulation]:
     """Return a run and the recordings of its learners, after a round trip by a file."""
-    simulation = cluster(name, seed, recording=True)
+    simulation = cluster(name, seed)
+    record(simulation)
     for steps in epochs(name):
         simulation.epoch(steps)
         simulation.consensus()
-    text = json.loads(json.dumps(simulation.recordings))
+    text = json.loads(json.dumps(recordings_of(simulation)))
     return {int(rank): entries for rank, entries in text.items()}, simulation
 
 
 def replayed(name: str, recordings: Any, seed: int = 1) -> Simulation:
-    simulation = cluster(name, seed, replay=recordings)
+    simulation = cluster(name, seed, engine_type=partial(ReplayEngine, recordings))
     for steps in epochs(name):
         simulation.epoch(steps)
         simulation.consensus()
@@ -136,16 +138,18 @@ def test_what_is_left_over_is_found() -> None:
 
 def test_a_recording_counts_the_sections_of_programs() -> None:
     """A step of allreduce has 3 sections (2 in after_backward), and `finish` has 2."""
-    simulation = cluster("allreduce", 0, recording=True)
+    simulation = cluster("allreduce", 0)
+    record(simulation)
     simulation.epoch(2)
     step = [("training", None)] * 3
-    assert simulation.recordings == {
+    assert recordings_of(simulation) == {
         rank: [*step, *step, *[("training", None)] * 2] for rank in range(4)
     }
 
 
 def test_gossip_of_a_learner_without_steps_begins_before_its_end() -> None:
-    simulation = cluster("adpsgd", 0, recording=True)
+    simulation = cluster("adpsgd", 0)
+    record(simulation)
     simulation.epoch([3, 0, 3, 3])
-    first, second, *_ = simulation.recordings[1]
+    first, second, *_ = recordings_of(simulation)[1]
     assert (first, second) == (("gossip", None), ("training", None))

@@ -5,21 +5,15 @@ through its columns chunk by chunk. A chunk holds a part of one long parameter t
 whose Gram matrix is one matrix product; or several short tensors, whose products are
 summed by segments. So the number of operations grows with the number of elements, and
 not with that of tensors.
-
-Where numba is installed, it compiles the passes over long tensors of float32 on a CPU
-(`compiled_passes`). Without it, and for everything else, they are operations of PyTorch
-on a copy of the chunk in float64, which take more than twice as long.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.compiled import can_be_compiled, passes_of
 from espnet_distopt.core.learner import Slot
 
 CHUNK = 1 << 20
@@ -27,9 +21,6 @@ CHUNK = 1 << 20
 
 GPU_CHUNK = 1 << 27
 """The same on a GPU, where each chunk costs the launch of some operations."""
-
-SUMS = 1 << 10
-"""How many sums a compiled pass keeps in float64, which a first-level cache holds."""
 
 SHORT = 1 << 12
 """A parameter tensor with fewer elements than this is short and shares a chunk."""
@@ -125,8 +116,6 @@ class Shard:
         # multiply-adds are not used either, because the result must have the same bits
         # in either order of the two.
         self._fused = size > 2 and block.element_size() < 8
-        self._passes = passes_of(__package__) if can_be_compiled(block) else None
-        self._few_sums = np.empty(SUMS)
 
     def begin(self) -> None:
         """Begin to combine new vectors: no column of theirs has been seen."""
@@ -145,13 +134,8 @@ class Shard:
             if chunk.whose is None:
                 _add_segments(self.matrices, self._load(chunk), chunk)
                 continue
-            matrix = self.matrices[chunk.whose]
-            if self._passes:
-                columns = self.block.numpy(), chunk.start, chunk.stop
-                self._passes.add_products(*columns, matrix.numpy())
-            else:
-                rows = self._load(chunk)
-                matrix.addmm_(rows, rows.T)
+            rows = self._load(chunk)
+            self.matrices[chunk.whose].addmm_(rows, rows.T)
 
     def combine(self, c: Tensor, result: Tensor, stop: int) -> None:
         """Write sum_i c_i block_i to columns of `result`, in whole chunks.
@@ -167,13 +151,6 @@ class Shard:
         """
         while self._uncombined and self._uncombined[0].start < stop:
             chunk = self._uncombined.popleft()
-            if self._passes and chunk.whose is not None:
-                columns = self.block.numpy(), chunk.start, chunk.stop
-                coefficients = c[chunk.whose].numpy()
-                self._passes.combine(
-                    *columns, coefficients, result.numpy(), self._few_sums
-                )
-                continue
             rows = self._load(chunk)
             if chunk.whose is not None and self._fused:
                 sums = self._sums[: rows.shape[1]]

@@ -23,7 +23,6 @@ from espnet_distopt.algorithms.block.learning_rates import LearningRates
 from espnet_distopt.algorithms.block.message import Agreed
 from espnet_distopt.algorithms.block.rule import BlockRule
 from espnet_distopt.core.cache_blocks import cache_slices, room_for_piece
-from espnet_distopt.core.compiled import run_compiled
 from espnet_distopt.errors import InputError
 
 
@@ -139,9 +138,6 @@ class BlockFilter:
 
         def to_start(mean: Tensor, part: slice) -> Tensor:
             theta, delta, start = self.theta[part], self.delta[part], room[: len(mean)]
-            tensors, factors = (mean, theta, delta, start), (before, eta, zeta)
-            if run_compiled(__package__, "to_start", tensors, *factors, self.lookahead):
-                return start
             torch.add(theta, delta, alpha=before, out=start)
             change = torch.sub(mean, start, out=start)
             delta.mul_(eta).add_(change, alpha=zeta)

@@ -62,7 +62,6 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.block.block_start import BlockStart
 from espnet_distopt.core.cache_blocks import cache_blocks, cache_slices, room_for_piece
-from espnet_distopt.core.compiled import run_compiled
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 
@@ -217,8 +216,7 @@ class LateAverage:
         if self._starts and updates == self.updates:
             params.copy_(start)
             return
-        if not run_compiled(__package__, "replace", (params, snapshot, start)):
-            params.sub_(snapshot).add_(start)
+        params.sub_(snapshot).add_(start)
 
     def taken(self) -> None:
         """Note that the averages have been used: none is under way any more."""

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.stochastic_rounding import to_bfloat16
-from espnet_distopt.core.compiled import run_compiled
 
 
 def extrapolation_gain(decay: float, tau: float, k: float) -> float:
@@ -50,9 +49,6 @@ def extrapolate(
         floor: the bound's factor; None for a moment without a bound.
         block: the number of the block, with which the rounding changes.
     """
-    numbers = gain, -math.inf if floor is None else floor
-    if gain and run_compiled(__package__, "extrapolate", (mean, start), *numbers):
-        return
     new = start.to(mean.dtype)  # This is `start` itself if it is not kept in bfloat16.
     bound = None if floor is None else new.mul(floor)
     if gain == 0:
@@ -77,9 +73,6 @@ def replace_late(
         share: the share b^j of the snapshot that is left after j updates.
         positive: whether the moment is never negative.
     """
-    tensors = live, new, old
-    if run_compiled(__package__, "replace_late", tensors, share, positive):
-        return
     live.sub_(old, alpha=share)
     if positive:
         live.clamp_(min=0)  # Rounding may make it negative.

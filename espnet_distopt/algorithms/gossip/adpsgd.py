@@ -23,8 +23,7 @@ learners of the other colour, that is, all passive ones of an active one (random
 mixing, as in Zhang et al. 2020, arXiv 2002.01119). The longer a ring is, the slower it
 mixes; random pairs hardly become slower, and so are the default for more than 16
 learners. A ring of an odd number of learners is left open between its two ends, because
-both ends are active. Any number of learners can train. On a hypercube, learners that
-keep step have averaged with all others, directly or indirectly, after log2(N) rounds.
+both ends are active. Any number of learners can train.
 
 The training survives the death of any learner. Its neighbours drop the exchange that
 they have with it, and the ring closes over the gap (`core.topology.living_ring`).
@@ -52,11 +51,7 @@ from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
 from espnet_distopt.algorithms.gossip.colours import Colours
-from espnet_distopt.algorithms.gossip.continuous_momentum import (
-    ContinuousMomentum,
-    strength,
-)
-from espnet_distopt.algorithms.gossip.snapshot import HALF, Snapshot
+from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -93,7 +88,7 @@ class Adpsgd(Algorithm):
         everyone = self._possible_ranks(learner)
         short = len(everyone) <= LONGEST_RING
         topology = config.topology or ("ring" if short else "random")
-        self.colours = Colours(topology, learner.rank, ranks, everyone, config.seed)
+        self.colours = Colours(topology, learner.rank, ranks, config.seed)
         self._count_batches(ranks)
         # One that is alone may get company again, by a replacement.
         self._gossips = learner.rank in everyone and len(everyone) > 1
@@ -102,10 +97,6 @@ class Adpsgd(Algorithm):
         if config.exchange == "bfloat16":
             shown = learner.params if self._gossips else learner.params[:0]
             self._rounded = Rounded(shown)
-        self.momentum: ContinuousMomentum | None = None
-        if config.continuous_momentum and len(everyone) > 1:
-            graph = strength(topology, everyone)
-            self.momentum = ContinuousMomentum(learner.params, graph)
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
         self._reported: Counter[int] = Counter()
@@ -140,24 +131,12 @@ class Adpsgd(Algorithm):
         """Apply the pending corrections and publish; wait only at `max_staleness`."""
         while self.snapshot.age() >= self.config.max_staleness:
             yield AwaitGossip()
-        if self.momentum is not None:
-            self.momentum.advance(learner.params)
         yield from self._correct(learner)
 
     def _correct(self, learner: Learner) -> Program:
         """Apply the pending corrections and publish."""
         yield from ()
-        if self.momentum is None:
-            self.snapshot.publish()
-        elif (difference := self.snapshot.take()) is not None:
-            self._add(learner, difference)
-            self.snapshot.recycle(difference)
-
-    def _add(self, learner: Learner, difference: Tensor) -> None:
-        """Add a correction, half of `difference` (P,), to the parameters."""
-        learner.params.add_(difference, alpha=HALF)
-        if self.momentum is not None:
-            self.momentum.correct(difference)
+        self.snapshot.publish()
 
     def gossip(self, learner: Learner) -> Program:
         """Exchange with one neighbour after another."""
@@ -219,20 +198,14 @@ class Adpsgd(Algorithm):
         """Return the snapshot's state; None if the learner exchanges with nobody."""
         if not self._gossips:
             return None
-        state = self.snapshot.state(self.config.max_staleness)
-        return state if self.momentum is None else self.momentum.of(state)
+        return self.snapshot.state(self.config.max_staleness)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of the living learners' parameters. Cost: 2n(N-1)/N."""
-        own = learner.params.detach().clone()
-        if self.momentum is not None:
-            own.add_(self.momentum.velocity, alpha=HALF)
-        mean = yield from self._mean(learner, own)
+        mean = yield from self._mean(learner, learner.params.detach().clone())
         if self.config.from_consensus:
             learner.params.copy_(mean)
             self.snapshot.publish()
-            if self.momentum is not None:
-                self.momentum.reset()
         if self._rounded:
             self._rounded.refer_to(mean)
         return mean
@@ -270,7 +243,6 @@ class Adpsgd(Algorithm):
             "turn": self.colours.turn,
             "reference": reference,
             "actives": list(self.colours.actives),
-            "momentum": self.momentum.state_dict() if self.momentum else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -282,9 +254,7 @@ class Adpsgd(Algorithm):
         """
         version, internal, gauss = state["choice"]
         self._choice.setstate((version, tuple(internal), gauss))
-        self.colours.turn = state.get("turn", 0)  # Older states have none.
-        if self.momentum is not None:
-            self.momentum.load_state_dict(state.get("momentum"))
+        self.colours.turn = state["turn"]
         self._load_model(state)
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:

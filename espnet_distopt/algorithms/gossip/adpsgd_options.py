@@ -15,13 +15,10 @@ class AdpsgdConfig:
         topology: the learners that an active learner may invite: its neighbours on a
             `ring`, or any passive learner (`random`); each time it picks one of them
             uniformly. On a `randomized_ring`, whose order changes, it invites its two
-            neighbours in turn. On a `hypercube` it invites those whose place differs
-            from its own in one bit, one after the other. None means a ring of up to 16
-            learners, and `random` for more.
+            neighbours in turn. None means a ring of up to 16 learners, and `random` for
+            more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
             changed in them, in half the bytes, see `bfloat16`.
-        continuous_momentum: whether what an exchange has changed goes on for a while,
-            which brings learners on a long ring closer; see `continuous_momentum`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
             for an exchange that has been in flight for this many of its steps.
         from_consensus: whether learners begin each epoch at the consensus model. If
@@ -34,7 +31,6 @@ class AdpsgdConfig:
 
     topology: GossipTopology | None = None
     exchange: Literal["float32", "bfloat16"] = "float32"
-    continuous_momentum: bool = False
     max_staleness: int = 16
     from_consensus: bool = False
     seed: int = 0

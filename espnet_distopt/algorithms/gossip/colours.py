@@ -1,18 +1,16 @@
 """The colours of an epoch: who invites, who answers, and who lives to do so."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from espnet_distopt.core.topology import (
     deal_colours,
-    deal_hypercube_colours,
-    hypercube_peers,
     living_other_colour,
     living_ring,
 )
 
-GossipTopology = Literal["ring", "random", "randomized_ring", "hypercube"]
+GossipTopology = Literal["ring", "random", "randomized_ring"]
 """Whom a learner may exchange with, see `adpsgd`."""
 
 
@@ -27,11 +25,9 @@ class Colours:
         turn: how often this learner has chosen a neighbour in turn.
 
     Args:
-        topology: `ring`, `random`, `randomized_ring` or `hypercube`, see `adpsgd`.
+        topology: `ring`, `random` or `randomized_ring`, see `adpsgd`.
         rank: the rank of this learner.
         living: the ranks that gossip, in the order of the ring.
-        everyone: the ranks that may ever gossip, whose places are the corners of the
-            hypercube.
         seed: the seed of the orders of the randomized ring.
     """
 
@@ -40,43 +36,18 @@ class Colours:
         topology: GossipTopology,
         rank: int,
         living: Sequence[int],
-        everyone: Sequence[int],
         seed: int = 0,
     ) -> None:
-        self._find = {
-            "ring": living_ring,
-            "random": living_other_colour,
-            "randomized_ring": living_other_colour,
-            "hypercube": self._living_peers,
-        }[topology]
-        self._by_corner = topology == "hypercube"
+        self._find = living_ring if topology == "ring" else living_other_colour
         self._shuffled = topology == "randomized_ring"
         self._seed = seed
-        self._everyone = tuple(everyone)
         self._rank = rank
         self.turn = 0
         self.deal(living)
 
     def deal(self, living: Sequence[int]) -> None:
         """Deal the colours of an epoch; all learners do so with the same `living`."""
-        if self._by_corner:
-            corners = deal_hypercube_colours(len(self._everyone))
-            actives = {self._everyone[corner] for corner in corners}
-            self.hold([rank for rank in living if rank in actives], living)
-        else:
-            self.hold(deal_colours(living), living)
-
-    def _living_peers(
-        self, rank: int, actives: Collection[int], living: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Return the living peers on the hypercube that have the other colour.
-
-        A peer that has joined within the epoch is passive, whatever its corner.
-        """
-        corner, size = self._everyone.index(rank), len(self._everyone)
-        peers = [self._everyone[peer] for peer in hypercube_peers(corner, size)]
-        active = rank in actives
-        return tuple(p for p in peers if p in living and (p in actives) != active)
+        self.hold(deal_colours(living), living)
 
     def change(self, living: Sequence[int]) -> None:
         """Find the neighbours anew: learners have died or joined within the epoch."""
@@ -97,12 +68,10 @@ class Colours:
         Args:
             source: what draws the neighbour where it is not this one's turn.
         """
-        if not self._by_corner and not self._shuffled:
+        if not self._shuffled:
             return source.choice(self.neighbours)
         self.turn += 1
-        if self._shuffled:
-            return self._on_randomized_ring(self.turn - 1)
-        return self.neighbours[(self.turn - 1) % len(self.neighbours)]
+        return self._on_randomized_ring(self.turn - 1)
 
     def _on_randomized_ring(self, turn: int) -> int:
         """Return the passive learner after this one on a random ring, then the other.

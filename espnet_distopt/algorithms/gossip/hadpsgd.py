@@ -34,6 +34,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
 from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.algorithms.synchronous.node import (
     Node,
     StepsInNodes,
@@ -117,7 +118,7 @@ class Hadpsgd(StepsInNodes, Adpsgd):
         if (yield from self._from_leader(taken)).item():
             message = self._correction if difference is None else difference
             yield from self._from_leader(message)
-            self._add(learner, message)
+            learner.params.add_(message, alpha=HALF)
         if difference is not None:
             self.snapshot.recycle(difference)
 

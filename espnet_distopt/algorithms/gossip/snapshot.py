@@ -46,7 +46,6 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.core.cache_blocks import cache_blocks
-from espnet_distopt.core.compiled import prepare_compiled, run_compiled
 from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
@@ -92,7 +91,6 @@ class Snapshot:
         self._merging_steps: list[int] = []
         self._spares: list[Tensor] = []
         self.staleness: Counter[int] = Counter()
-        prepare_compiled(__package__, self._live)
 
     # Training side
 
@@ -118,7 +116,7 @@ class Snapshot:
         # The difference's tensor becomes the copy: its elements are in the cache, while
         # those of the old copy would have to come from memory to be overwritten.
         for live, new in cache_blocks(self._live, difference):
-            _correct(live, new)
+            new.copy_(live.add_(new, alpha=HALF))
         self._copy = difference
         self.recycle(copy)
 
@@ -258,17 +256,10 @@ class Snapshot:
         self._lent = False
 
 
-def _correct(live: Tensor, difference: Tensor) -> None:
-    """Add half of `difference` to `live`; the result overwrites `difference`."""
-    if not run_compiled(__package__, "correct", (live, difference)):
-        difference.copy_(live.add_(difference, alpha=HALF))
-
-
 def _subtract(received: Tensor, copy: Tensor) -> None:
     """Overwrite `received` by its difference from `copy`; add half of it to `copy`."""
     for difference, own in cache_blocks(received, copy):
-        if not run_compiled(__package__, "subtract", (difference, own)):
-            own.add_(difference.sub_(own), alpha=HALF)
+        own.add_(difference.sub_(own), alpha=HALF)
 
 
 def _subtract_messages(

@@ -17,22 +17,21 @@ were sent. So no update is lost, and the mean over the learners is conserved. A 
 learning rate has a price that `allreduce` does not have: if the losses of the learners
 have different curvatures, the mean converges to a point beside the optimum, at a
 distance of O(lr). D-PSGD is stable on a curvature of h for lr h < 2/3 (ring of an even
-number of learners) or lr h < 1 (hypercube, complete).
+number of learners) or lr h < 1 (complete).
 
 Every learner must make as many steps an epoch as the others. The last element of a
 message counts the mixings that its learner has made since the end of its epoch, and is
 0 within the epoch. At the end of an epoch there are as many mixings, which are not
-applied, as join all learners: one on a connected graph, and one for each round of a
-topology with several (`core.mixing.rounds_of`). If learners have unequal numbers of
+applied, as join all learners: one on a connected graph, and one for each round of the
+alternating ring (`core.mixing.rounds_of`). If learners have unequal numbers of
 steps, two that meet in one of these mixings have unequal counts. They raise an error,
 and the driver then tells all other learners.
 
-Cost for n bytes of parameters: 2n a step on a ring, n on a hypercube and at most kn on
-a base-(k+1) graph, 2n(M-1)/M where M learners take their mean (complete, alternating),
-beside the computation, and the same at an epoch's end for each of its mixings. Memory:
-P elements, and the messages received: 2P on a ring, P where a mean is taken. All of it
-is used again in the next step, because allocating so much anew takes longer than to
-copy it.
+Cost for n bytes of parameters: 2n a step on a ring, 2n(M-1)/M where M learners take
+their mean (complete, alternating), beside the computation, and the same at an epoch's
+end for each of its mixings. Memory: P elements, and the messages received: 2P on a
+ring, P where a mean is taken. All of it is used again in the next step, because
+allocating so much anew takes longer than to copy it.
 """
 
 from collections.abc import Generator
@@ -62,13 +61,10 @@ class DpsgdConfig:
 
     Attributes:
         topology: the neighbours of a learner: ring, randomized_ring (a ring in another
-            order in each step, which mixes many learners much faster), hypercube (one
-            peer in each step, whose rank differs in one bit; 2, 4, 8 ... learners),
-            base2 (such rounds for any number of learners), base3, base4 and base5 (with
-            up to 2, 3 or 4 peers), alternating (the mean of a node in even steps, and
-            of two nodes in odd ones; 2, 4, 8 ... nodes) or complete (all learners are
-            neighbours). None means a ring of up to 16 learners, and a randomized one
-            for more.
+            order in each step, which mixes many learners much faster), alternating (the
+            mean of a node in even steps, and of two nodes in odd ones; 2, 4, 8 ...
+            nodes) or complete (all learners are neighbours). None means a ring of up to
+            16 learners, and a randomized one for more.
         per_node: number of learners on each node, for alternating; ranks are numbered
             node by node. None means the number that the launcher gives.
         seed: seed of the orders of the randomized ring.
@@ -126,13 +122,8 @@ class Dpsgd(Algorithm):
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if a hypercube or an alternating ring cannot have `size`."""
+        """Raise InputError if an alternating ring cannot have `size` learners."""
         topology = getattr(config, "topology", None)
-        if topology == "hypercube" and size & (size - 1):
-            raise InputError(
-                f"{size} learners make no hypercube, which has 2, 4, 8 ... of them; "
-                "use topology: base2, which takes any number"
-            )
         if topology == "alternating" and config.per_node is not None:
             _check_nodes(config.per_node, size)
 
@@ -253,5 +244,5 @@ def _check_nodes(per_node: int, size: int) -> None:
     if nodes & (nodes - 1):
         raise InputError(
             f"{nodes} nodes make no alternating exponential ring, which has 1, 2, 4, 8 "
-            "... of them; use topology: base2, which takes any number of learners"
+            "... of them; use topology: randomized_ring, which takes any number"
         )

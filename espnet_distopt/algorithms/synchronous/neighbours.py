@@ -108,8 +108,6 @@ class Neighbours:
 
     def mixed(self, received: Tensor) -> Tensor:
         """Return sum_j W_ij (s_j - s_i), which overwrites the messages (senders, S)."""
-        if not self._weights:  # A round in which this learner has no peer.
-            return torch.zeros_like(self._sent)
         first, *others = self._weights
         for sent, total, *rows in cache_blocks(self._sent, *received):
             total.sub_(sent).mul_(first)

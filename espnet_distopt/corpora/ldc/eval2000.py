@@ -6,7 +6,6 @@ It has 40 telephone conversations, 20 of Switchboard and 20 of CallHome.
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from espnet_distopt.corpora.hub5.glm import check_glm
 from espnet_distopt.corpora.hub5.marks import mend_stm
 from espnet_distopt.corpora.hub5.pem import read_pem
 from espnet_distopt.corpora.hub5.stm import Reference, check_labels, parse_stm
@@ -34,8 +33,8 @@ def read_eval2000(
         The PEM, which should have the same times, is only compared with it.
 
     Raises:
-        InputError: A file is missing, or a line of the reference or of the rules is bad
-            in a way that the scorer does not take.
+        InputError: A file is missing, or a line of the reference is bad in a way that
+            the scorer does not take.
     """
     pem = find_file(speech, r"hub5e_00\.pem", "segmentation")
     stm = find_file(text, r"hub5e00.*\.stm", "reference")
@@ -51,7 +50,6 @@ def read_eval2000(
     check_labels(mended, references)
     for difference in _differences(pem, references, stm):
         log(f"warning: {difference}; the segments of {stm.name} are recognised")
-    check_glm(glm, log)
     speech_set = evaluation_set("eval2000", audio, references, log)
     return Evaluation(speech_set, mended, glm)
 

@@ -78,8 +78,7 @@ def padded_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor, training: bool) -> Te
     """Run a PyTorch LSTM of any depth, in one or both directions, over a padded batch.
 
     Time is the first axis, because oneDNN computes so: if the batch were first, it
-    would copy each layer's input. A step takes little longer than its matrix products
-    (`benchmarks/blstm.py` measures this).
+    would copy each layer's input. A step takes little longer than its matrix products.
 
     Args:
         lstm: an LSTM without projection.

@@ -125,7 +125,7 @@ class SavedStates:
         state = load_learner(self._output_dir, equal[0], epoch)
         if state is not None and state["batches"] is not None:
             state = None  # It died within the epoch, after it had been saved there.
-        if state is not None and not {*equal} <= {*state.get("equal", equal)}:
+        if state is not None and not {*equal} <= {*state["equal"]}:
             state = None  # The node has learners that were of others before.
         if state is None:
             state = self._of_another(session, epoch)
@@ -162,6 +162,6 @@ def _equal(session: Session) -> list[int]:
 def _fits(state: State, session: Session, batches: int | None) -> bool:
     """Return whether a state within an epoch is of the same division of its batches."""
     now = _equal(session)
-    same = state["learners"] == session.learner.size and state.get("equal", now) == now
+    same = state["learners"] == session.learner.size and state["equal"] == now
     trained = state["batches"] is None  # Only the validation is left.
-    return same and (trained or state.get("of", batches) == batches)
+    return same and (trained or state["of"] == batches)

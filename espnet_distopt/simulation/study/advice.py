@@ -19,24 +19,14 @@ PERIOD = 8
 FEWER, MORE = 20, 68
 """The steps between which a method is looked at: what happens once, at the start and at
 the end of an epoch, is outside of them. Blocks of `PERIOD`, the waits of gossip for an
-exchange that lasts longer than its default `max_staleness`, 16 steps, and the rounds of
-hypercubes of 4, 8, 16, 64, 256 and 4,096 learners repeat in them; of other base-2
-graphs a round may be seen once more than another."""
+exchange that lasts longer than its default `max_staleness`, 16 steps, repeat in
+them."""
 
 METHODS = [
     SimulatedMethod(name="allreduce", algorithm="allreduce"),
     SimulatedMethod(name="adpsgd", algorithm="adpsgd"),
-    SimulatedMethod(
-        name="adpsgd on a hypercube",
-        algorithm="adpsgd",
-        options={"topology": "hypercube"},
-    ),
     SimulatedMethod(name="hadpsgd", algorithm="hadpsgd"),
-    SimulatedMethod(
-        name="dpsgd, base-2 graph",
-        algorithm="dpsgd",
-        options={"topology": "base2"},
-    ),
+    SimulatedMethod(name="dpsgd", algorithm="dpsgd"),
     SimulatedMethod(
         name=f"bmuf, blocks of {PERIOD}",
         algorithm="bmuf",
@@ -77,7 +67,7 @@ def advise(trial: Trial, learners: int) -> list[Advice]:
     for method in METHODS:
         try:
             trial.check(method, learners)
-        except InputError as error:  # such as a hypercube of six learners
+        except InputError as error:  # such as unequal nodes
             reasons.append(error)
             continue
         found.append(_advice(trial, method, learners))

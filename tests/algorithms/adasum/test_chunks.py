@@ -1,6 +1,6 @@
 """Chunks of a block: each column once, Gram matrices and sums beside float64."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -11,26 +11,11 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.adasum import chunks as adasum_chunks
 from espnet_distopt.algorithms.adasum.chunks import SHORT, Shard, cut
-from espnet_distopt.core.compiled import passes_of
 from espnet_distopt.core.learner import Slot
 from tests.algorithms.adasum.learners import adasum, distance, tree_of_layers
-from tests.compiled import forget_numba
 
 CPU = torch.device("cpu")
 SIZES = [SHORT + 5, 3, 0, 1, 2 * SHORT, 40, 7]
-
-
-@pytest.fixture(params=["compiled", "operations of PyTorch"])
-def passes(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Run a test with numba, and without it."""
-    package = "espnet_distopt.algorithms.adasum"
-    if request.param != "compiled":
-        forget_numba(monkeypatch, package)
-    assert (passes_of(package) is not None) == (request.param == "compiled")
-    yield
-    passes_of.cache_clear()
 
 
 def slots(sizes: Sequence[int]) -> list[Slot]:
@@ -72,7 +57,6 @@ def test_chunks_go_with_the_elements_not_the_tensors() -> None:
     assert len(cut(slots([10] * 10_000), 0, 100_000, 4, CPU)) <= 4
 
 
-@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [2, 5])
 def test_a_shard_that_arrives_in_pieces(
@@ -108,7 +92,6 @@ def test_a_shard_that_arrives_in_pieces(
             assert torch.allclose(found, sums, tolerance, 1e-14)
 
 
-@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 @pytest.mark.parametrize(("size", "per_node"), [(2, 1), (5, 1), (4, 2)])
 def test_adasum_of_long_and_short_tensors(
@@ -122,7 +105,6 @@ def test_adasum_of_long_and_short_tensors(
     assert distance(found, expected) < rounding
 
 
-@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_long_vectors_that_cancel_leave_nothing(dtype: torch.dtype) -> None:
     a, b = normal(4, 2, 3 * SHORT, dtype=dtype)

@@ -14,7 +14,6 @@ from espnet_distopt.simulation import Compute, Link, Network, Simulation
 from tests import virtual
 
 CLUSTERS = [(size, topology) for topology in ("ring", "random") for size in range(1, 8)]
-CLUSTERS += [(size, "hypercube") for size in (1, 2, 5, 8)]
 
 
 def dyadic(size: int, seed: int, **options: Any) -> tuple[Simulation, list[float]]:
@@ -117,20 +116,3 @@ def test_ad6_a_straggler_slows_synchronous_learners_to_its_pace(
 def test_one_learner_keeps_no_copies() -> None:
     (learner,) = virtual.points("adpsgd", 1, virtual.towards_rank)
     assert virtual.published(learner).begin_exchange().numel() == 0
-
-
-@pytest.mark.parametrize(("size", "rounds"), [(4, 2), (16, 4), (64, 6)])
-def test_learners_that_keep_step_have_the_mean_of_a_hypercube_after_log2_rounds(
-    size: int, rounds: int
-) -> None:
-    """An exchange has ended before the next step; the end of an epoch applies all."""
-    options = {"topology": "hypercube"}
-    learners = virtual.points("adpsgd", size, virtual.towards_rank, **options)
-    quick = Network(between=Link(latency=1e-3, bandwidth=1e9))
-    simulation = Simulation(learners, Compute(seconds=1), quick)
-    simulation.start()
-    virtual.place(learners, [float(rank) for rank in range(size)])
-    simulation.epoch(rounds - 1)
-    assert len({virtual.x(each)[0] for each in learners}) == 2
-    simulation.epoch(1)
-    assert {virtual.x(each)[0] for each in learners} == {(size - 1) / 2}

@@ -28,7 +28,6 @@ from tests import virtual
 from tests.replicas import Point, run
 
 CLUSTERS = [(4, 2, "ring"), (6, 2, "ring"), (6, 3, "random"), (8, 2, "random")]
-CLUSTERS += [(8, 2, "hypercube"), (9, 3, "hypercube")]
 """(learners, learners a node, topology)."""
 
 

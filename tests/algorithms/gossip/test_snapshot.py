@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from espnet_distopt.algorithms.gossip.snapshot import HALF, Snapshot
-from espnet_distopt.core.compiled import LEAST, passes_of
 from espnet_distopt.core.learner import Learner
 from tests.replicas import Point, aside, correct
 
@@ -24,15 +23,6 @@ def published(x: list[float]) -> tuple[Learner, Snapshot]:
 
 def vector(*x: float) -> Tensor:
     return torch.tensor(x, dtype=torch.float64)
-
-
-def test_the_first_exchange_of_a_large_model_need_not_import_numba() -> None:
-    passes_of.cache_clear()
-    published([0.0])
-    assert not passes_of.cache_info().currsize
-    model = torch.nn.Linear(LEAST, 1)
-    Snapshot(Learner(model, torch.optim.SGD(model.parameters(), lr=1.0)))
-    assert passes_of.cache_info().currsize
 
 
 def test_live_parameters_change_only_at_publish() -> None:

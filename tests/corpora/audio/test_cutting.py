@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from shorten_encoder import Encoder
 
 from espnet_distopt.bin.format_data import main
 from espnet_distopt.corpora.audio import cutting, shorten
@@ -18,6 +17,7 @@ from espnet_distopt.corpora.audio.recordings import AudioFile, open_audio
 from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
 from espnet_distopt.corpora.kaldi.directory import DataDir, FileChannel, Segment
 from espnet_distopt.errors import InputError
+from tests.corpora.audio.shorten_encoder import Encoder
 from tests.refusal import error_of
 
 RATE = 8000

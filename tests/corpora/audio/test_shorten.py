@@ -14,7 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from shorten_encoder import (
+
+from espnet_distopt.corpora.audio import shorten_numbers
+from espnet_distopt.corpora.audio.shorten import decode
+from espnet_distopt.errors import InputError
+from tests.corpora.audio.shorten_encoder import (
     BITSHIFT,
     DIFF0,
     DIFF1,
@@ -32,10 +36,6 @@ from shorten_encoder import (
     Encoder,
     inward,
 )
-
-from espnet_distopt.corpora.audio import shorten_numbers
-from espnet_distopt.corpora.audio.shorten import decode
-from espnet_distopt.errors import InputError
 
 Wave = NDArray[np.int16]
 

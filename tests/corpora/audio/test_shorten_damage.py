@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from shorten_encoder import (
+
+from espnet_distopt.corpora.audio.shorten import decode
+from espnet_distopt.errors import InputError
+from tests.corpora.audio.shorten_encoder import (
     BITSHIFT,
     BLOCKSIZE,
     DIFF0,
@@ -18,9 +21,6 @@ from shorten_encoder import (
     Bits,
     Encoder,
 )
-
-from espnet_distopt.corpora.audio.shorten import decode
-from espnet_distopt.errors import InputError
 
 RNG = np.random.default_rng(2)
 SAMPLES = (2 * RNG.integers(-300, 300, (2, 200))).astype(np.int16)

@@ -10,12 +10,12 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from shorten_encoder import DIFF0, DIFF1, QLPC, ULAW_2, Encoder
 
 from espnet_distopt.corpora.audio import g711
 from espnet_distopt.corpora.audio.sphere import SphereFile, read_header, write_sphere
 from espnet_distopt.corpora.audio.sphere_header import format_header
 from espnet_distopt.errors import InputError
+from tests.corpora.audio.shorten_encoder import DIFF0, DIFF1, QLPC, ULAW_2, Encoder
 from tests.corpora.audio.sphere_files import read_all, sphere
 
 RNG = np.random.default_rng(0)

@@ -85,7 +85,6 @@ EDITS = {
     "stm_line": ("*.stm", "1.00 2.00 <O,S", "3.00 2.00 <O,S", r"stm:3: expected 0 <="),
     "stm_mark": ("*.stm", "WE'RE }", "WE'RE", r"stm:7: '{' without '}'"),
     "stm_label": ("*.stm", "<O>", "<O,CHE>", r"stm:7: label CHE is not declared"),
-    "glm_rule": ("*.glm", "i'm =>", "i'm", r"glm:\d+: expected 'a => b"),
 }
 
 
@@ -117,7 +116,6 @@ ODD = {
         r"stm:3: utterance sw_4390-A_000100-000200 is not in .*pem",
     ),
     "pem_line": ("*.pem", "speaker 1.00 2.00", "speaker 1.00", r"pem:2: expected 'fi"),
-    "glm_header": ("*.glm", "'F'", "'T'", r"glm:\d+: needs the header \* case_sens"),
 }
 
 

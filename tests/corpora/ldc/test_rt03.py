@@ -74,7 +74,6 @@ EDITS = {
     "bracket": ("sw*.stm", "Yes", "Yes)", r":3: brackets \( \) that don't pair"),
     "no_recording": ("sw*.stm", "sw_31415 2", "sw_2 2", ":3: no recording sw_2.sph"),
     "only_gaps": ("sw*.stm", "sw_31415_B", "inter_segment_gap", ": has comments only"),
-    "rules": ("*.glm", "i'm =>", "i'm", r"glm:\d+: expected 'a => b"),
 }
 
 

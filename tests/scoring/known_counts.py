@@ -1,13 +1,10 @@
-"""Tests the scorer itself, with references and hypotheses whose counts are known."""
+"""References and hypotheses whose counts are known, for tests of a scorer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_distopt.corpora.hub5.ctm import Word, write_ctm
-from espnet_distopt.errors import InputError
-from espnet_distopt.scoring.normalized import label
-from espnet_distopt.scoring.result import Result
 
 Known = str
 """The numbers of correct, substituted, deleted and inserted words, as `2010`."""
@@ -17,7 +14,7 @@ Texts = tuple[tuple[float, float, str], ...]
 
 
 @dataclass(frozen=True)
-class SelfTestCase:
+class KnownCase:
     """A conversation side and its known counts.
 
     Attributes:
@@ -37,8 +34,8 @@ class SelfTestCase:
 
 def _case(
     name: str, ref: str, hyp: str, hubscr: Known, jiwer: Known | None = None
-) -> SelfTestCase:
-    return SelfTestCase(name, ((0, 9, ref),), ((0, 9, hyp),), hubscr, jiwer)
+) -> KnownCase:
+    return KnownCase(name, ((0, 9, ref),), ((0, 9, hyp),), hubscr, jiwer)
 
 
 # To sclite an optional word that was left out is correct; normalised text lacks it.
@@ -65,43 +62,43 @@ CASES = (
     _case("alternative: first", "{ a / the / @ } cat", "a cat", "2000"),
     _case("alternative: second", "{ a / the / @ } cat", "the cat", "2000", "1100"),
     _case("alternative: nothing", "{ a / the / @ } cat", "cat", "1000", "1010"),
-    SelfTestCase(
+    KnownCase(
         "ignored segment",
         ((0, 4, "one"), (4, 6, "IGNORE_TIME_SEGMENT_IN_SCORING"), (6, 9, "two")),
         ((0, 4, "one"), (4, 6, "oh what oh"), (6, 9, "two")),
         "2000",
     ),
-    SelfTestCase(
+    KnownCase(
         "words between segments go to the later",
         ((0, 2, "one two"), (6, 9, "three")),
         ((0, 2, "one two"), (3, 4, "oh"), (6, 9, "three")),
         "3001",
     ),
-    SelfTestCase(
+    KnownCase(
         "words after the last segment",
         ((0, 2, "one two"), (3, 4, "three")),
         ((0, 2, "one two"), (8, 9, "three")),
         "3000",
     ),
-    SelfTestCase(
+    KnownCase(
         "a word over a boundary belongs where its middle is",
         ((0, 4, "one"), (4, 9, "two three")),
         ((0, 3, "one"), (3.5, 5, "two"), (5, 9, "three")),
         "3000",
     ),
-    SelfTestCase(
+    KnownCase(
         "words of a segment do not serve its neighbour",
         ((0, 4, "one two"), (4, 9, "three")),
         ((0, 2, "one"), (5, 9, "two three")),
         "2011",
     ),
-    SelfTestCase(
+    KnownCase(
         "letters of a segment spell none of its neighbour",
         ((0, 4, "so i"), (4, 9, "T. V.")),
         ((0, 4, "so i"), (4, 9, "t v")),
         "4000",
     ),
-    SelfTestCase(
+    KnownCase(
         "segment without words",
         ((0, 4, ""), (4, 9, "one")),
         ((0, 4, "oh"), (4, 9, "one")),
@@ -112,8 +109,8 @@ CASES = (
 _STM_HEADER = ';; LABEL "O" "Overall" "Overall"\n'
 
 _GLM = """\
-;; Rules of the scorer's self-test
-* name "self_test.glm"
+;; Rules of the known counts
+* name "known_counts.glm"
 * desc "both forms of a contraction, spellings, hesitations"
 * format = 'NIST1'
 * max_nrules = '1000'
@@ -146,30 +143,6 @@ def write_task(directory: Path) -> list[str]:
     paths["glm"].write_text(_GLM, encoding="utf-8")
     write_ctm(paths["ctm"], list(_words()))
     return [text for name, path in paths.items() for text in (f"--{name}", str(path))]
-
-
-def check_counts(result: Result) -> None:
-    """Check the counts that a scorer found for the cases.
-
-    Raises:
-        InputError: A case has other counts than the known ones.
-    """
-    for number, case in enumerate(CASES):
-        counts = result.speakers["-".join(side(number))]
-        four = (
-            counts.correct,
-            counts.substitutions,
-            counts.deletions,
-            counts.insertions,
-        )
-        found = "".join(map(str, four))
-        normalized = result.scorer == label()
-        expected = (case.jiwer if normalized else None) or case.hubscr
-        if found != expected:
-            raise InputError(
-                f"self-test: {result.scorer} counts {found} (correct, substituted, "
-                f"deleted, inserted) for '{case.name}', expected {expected}"
-            )
 
 
 def _words() -> Iterator[Word]:

@@ -15,8 +15,7 @@ These are the invariants:
    H-ADPSGD those of one node.
 6. Nobody waits for a learner of whose death it knows.
 7. At the end of an epoch the members have made all their steps, and have the same
-   consensus model, bit for bit. If they gossip, it is the mean of their parameters,
-   and of what they conserve beside them (`GossipState.beside`).
+   consensus model, bit for bit. If they gossip, it is the mean of their parameters.
 
 Where learners die and join, the sum is that over the members, and is taken anew at each
 change of the members. Between two changes it is conserved as before, with one
@@ -132,10 +131,7 @@ class Invariants:
             if learner.steps < ends[rank]:
                 raise self._error(rank, f"has {ends[rank] - learner.steps} steps left")
         version, gossiping = members.now.version, self._gossiping.keys() & learners
-        params, states = [], self._states()
-        for rank in sorted(gossiping):
-            own, beside = learners[rank].params.clone(), states[rank].beside
-            params.append(own if beside is None else own + beside)
+        params = [learners[rank].params.clone() for rank in sorted(gossiping)]
         models = simulation.consensus_models()
         rank, model = next(iter(models.items()))
         for other in models:
@@ -154,7 +150,7 @@ class Invariants:
                 raise self._error(rank, f"drops an exchange with {peer}, which lives")
             if rank in members.now.ranks:
                 difference = self._parameters(received) - self._parameters(sent)
-                weight = _conserved_weight(next(iter(self._states().values())))
+                weight = next(iter(self._states().values())).weight
                 self._expected = self._expected - weight * difference
         dropped.clear()
         for rank in members.now.ranks:
@@ -239,10 +235,9 @@ class Invariants:
         in_flight = self._simulation.in_flight.values()
         for received, sent, _ in in_flight:
             terms += map(self._parameters, (received, sent))
-        weight = _conserved_weight(next(iter(states.values())))
+        weight = next(iter(states.values())).weight
         signs = self._signs(weight, len(states), differences, len(in_flight))
-        total = signs @ torch.stack(terms)
-        return sum((s.beside for s in states.values() if s.beside is not None), total)
+        return signs @ torch.stack(terms)
 
     def _signs(
         self, weight: float, learners: int, differences: int, in_flight: int
@@ -252,8 +247,7 @@ class Invariants:
         Parameters count in full, and a correction is `weight` of a difference.
 
         Args:
-            weight: the share of a difference by which an exchange moves what each end
-                conserves.
+            weight: the share of a difference by which an exchange moves each end.
             learners: the number of learners whose parameters are added.
             differences: the number of differences that the snapshots hold.
             in_flight: the number of exchanges that have not delivered yet; each adds
@@ -276,8 +270,3 @@ class Invariants:
     def _error(self, who: int | str, what: str) -> InvariantError:
         name = who if isinstance(who, str) else f"learner {who}"
         return InvariantError(f"at {self._simulation.seconds:g} s, {name} {what}")
-
-
-def _conserved_weight(state: GossipState) -> float:
-    """Return the share of a difference by which an exchange moves what is conserved."""
-    return state.weight + state.beside_weight

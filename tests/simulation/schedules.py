@@ -3,7 +3,7 @@
 One line holds all that a schedule depends on: the algorithm, the number of learners,
 the seed, and options. This command runs a schedule again:
 
-    python -m espnet_distopt.simulation.checks.schedules 'adpsgd learners=5 seed=123'
+    python -m tests.simulation.schedules 'adpsgd learners=5 seed=123'
 """
 
 import ast
@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from espnet_distopt.algorithms import check, lookup
 from espnet_distopt.errors import InputError, PeerLostError, one_line_errors
-from espnet_distopt.simulation.checks.invariants import InvariantError, Invariants
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.simulation import DeadlockError, Simulation
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
+from tests.simulation.invariants import InvariantError, Invariants
+from tests.simulation.replay import record
 
 COMMAND = f"python -m {__spec__.name if __spec__ else __name__}"
 
@@ -130,9 +131,9 @@ class Schedule:
             self._compute(source),
             self._network(source, per_node),
             seed=self.seed,
-            recording=True,
             **self._faults(),
         )
+        record(simulation)
         try:
             simulation.start()
             invariants = Invariants(simulation, max_events=10_000)

@@ -18,10 +18,10 @@ from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
-from espnet_distopt.simulation.checks import schedules
-from espnet_distopt.simulation.checks.invariants import InvariantError
-from espnet_distopt.simulation.checks.schedules import Schedule
 from espnet_distopt.simulation.engine import Engine
+from tests.simulation import schedules
+from tests.simulation.invariants import InvariantError
+from tests.simulation.schedules import Schedule
 
 Option = tuple[str, Any]
 
@@ -40,13 +40,6 @@ FAMILIES: dict[str, tuple[str, list[int], list[Option], int]] = {
         [("per_node", 2), ("exchange", "bfloat16")],
         300,
     ),
-    "momentum": ("adpsgd", [4, 5, 8], [("continuous_momentum", True)], 60),
-    "momentum of nodes": (
-        "hadpsgd",
-        [8],
-        [("per_node", 2), ("continuous_momentum", True)],
-        25,
-    ),
     "randomized ring": ("adpsgd", [5, 8], [("topology", "randomized_ring")], 60),
     "one": ("adpsgd", [1], [], 20),
     "one node": ("hadpsgd", [2], [("per_node", 2)], 20),
@@ -63,7 +56,6 @@ FAULTY: dict[str, tuple[str, list[int], list[Option], int]] = {
     "randomized ring": ("adpsgd", [4, 7], [("topology", "randomized_ring")], 50),
     "ring of 7": ("adpsgd", [7], [("topology", "ring")], 700),
     "rounded": ("adpsgd", [2, 4, 5], [("exchange", "bfloat16")], 800),
-    "momentum": ("adpsgd", [4, 5, 6], [("continuous_momentum", True)], 80),
     "nodes of 2": ("hadpsgd", [4, 6], [("per_node", 2)], 800),
     "4 nodes of 2": ("hadpsgd", [8], [("per_node", 2)], 400),
     "nodes of 3": ("hadpsgd", [6, 9], [("per_node", 3), ("topology", "random")], 400),

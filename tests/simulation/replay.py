@@ -13,7 +13,6 @@ exchanges of a pair match in their order, and so do collectives. What runs after
 effect of the lifecycle (`core.effects.LIFECYCLE`) is no section.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,9 @@ from espnet_distopt.simulation.engine import (
     Engine,
     Programs,
     Rejoin,
-    Section,
 )
 from espnet_distopt.simulation.sides import Side, Sides
+from espnet_distopt.simulation.simulation import Simulation
 
 Entry = tuple[str, Any]
 Recordings = Mapping[int, Sequence[Entry]]
@@ -36,12 +35,17 @@ class ReplayError(RuntimeError):
     """A recording cannot be followed; the message names learner and entry."""
 
 
-def by_learner(sections: Sequence[Section], size: int) -> dict[int, list[Entry]]:
-    """Return the recordings of `size` learners, from all their sections."""
-    recordings = defaultdict[int, list[Entry]](list)
-    for rank, name, value in sections:
-        recordings[rank].append((name, value))
-    return {rank: recordings[rank] for rank in range(size)}
+def record(simulation: Simulation) -> None:
+    """Let a simulation keep its sections from now on, for `recordings`."""
+    simulation.engine.sections = []
+
+
+def recordings_of(simulation: Simulation) -> dict[int, list[Entry]]:
+    """Return what each learner of a simulation has recorded since `record`."""
+    found: dict[int, list[Entry]] = {v.learner.rank: [] for v in simulation.learners}
+    for rank, name, value in simulation.engine.sections or []:
+        found[rank].append((name, value))
+    return found
 
 
 class ReplayEngine(Engine):

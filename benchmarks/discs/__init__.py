@@ -1,1 +1,0 @@
-"""Synthetic discs of the size of the LDC's, for the benchmark of the data stages."""

@@ -1,1 +1,0 @@
-"""The package checks what must hold in every simulated run."""
