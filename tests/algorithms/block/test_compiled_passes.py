@@ -28,7 +28,7 @@ def filtered(
     kept = BlockFilter(rule, params, 4, None)
     kept.delta.copy_(delta)
     kept.lookahead = 0.5
-    kept.end_block(mean, rule, Agreed(0.0, 4.0, False, [], []))
+    kept.end_block(mean, rule, Agreed(0.0, 4.0, False, 0.0, [], []))
     delta.copy_(kept.delta)
     theta.copy_(kept.theta)
 
