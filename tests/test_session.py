@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
