@@ -57,7 +57,7 @@ def training(folder: Path) -> dict[str, Any]:
         "train_loss": _number(last["train"]["loss"]),
         "valid_losses": [_number(epochs[n]["valid"]["loss"]) for n in sorted(epochs)],
     }
-    if "acc" in last["valid"]:
+    if math.isfinite(last["valid"].get("acc", math.nan)):
         figures["fer"] = {"all": 100 * (1 - float(last["valid"]["acc"]))}
     if "cer_ctc" in last["valid"]:
         left = [n for n in sorted(epochs) if epochs[n]["valid"]["cer_ctc"] < ALL_WRONG]
