@@ -60,7 +60,7 @@ def filters(simulation: Simulation) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "options"), [each for each in ALGORITHMS if each[0] != "bmuf_adam"]
 )
-def test_is_its_equations(
+def test_bm9_is_its_equations(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written out in float64; some blocks agree with Delta, and some do not."""
@@ -124,7 +124,7 @@ def test_blocks_that_overshoot_are_not_amplified(size: int) -> None:
     [{}, {"fragments": 1, "delay": 2}, {"exchange": "bfloat16"}, {"keep": 0.5}],
     ids=str,
 )
-def test_all_learners_have_the_same_bits(
+def test_bm9_all_learners_have_the_same_bits(
     name: str,
     options: dict[str, Any],
     more: dict[str, Any],
@@ -146,7 +146,7 @@ def test_all_learners_have_the_same_bits(
 
 @pytest.mark.parametrize(("name", "options"), ALGORITHMS)
 @pytest.mark.parametrize("delay", [0, 2])
-def test_resume_at_every_step_is_the_uninterrupted_run(
+def test_bm9_resume_at_every_step_is_the_uninterrupted_run(
     name: str, options: dict[str, Any], delay: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rule, "HORIZON", FAST)
