@@ -1,4 +1,7 @@
-"""Block momentum that sets in by itself, where no `warmup` is given."""
+"""Block momentum that sets in by itself, where no `warmup` is given.
+
+The vector is BM9 of docs/algorithms/block.md.
+"""
 
 import copy
 import itertools
