@@ -16,6 +16,7 @@ cells that it concerns anew (`recipes/version.py`). The most telling cells come 
     FSDD=/path python benchmarks/trainings.py --list
     FSDD=/path python benchmarks/trainings.py --only '^fsdd/4/' --budget-minutes 60
     python benchmarks/trainings.py --report
+    FSDD=/path python benchmarks/trainings.py --defaults
 
 A cell of the digits with four learners takes about 70 s on two quiet cores, and one of
 the conformer four minutes.
@@ -35,7 +36,7 @@ from typing import Any
 
 from emulated.learners import exit_on_signals
 from recipes.cell import Cell
-from recipes.plan import plan
+from recipes.plan import defaults, plan
 from recipes.recipe import RECIPES
 from recipes.records import Records
 from recipes.tables import CAPTION, rows, table
@@ -63,6 +64,12 @@ def get_parser() -> argparse.ArgumentParser:
         help="begin no cell that would not end in so many minutes (default: no limit)",
     )
     parser.add_argument(
+        "--defaults",
+        action="store_true",
+        help="all algorithms at their defaults, with 2 and 4 learners, in place of the "
+        "other comparisons",
+    )
+    parser.add_argument(
         "--list", action="store_true", help="only show the cells, with what is done"
     )
     parser.add_argument(
@@ -76,13 +83,13 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the cells that have no result yet, in order, or list or report them."""
     args = get_parser().parse_args(cmd)
-    cells = chosen(plan(), args.only)
+    cells = chosen(defaults() if args.defaults else plan(), args.only)
     records = Records(args.out, version)
     if args.list:
         for cell in cells:
             print("done" if cell in records else "    ", cell.name)
     elif args.report:
-        write_tables(cells, records, args.out)
+        write_tables(cells, records, args.out, "defaults_" if args.defaults else "")
     else:
         use_this_checkout()
         with only_run(BUILD / "lock"), exit_on_signals():
@@ -151,8 +158,16 @@ def train(cell: Cell) -> dict[str, Any]:
     return run(cell)
 
 
-def write_tables(cells: Sequence[Cell], records: Records, out: Path) -> None:
+def write_tables(
+    cells: Sequence[Cell], records: Records, out: Path, prefix: str = ""
+) -> None:
     """Write the table of each recipe that has results.
+
+    Args:
+        cells: the cells whose results the tables have.
+        records: the results.
+        out: the folder of the tables.
+        prefix: what their names have before the recipe's.
 
     Raises:
         InputError: none has.
@@ -179,7 +194,7 @@ def write_tables(cells: Sequence[Cell], records: Records, out: Path) -> None:
             data,
             seeds=seeds,
             repeats=1,
-            variant=name,
+            variant=prefix + name,
         )
         written = True
     if not written:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from espnet_distopt.algorithms import Algorithm, build
+from espnet_distopt.algorithms import ALGORITHMS, Algorithm, build
 from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
@@ -36,7 +36,11 @@ def filter_of(algorithm: Algorithm) -> BlockFilter:
 
 @dataclass
 class Replica:
-    """One learner with all that belongs to it."""
+    """One learner with all that belongs to it.
+
+    Its block momentum is there from the first block, unless `warmup` says otherwise:
+    the vectors of docs/algorithms/block.md are those of constant momentum.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -53,6 +57,8 @@ class Replica:
         size: int = 1,
         **options: Any,
     ) -> "Replica":
+        if "warmup" in ALGORITHMS[name].config.__dataclass_fields__:
+            options = {"warmup": 0, **options}
         made = optimizer(model.parameters())
         learner = Learner(model, made, rank, size)
         algorithm = build(name, options, learner)

@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -383,17 +384,19 @@ def advised(name: str, **options: Any) -> list[str]:
 
 @pytest.mark.processes
 def test_learner_0_says_which_rate_suits_block_momentum() -> None:
-    (line,), *others = launch(4, advised, "bmuf_adam")
+    (line,), *others = launch(4, partial(advised, warmup=100), "bmuf_adam")
     assert line.startswith("bmuf_adam: block momentum moves the model 4 times as far")
     assert line.endswith("(begin with 0.5 of that)")
     assert others == [[]] * 3
     assert launch(2, advised, "local_sgd") == [[], []]
 
 
-def test_one_learner_and_plain_averages_need_no_other_rate() -> None:
+def test_one_learner_plain_averages_and_the_default_need_no_other_rate() -> None:
     assert advised("bmuf_adam") == []
-    assert BmufAdamConfig(momentum=0.0).advice(workers=4) == ""
-    assert "7 times" in BmufAdamConfig(momentum=0.9, block_lr=0.7).advice(workers=4)
+    assert BmufAdamConfig().advice(workers=4) == ""
+    assert BmufAdamConfig(momentum=0.0, warmup=0).advice(workers=4) == ""
+    more = BmufAdamConfig(momentum=0.9, block_lr=0.7, warmup=0)
+    assert "7 times" in more.advice(workers=4)
 
 
 def closed_within_an_epoch() -> float:

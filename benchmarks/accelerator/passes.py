@@ -78,7 +78,7 @@ def passes(
     params = learner.params
     rule = BmufConfig().rule(2)
     block = BlockFilter(rule, params, 8, None)
-    agreed = Agreed(0.0, 8.0, False, [], [])
+    agreed = Agreed(0.0, 8.0, False, 0.0, [], [])
     mean, other = params.clone(), params.clone()
     message = torch.empty_like(params, dtype=torch.bfloat16)
     start = BlockStart(block.theta, block.delta, 0.5)

@@ -16,6 +16,7 @@ import torch
 
 from espnet_distopt.bin import ocr_inference, score, score_lines
 from espnet_distopt.corpora.kaldi.tables import read_table, write_table
+from espnet_distopt.espnet.training.progress import ALL_WRONG
 from espnet_distopt.files.yaml import read_yaml
 from recipes.recipe import Recipe
 
@@ -37,7 +38,8 @@ def measure(recipe: Recipe, folder: Path) -> dict[str, Any]:
         recipe: the recipe.
         folder: the experiment.
     """
-    return {**training(folder), **errors(recipe, folder)}
+    figures = training(folder)
+    return figures if recipe.task == "hybrid" else {**figures, **errors(recipe, folder)}
 
 
 def training(folder: Path) -> dict[str, Any]:
@@ -55,6 +57,11 @@ def training(folder: Path) -> dict[str, Any]:
         "train_loss": _number(last["train"]["loss"]),
         "valid_losses": [_number(epochs[n]["valid"]["loss"]) for n in sorted(epochs)],
     }
+    if math.isfinite(last["valid"].get("acc", math.nan)):
+        figures["fer"] = {"all": 100 * (1 - float(last["valid"]["acc"]))}
+    if "cer_ctc" in last["valid"]:
+        left = [n for n in sorted(epochs) if epochs[n]["valid"]["cer_ctc"] < ALL_WRONG]
+        figures["leaves_plateau"] = left[0] if left else None
     for name in ("staleness", "staleness_max", "consensus_distance"):
         for phase in ("train", "valid"):
             if name in last[phase]:

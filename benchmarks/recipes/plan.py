@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from espnet_distopt.algorithms import ALGORITHMS
 from recipes.cell import Cell, Options
 
 LOCAL: Options = (("second_moment", "local"),)
@@ -21,6 +22,23 @@ AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BL
 def plan() -> list[Cell]:
     """Return all cells in the order in which they are to be run."""
     return [*_digits(), *_sizes(), *_others()]
+
+
+def defaults() -> list[Cell]:
+    """Return the cells of all algorithms at their defaults, seed by seed.
+
+    H-ADPSGD has nodes of two, and with two learners it would be all-reduce.
+    """
+    return [
+        cell
+        for seed in range(3)
+        for recipe in ("fsdd", "fsdd_hybrid", "mini_ocr", "mini_swbd")
+        for learners in (2, 4)
+        for name in ALGORITHMS
+        if (name, learners) != ("hadpsgd", 2)
+        for options in [NODES if name == "hadpsgd" else ()]
+        for cell in _cells(recipe, learners, {name: options}, [seed])
+    ]
 
 
 def _digits() -> Iterator[Cell]:

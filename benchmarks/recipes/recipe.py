@@ -13,7 +13,8 @@ class Recipe:
 
     Attributes:
         folder: the folder of the recipe below egs/.
-        task: the kind of the model, `asr` or `ocr`.
+        task: the kind of the model: `asr`, `ocr`, or `hybrid`, whose error rate is that
+            of the frames of the validation set.
         test_set: the set that is decoded.
         halves: name -> regular expression of the ids of each part that is scored by
             itself, as in the recipe's run.sh.
@@ -35,6 +36,16 @@ class Recipe:
     def path(self) -> Path:
         """The folder of the recipe."""
         return ROOT / "egs" / self.folder
+
+    @property
+    def rate(self) -> str:
+        """The error rate: of words, of characters or of frames."""
+        return {"asr": "wer", "ocr": "cer", "hybrid": "fer"}[self.task]
+
+    @property
+    def system(self) -> str:
+        """The option `--system` of run.sh."""
+        return "hybrid" if self.task == "hybrid" else "ctc"
 
 
 _DIGITS: dict[str, Any] = {
@@ -80,5 +91,14 @@ RECIPES = {
         "warmup_steps_list=[0,300,1500]",
         about="Printed lines, which are synthetic, and handwritten digits "
         "(egs/mini_ocr/ocr1).",
+    ),
+    "fsdd_hybrid": Recipe(
+        folder="fsdd/asr1",
+        task="hybrid",
+        test_set="test",
+        halves={},
+        train_config="conf/train_hybrid.yaml",
+        train_args="--max_epoch 3 --keep_nbest_models 1",
+        about="States of phones, frame by frame (egs/fsdd/asr1 with --system hybrid).",
     ),
 }

@@ -69,11 +69,11 @@ def reference_of(row: Row, all_rows: Sequence[Row]) -> Row | None:
 
 def table(recipe: Recipe, all_rows: Sequence[Row]) -> list[str]:
     """Return the lines of a Markdown table with one row for each method."""
-    rate = "wer" if recipe.task == "asr" else "cer"
+    rate = recipe.rate
     halves = [*recipe.halves, "all"]
     head = ["method", "learners", "seeds", "loss", "- reference", "width"]
     head += [f"{rate.upper()} {half} | - reference" for half in halves]
-    head += ["staleness", "CPU seconds"]
+    head += ["leaves the plateau in epoch", "staleness", "CPU seconds"]
     columns = len(" | ".join(head).split("|"))
     lines = [f"| {' | '.join(head)} |", "| :-- |" + " --: |" * (columns - 1)]
     for row in all_rows:
@@ -83,6 +83,7 @@ def table(recipe: Recipe, all_rows: Sequence[Row]) -> list[str]:
         cells += [*loss, _width(row, reference)]
         for half in halves:
             cells += _compared(row, reference, ".1f", rate, half)
+        cells.append(_leaves(row))
         for key, form in (("staleness", ".2f"), ("cpu_seconds", ".0f")):
             cells.append(_mean(row, form, key))
         lines.append(f"| {' | '.join(cells)} |")
@@ -92,6 +93,12 @@ def table(recipe: Recipe, all_rows: Sequence[Row]) -> list[str]:
 def _mean(row: Row, form: str, *keys: str) -> str:
     values = row.figures(*keys).values()
     return format(mean(values), form) if values else ""
+
+
+def _leaves(row: Row) -> str:
+    """Return the epochs in which the seeds leave CTC's plateau; `-` for never."""
+    known = [r["leaves_plateau"] for r in row.results.values() if "leaves_plateau" in r]
+    return " ".join("-" if epoch is None else str(epoch) for epoch in known)
 
 
 def _compared(row: Row, reference: Row | None, form: str, *keys: str) -> list[str]:

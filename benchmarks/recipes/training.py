@@ -69,13 +69,17 @@ def prepare(recipe: Recipe) -> None:
     Raises:
         CellFailedError: a stage has failed.
     """
-    done = BUILD / f"{recipe.path.parent.name}.prepared"
-    if done.exists() and list(recipe.path.glob("exp/stats_*/valid/text_shape.*")):
+    hybrid = recipe.system == "hybrid"
+    name = recipe.path.parent.name + ("_hybrid" if hybrid else "")
+    made = "hybrid_gmm/train/ali.scp" if hybrid else "stats_*/valid/text_shape.*"
+    done = BUILD / f"{name}.prepared"
+    if done.exists() and list(recipe.path.glob(f"exp/{made}")):
         return
     print(f"preparing {recipe.path} (stages 1 to 10)", flush=True)
-    ran = subprocess.run([recipe.path / "run.sh", "--stop_stage", "10"], check=False)
+    line = ["run.sh", "--system", recipe.system, "--stop_stage", "10"]
+    ran = subprocess.run([recipe.path / line[0], *line[1:]], check=False)
     if ran.returncode != 0:
-        raise CellFailedError(f"{recipe.path}/run.sh --stop_stage 10 has failed")
+        raise CellFailedError(f"{recipe.path}/{' '.join(line)} has failed")
     done.parent.mkdir(parents=True, exist_ok=True)
     done.touch()
 
@@ -132,6 +136,7 @@ def command(cell: Cell, folder: Path) -> list[str]:
         "stage": "11",
         "stop_stage": "11",
         "dry_run": "true",
+        "system": recipe.system,
         "train_config": recipe.train_config,
         "distopt": cell.algorithm,
         "nlearners": str(cell.learners),

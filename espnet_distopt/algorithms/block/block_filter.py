@@ -54,6 +54,8 @@ class BlockFilter:
         rho: number of minibatches equivalent to `delta`.
         taken: number of steps in the blocks that have ended, each the mean over the
             learners of their updates.
+        agreeing: the same, since a block has last moved the model against `delta`; it
+            is counted where the rule has no `warmup`.
 
     Args:
         rule: the rule for all workers. Fewer of them may need no filter, but more may
@@ -80,12 +82,29 @@ class BlockFilter:
         self.delta = torch.zeros_like(params if self._filters else params[:0])
         self.lookahead = 0.0
         self.rho = 0.0
-        self.taken = 0.0
+        self.taken = self.agreeing = 0.0
 
     def start(self, params: Tensor) -> None:
         """Take `params` (P,) as the global model, from which the block starts."""
         if self._keeps:
             self.theta.copy_(params)
+
+    def agreement(self, params: Tensor, rule: BlockRule) -> float:
+        """Return the product of a block's own update and the filtered one before it.
+
+        The mean of the learners' products is that of their mean update; so the average
+        of the message tells it to all of them, with the same bits.
+
+        Args:
+            params: the parameters (P,) at the block's end.
+            rule: the rule by which it ends; 0 is returned if it does not ask.
+        """
+        if not self._filters or rule.warmup is not None:
+            return 0.0
+        total = 0.0
+        for part, start in self.block_start().pieces():
+            total += float(torch.dot(params[part] - start, self.delta[part]))
+        return total
 
     def block_start(self) -> BlockStart:
         """Return where the block has started; valid until it ends."""
@@ -122,14 +141,19 @@ class BlockFilter:
             agreed: what they know of the block.
         """
         tau, previous_rho = agreed.tau, self.rho
-        warm = self.taken < rule.warmup
-        eta, zeta = (0.0, 1.0) if warm else (rule.momentum, rule.block_lr)
+        if rule.warmup is None:
+            self.agreeing = self.agreeing + tau if agreed.agreement > 0 else 0.0
+            eta, zeta = rule.at(self.agreeing)
+        elif self.taken < rule.warmup:
+            eta, zeta = 0.0, 1.0
+        else:
+            eta, zeta = rule.momentum, rule.block_lr
         self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
         ahead = self.rho if rule.nesterov else previous_rho
         if eta == 0 and zeta == 1:
-            self.lookahead = 0.0
             yield BlockEnd(0.0, self._take)
+            self.lookahead = 0.0
             return
         held = self._rates.follow(agreed.rates, self.delta) if self._rates else []
         before, self.lookahead = self.lookahead, eta if rule.nesterov else 0.0
@@ -152,7 +176,10 @@ class BlockFilter:
     def _take(self, mean: Tensor, part: slice) -> Tensor:
         """Take `mean` as it is: init + (mean - init) would have other bits."""
         if self._filters:
-            torch.sub(mean, self.theta[part], out=self.delta[part])
+            start, delta = self.theta[part], self.delta[part]
+            if self.lookahead:
+                start = torch.add(start, delta, alpha=self.lookahead)
+            torch.sub(mean, start, out=delta)
         if self._keeps:
             self.theta[part].copy_(mean)
         return mean
@@ -179,6 +206,7 @@ class BlockFilter:
             "lookahead": self.lookahead,
             "rho": self.rho,
             "taken": self.taken,
+            "agreeing": self.agreeing,
         }
 
     def load_state_dict(
@@ -199,6 +227,7 @@ class BlockFilter:
         """
         older = state.get("blocks", 0) * self._period  # They have counted blocks.
         self.taken = state.get("taken", older)
+        self.agreeing = state.get("agreeing", 0.0)
         self.lookahead = self.rho = 0.0
         saved: Tensor = state["theta"]
         had_filter = bool(state["delta"].numel())

@@ -35,6 +35,16 @@ the replicas of a node are equal and each node has as many of them; and it gives
 learner the same bits. With one node there is nothing to average, and every learner
 keeps its bits.
 
+Block momentum sets in by itself. Each block ends with
+
+    eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / 1000)
+
+where a_n is the number of updates since a block has last moved the model against
+Delta_{n-1}, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0. Such a block, as the
+first one, is a plain average, and begins Delta and rho anew. The product is the mean of
+the learners' own products, and is sent in the message of the block's end: all learners
+know the same bits of it. With `warmup` momentum is there from a step on.
+
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
 moments; with m learners a node 2n(m-1)/m more in every step. `exchange: bfloat16` sends
 half the bytes of a block, see `bfloat16`; with `keep` learners send their largest
@@ -173,7 +183,7 @@ class Bmuf(StepsInNodes):
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Average and filter; return whether every learner has ended its epoch."""
         fragment = self._next()
-        message = fragment.message(learner, ended)
+        message = fragment.message(learner, self.rule, ended)
         agreed = self._read(fragment, (yield AllReduceMean(message, self._averaging)))
         if agreed.tau > 0:
             yield from fragment.average()
@@ -184,7 +194,7 @@ class Bmuf(StepsInNodes):
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin the average of a block, which `_end_late` takes."""
         fragment = self._next()
-        message = fragment.message(learner, ended)
+        message = fragment.message(learner, self.rule, ended)
         yield from fragment.begin_late(self._late, message, learner.updates)
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:

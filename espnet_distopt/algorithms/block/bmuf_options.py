@@ -28,9 +28,8 @@ class BmufConfig(MomentsConfig):
         momentum: block momentum (eta); None means 1 - 1/N, where N is
             the number of workers.
         block_lr: block learning rate (zeta).
-        warmup: number of steps before momentum sets in; until then blocks are plain
-            averages. A model that starts from random parameters makes large steps at
-            first, which momentum would amplify.
+        warmup: number of steps before momentum sets in, all at once; until then blocks
+            are plain averages. None lets it set in by itself, see `bmuf`.
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
         moments: treatment of the optimizer's moments at the end of a block:
             extrapolate (BMUF-Adam), average, local (left alone) or reset.
@@ -43,7 +42,7 @@ class BmufConfig(MomentsConfig):
 
     momentum: float | None = None
     block_lr: float = 1.0
-    warmup: int = 0
+    warmup: int | None = None
     nesterov: bool = True
     moments: Literal[Fate, "local"] = "average"
     start_moments: Literal["float32", "bfloat16"] = "float32"
@@ -72,9 +71,9 @@ class BmufConfig(MomentsConfig):
         )
 
     def advice(self, workers: int) -> str:
-        """Return which learning rate suits block momentum."""
+        """Return which learning rate suits momentum that sets in whatever it does."""
         gain = self.rule(workers).gain
-        if gain <= 1:
+        if gain <= 1 or self.warmup is None:
             return ""
         return (
             f"block momentum moves the model {gain:.3g} times as far as one of the "

@@ -30,14 +30,14 @@ class DilocoConfig(BlockConfig):
         bits: bits of a change that is sent with `keep`.
         momentum: Nesterov momentum of the outer optimizer.
         block_lr: learning rate of the outer optimizer.
-        warmup: number of steps before the outer optimizer sets in; until then blocks
-            are plain averages, see `bmuf`.
+        warmup: number of steps before the outer optimizer sets in, all at once; until
+            then blocks are plain averages. None lets it set in by itself, see `bmuf`.
     """
 
     period: int = 500
     momentum: float = 0.9
     block_lr: float = 0.7
-    warmup: int = 0
+    warmup: int | None = None
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of Nesterov block momentum, evaluated at the look-ahead."""

@@ -79,11 +79,12 @@ class Fragment:
         self.steps = 0
         self._updates = learner.updates
 
-    def message(self, learner: Learner, ended: bool) -> Tensor:
+    def message(self, learner: Learner, rule: BlockRule, ended: bool) -> Tensor:
         """Return the numbers to average beside the parameters; count a new block.
 
         Args:
             learner: this learner.
+            rule: the rule by which the block ends.
             ended: whether it has no more batches in this epoch.
         """
         updates = learner.updates - self._updates
@@ -92,8 +93,10 @@ class Fragment:
         if moments := self._moments:
             moments.notice_cleared()
             loaded, decays, steps = moments.loaded, moments.decays(), moments.steps()
-        rates = self._rates
-        return write_message(learner, updates, ended, loaded, rates, decays, steps)
+        agreement = self.filter.agreement(self.params, rule) if updates else 0.0
+        return write_message(
+            learner, updates, ended, loaded, agreement, self._rates, decays, steps
+        )
 
     def read(self, mean: Tensor) -> Agreed:
         """Return what all learners know of the block, from the mean of the numbers."""

@@ -17,6 +17,7 @@ class Agreed(NamedTuple):
         share_ended: the share of learners that have ended their epoch.
         tau: the mean of the learners' numbers of updates in the block.
         loaded: whether a learner's moments were loaded since its last block.
+        agreement: the product of the block's update and the filtered one before it.
         rates: the mean learning rate of each parameter group in the block; empty if no
             rule needs it.
         steps: the mean step count of each parameter; empty without moments.
@@ -27,6 +28,7 @@ class Agreed(NamedTuple):
     share_ended: float
     tau: float
     loaded: bool
+    agreement: float
     rates: list[float]
     steps: list[float]
     decays: Sequence[float] = ()
@@ -37,11 +39,12 @@ def write_message(
     updates: int,
     ended: bool,
     loaded: bool,
+    agreement: float,
     rates: LearningRates | None,
     decays: list[float],
     steps: list[float],
 ) -> Tensor:
-    """Return the numbers of one learner, (3 + G + MG + K,).
+    """Return the numbers of one learner, (4 + G + MG + K,).
 
     There are G groups, M moments and K parameters.
 
@@ -50,13 +53,14 @@ def write_message(
         updates: its number of updates in the block.
         ended: whether it has no more batches in this epoch.
         loaded: whether its moments were loaded since its last block.
+        agreement: what `BlockFilter.agreement` returns.
         rates: its learning rates, of which a new block begins; None if the rule does
             not follow them.
         decays: the decays of its moments; empty if moments are left alone.
         steps: its optimizer's step count of each parameter; empty if moments are left
             alone.
     """
-    numbers = [float(ended), float(updates), float(loaded)]
+    numbers = [float(ended), float(updates), float(loaded), agreement]
     numbers += rates.of_block() if rates else []
     numbers += decays + steps
     return torch.tensor(numbers, dtype=torch.float64, device=learner.params.device)
@@ -66,16 +70,17 @@ def read_message(mean: Tensor, rates: LearningRates | None, counted: int) -> Agr
     """Return what the mean of the learners' numbers says.
 
     Args:
-        mean: the mean of their messages, (3 + G + MG + K,).
+        mean: the mean of their messages, (4 + G + MG + K,).
         rates: this learner's learning rates, as it has sent them.
         counted: K, the number of step counts that each of them has sent.
     """
-    share_ended, tau, loaded, *others = mean.tolist()
+    share_ended, tau, loaded, agreement, *others = mean.tolist()
     groups, decays = len(rates.last) if rates else 0, len(others) - counted
     return Agreed(
         share_ended,
         tau,
         loaded > 0,
+        agreement,
         others[:groups],
         steps=others[decays:],
         decays=others[groups:decays],

@@ -14,6 +14,11 @@ from espnet_distopt.algorithms.block.moments import Fate
 from espnet_distopt.algorithms.synchronous.node import check_per_node
 from espnet_distopt.errors import InputError
 
+HORIZON = 1000.0
+"""The number of updates in which a filter sets in that has no `warmup`: the memory of
+Adam's second moment, 1 / (1 - b2), with its default b2. So the filter grows as the
+moment does whose estimate the steps depend on."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRule:
@@ -24,7 +29,8 @@ class BlockRule:
         block_lr: block learning rate (zeta), above 0.
         nesterov: whether blocks start at the look-ahead (NBM) rather than at the global
             model (CBM).
-        warmup: number of steps in which blocks are plain averages.
+        warmup: number of steps in which blocks are plain averages, before the filter
+            sets in at once; None means that it sets in by itself (`at`).
         follows_lr: whether the filtered update grows and shrinks with the learning
             rate; it is not used together with nesterov.
         evaluates_start: whether the model to evaluate is the start of the next block.
@@ -39,7 +45,7 @@ class BlockRule:
     momentum: float
     block_lr: float = 1.0
     nesterov: bool = False
-    warmup: int = 0
+    warmup: int | None = 0
     follows_lr: bool = False
     evaluates_start: bool = False
     moments: Literal[Fate, "local"] = "local"
@@ -48,10 +54,22 @@ class BlockRule:
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise InputError(f"momentum must be in [0, 1), not {self.momentum}")
-        if self.warmup < 0:
+        if self.warmup is not None and self.warmup < 0:
             raise InputError(f"warmup must be >= 0, not {self.warmup}")
         if not 0 < self.block_lr < math.inf:
             raise InputError(f"block_lr must be > 0 and finite, not {self.block_lr}")
+
+    def at(self, agreeing: float) -> tuple[float, float]:
+        """Return the block momentum and block learning rate of a filter that grows.
+
+        Its part in the block, 1 - exp(-agreeing / HORIZON), is 0 for a plain average.
+
+        Args:
+            agreeing: number of updates in the blocks since one has last moved the model
+                against the filtered update before it.
+        """
+        part = -math.expm1(-agreeing / HORIZON)
+        return part * self.momentum, 1 + part * (self.block_lr - 1)
 
     @property
     def filters(self) -> bool:

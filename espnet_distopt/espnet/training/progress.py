@@ -23,6 +23,10 @@ from espnet_distopt.files.writing import write_json
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.lines import Event
 
+ALL_WRONG = 0.9
+"""The share of validation tokens that CTC's best path gets wrong, at least, if it
+hardly depends on the input: blanks alone have 1, the commonest token everywhere less.
+"""
 INTERVAL = 15.0
 """The number of seconds between two lines within an epoch, at least."""
 _FINISHED = (
@@ -197,7 +201,26 @@ class Progress:
             duration(elapsed),
             _in_words(left),
         )
+        self._warn_of_plateau(latest(reporter, "cer_ctc"))
         self._update_summary(elapsed, total_samples)
+
+    def _warn_of_plateau(self, wrong: float) -> None:
+        """Say, after epochs 2, 4, 8 and so on, that the model has not begun to learn.
+
+        Args:
+            wrong: The share of validation tokens that CTC's best path gets wrong; NaN
+                if the model has no CTC, or its error rate is not reported.
+        """
+        epoch = self._epoch
+        if epoch < 2 or epoch & (epoch - 1) or not wrong >= ALL_WRONG:
+            return
+        causes = "the learning rate is too high"
+        if self._about["algorithm"] in ("bmuf", "bmuf_adam", "diloco", "slowmo"):
+            causes += ", or block momentum begins too early (see the option warmup)"
+        self._say(
+            f"CTC's best path gets {wrong:.0%} of the validation tokens wrong, as a "
+            f"constant output does: if it stays so, then most likely {causes}"
+        )
 
     def leave(self, error: BaseException | None) -> None:
         """Write that the process ends, and why if the training has failed.

@@ -330,7 +330,9 @@ def excess_loss(seed: int, **options: Any) -> float:
             return 0.0
 
         adam = Adam(model.parameters(), lr=0.01)
-        return VirtualLearner(model, adam, gradient, "bmuf", rank, 8, **options)
+        return VirtualLearner(
+            model, adam, gradient, "bmuf", rank, 8, warmup=0, **options
+        )
 
     simulation = Simulation([learner(rank) for rank in range(8)], seed=seed)
     simulation.start()
@@ -416,7 +418,7 @@ def test_decays_of_a_state_without_them_are_the_present_ones() -> None:
         (fragment,) = state["algorithm"]["fragments"]
         del fragment["moments"]["decays"]
         message = state["algorithm"]["late"]["message"]
-        state["algorithm"]["late"]["message"] = message[[0, 1, 2, -1]]
+        state["algorithm"]["late"]["message"] = message[[0, 1, 2, 3, -1]]
         load(replica, state)
     for replicas in (whole, resumed):
         for step in range(5, 12):

@@ -316,7 +316,7 @@ def test_cb7_the_bytes_of_a_block(bits: int, message: int) -> None:
     simulation.start()
     before = [learner.bytes_sent for learner in learners]
     simulation.epoch(6)
-    numbers = 3
+    numbers = 4
     each = 3 * message + 2 * 8 * numbers * 3 // 4
     ending = 2 * 8 * numbers * 3 // 4  # All say that their epoch has ended.
     sent = [v.bytes_sent - b for v, b in zip(learners, before, strict=True)]

@@ -27,9 +27,8 @@ def test_ls3_is_torch_nesterov_sgd_over_adamw(
     source = random.Random(0)
     steps = [[source.uniform(-1, 1) for _ in range(21)] for _ in range(size)]
     make = partial(AdamW, weight_decay=0.1)
-    learners = points(
-        "diloco", size, lambda m, r: along(m, steps[r]), make, period=3, **options
-    )
+    options = {"period": 3, "warmup": 0, **options}
+    learners = points("diloco", size, lambda m, r: along(m, steps[r]), make, **options)
     simulation = Simulation(learners, Compute(spread=1))
     simulation.start()
     outer = nn.Parameter(torch.tensor([0.25, -0.5], dtype=torch.float64))
@@ -57,7 +56,7 @@ def test_ls3_is_torch_nesterov_sgd_over_adamw(
 def test_steady_progress_is_sevenfold() -> None:
     """zeta / (1 - eta) = 7 blocks a block, for a block that moves by 1."""
     constant = partial(along, gradients=[-1.0] * 800)
-    learners = points("diloco", 2, lambda m, _: constant(m), SGD, period=4)
+    learners = points("diloco", 2, lambda m, _: constant(m), SGD, period=4, warmup=0)
     for virtual in learners:
         virtual.optimizer.param_groups[0]["lr"] = 0.25
     simulation = Simulation(learners)

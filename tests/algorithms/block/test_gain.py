@@ -16,8 +16,8 @@ WORKERS, STEPS = 8, 400
 GAIN: dict[str, tuple[float, dict[str, Any]]] = {
     "local_sgd": (1, {"second_moment": "local"}),
     "slowmo": (2, {"moments": "local"}),
-    "diloco": (7, {}),
-    "bmuf_adam": (8, {}),
+    "diloco": (7, {"warmup": 0}),
+    "bmuf_adam": (8, {"warmup": 0}),
 }
 """Algorithm -> its gain among eight workers, and its options."""
 

@@ -205,7 +205,7 @@ def test_a_fused_update_that_was_skipped_is_none() -> None:
     model = net()
     optimizer = Adam(model.parameters(), fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    session = Session(model, optimizer, "bmuf_adam", period=4, momentum=0.5)
+    session = Session(model, optimizer, "bmuf_adam", period=4, momentum=0.5, warmup=0)
     for step in range(8):
         optimizer.zero_grad()
         x = torch.full((2, 3), float("inf") if step == 3 else 1.0)

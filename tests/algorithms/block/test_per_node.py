@@ -116,7 +116,8 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_is_block_momentum_over_the_nodes(nesterov: bool) -> None:
     """Written out: two nodes of two, eta = 1/2; rho counts a node's batch once."""
-    simulation = started("bmuf", 4, SGD, per_node=2, period=3, nesterov=nesterov)
+    options = {"period": 3, "nesterov": nesterov, "warmup": 0}
+    simulation = started("bmuf", 4, SGD, per_node=2, **options)
     simulation.epoch(9)
     theta = init = torch.tensor([0.25, -0.5], dtype=torch.float64)
     delta, rho = torch.zeros(2, dtype=torch.float64), 0.0

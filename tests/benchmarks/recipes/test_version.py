@@ -12,7 +12,8 @@ from recipes.version import settings, version
 
 def test_another_arithmetic_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {cell: version(cell) for cell in plan()}
-    monkeypatch.setattr(arithmetic, "VERSIONS", {"second_moment consistent": 2})
+    raised = {**arithmetic.VERSIONS, "second_moment consistent": 2}
+    monkeypatch.setattr(arithmetic, "VERSIONS", raised)
     changed = {cell for cell in plan() if version(cell) != before[cell]}
     assert changed == {c for c in plan() if "second_moment=consistent" in c.method}
     assert changed

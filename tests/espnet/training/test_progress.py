@@ -154,6 +154,38 @@ def test_a_validation_alone_has_no_training_loss(
     assert said[1].startswith("epoch 2/3  valid loss 1.500")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "wrong", "told"),
+    [
+        ("bmuf_adam", 1.0, [2, 4, 8]),
+        ("adpsgd", 0.93, [2, 4, 8]),
+        ("bmuf_adam", 0.4, []),
+        ("adpsgd", None, []),
+    ],
+)
+def test_a_model_that_does_not_begin_to_learn_is_told_of_now_and_then(
+    algorithm: str,
+    wrong: float | None,
+    told: list[int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(tmp_path, 9, talks=True, algorithm=algorithm, learners=2)
+    reporter = Reporter()
+    for epoch in range(1, 10):
+        reporter.set_epoch(epoch)
+        progress.begin_epoch(epoch, 10)
+        with reporter.observe("valid") as sub:
+            figures = {"loss": 50.0} | ({} if wrong is None else {"cer_ctc": wrong})
+            sub.register(figures)
+            sub.next()
+            progress.end_epoch(sub, 32.0)
+    said = capsys.readouterr().out.splitlines()
+    warned = [line for line in said if "learning rate is too high" in line]
+    assert [int(line.split("/")[0].split()[1]) for line in warned] == told
+    assert all(("warmup" in line) == (algorithm == "bmuf_adam") for line in warned)
+
+
 def test_the_slurm_job_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
