@@ -126,7 +126,7 @@ class Runner:
         begun = time.monotonic()
         limit = min(self.patience * part.limit, self.end - begun)
         if self._stopped or limit < 1:
-            return self._note(part, SKIPPED, 0, "no time was left")
+            return self._note(part, UNENDED, 0, "no time was left")
         if part.needs and not self.passed(part.needs):
             return self._note(part, SKIPPED, 0, f"{part.needs}: see there")
         log = self.out / (re.sub(r"[^\w.]+", "_", part.name) + ".log")
