@@ -24,8 +24,8 @@ from espnet_distopt.errors import InputError
 OLDEST_TORCH = (2, 8)
 """The oldest version with which the tests were run; setup.cfg has it, too."""
 
-BAD_TORCH: dict[tuple[int, int], str] = {}
-"""Later versions that do not work, and why; setup.cfg excludes them, too."""
+BAD_TORCH: dict[tuple[int, ...], str] = {}
+"""Later versions (major, minor) that fail, and why; setup.cfg excludes them, too."""
 
 PARTS_OF_TORCH = (
     "torch._C._current_graph_task_id",
@@ -97,8 +97,8 @@ def check_torch(folder: Path) -> Finding:
     if number < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         return missing(f"torch {found}: {oldest} or later is needed")
-    if number[:2] in BAD_TORCH:
-        return missing(f"torch {found} does not work here: {BAD_TORCH[number[:2]]}")
+    if number in BAD_TORCH:
+        return missing(f"torch {found} does not work here: {BAD_TORCH[number]}")
     if gloo != "True":
         return missing(f"torch {found} was built without gloo, which gossip needs")
     if lacking:
@@ -201,7 +201,8 @@ def check_espnet(folder: Path) -> Finding:
     printed, error = _run_python(code, ESPNET_SECONDS)
     if error:
         return missing(f"{name} cannot train: {error}")
-    ready, failed = [], dict[str, list[str]]()
+    ready: list[str] = []
+    failed: dict[str, list[str]] = {}
     for line in printed.splitlines():  # Modules may print, too.
         mark, *task = line.split("\t")
         if mark == "task" and task[1:] != ["not for us"]:
