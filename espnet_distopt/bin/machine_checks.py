@@ -24,8 +24,8 @@ from espnet_distopt.errors import InputError
 OLDEST_TORCH = (2, 8)
 """The oldest version with which the tests were run; setup.cfg has it, too."""
 
-BAD_TORCH: dict[tuple[int, int], str] = {}
-"""Later versions that do not work, and why; setup.cfg excludes them, too."""
+BAD_TORCH: dict[tuple[int, ...], str] = {}
+"""Later versions (major, minor) that fail, and why; setup.cfg excludes them, too."""
 
 PARTS_OF_TORCH = (
     "torch._C._current_graph_task_id",
@@ -202,7 +202,8 @@ def check_espnet(folder: Path) -> Finding:
     printed, error = _run_python(code, ESPNET_SECONDS)
     if error:
         return missing(f"{name} cannot train: {error}")
-    ready, failed = list[str](), dict[str, list[str]]()
+    ready: list[str] = []
+    failed: dict[str, list[str]] = {}
     for line in printed.splitlines():  # Modules may print, too.
         mark, *task = line.split("\t")
         if mark == "task" and task[1:] != ["not for us"]:
