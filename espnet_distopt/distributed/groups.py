@@ -99,7 +99,6 @@ class Groups:
         self.messages: Group | None = None
         self.waiter = Waiter(keep_for_ever)
         self.beside = Waiter(keep_for_ever)
-        self._host = host_for_gloo(watch.store, self._bells)
         port = watch.liveness.port
         self._kept = KeptStore(port) if keeps_store(port) else None
         if not watch.liveness.membership.joining:
@@ -111,6 +110,14 @@ class Groups:
             self.messages = self._make("gloo", ALL, self.everybody)
         destroy_left()  # All have come, and so have left the sessions before.
         self._groups["gloo", 0, self.everybody] = self.messages
+
+    @functools.cached_property
+    def _host(self) -> str | None:
+        """The address at which groups of gloo listen, for the training thread.
+
+        A replacement asks for it when all have begun, and not before.
+        """
+        return host_for_gloo(self.watch.store, self._bells)
 
     def _bells(self) -> list[str]:
         """Return where the processes of all learners are asked for; wait for them."""
@@ -237,7 +244,8 @@ class Groups:
         # A death that was noticed before this connection was known has not severed it.
         if (why := vain()) is not None:
             raise RuntimeError(why)
-        build = functools.partial(self._build, backend, store, ranks, device)
+        host = self._host if backend == "gloo" else None
+        build = functools.partial(self._build, backend, store, ranks, device, host)
         made = _Construction(lambda: self._adopted(build, store, name, ranks, own))
         self.waiter.wait([made], vain)
         if isinstance(made.group, NcclGroup):
@@ -254,12 +262,13 @@ class Groups:
         store: Store,
         ranks: tuple[int, ...],
         device: torch.device | None,
+        host: str | None,
     ) -> Group:
         place, limit = ranks.index(self._rank), _time_limit()
         if backend == "nccl":
             assert device is not None
             return NcclGroup(store, place, len(ranks), device, limit)
-        return make_group(store, place, len(ranks), limit, self._host)
+        return make_group(store, place, len(ranks), limit, host)
 
     def _adopted(
         self,
