@@ -13,16 +13,17 @@ demo: setup
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
 	tools/install_tools.sh
-	$(PYTHON) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not users" $(PYTEST_ARGS)
 
 # The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
 fast: dev
 	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
 
-# Trainings to their ends beside what users of ESPnet have: transformers, wandb and more.
+# What takes longest: schedules by the thousand, and trainings beside what users of ESPnet
+# have (transformers, wandb and more).
 thorough:
 	tools/setup.sh --users
-	$(PYTHON) -m pytest -m users $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "users or thorough" $(PYTEST_ARGS)
 
 # All that a GPU can tell, in eight minutes, and the table of docs/gpu.md. With WHEELS=folder
 # nothing is set up: it takes the Python that is there, and these wheels. OUT=folder has the
