@@ -140,7 +140,7 @@ def test_a_training_without_a_directory(
     assert last.endswith("arguments are required: --output_dir")
 
 
-def test_only_learner_0_speaks(
+def test_any_learner_says_why_it_is_refused(
     data: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -149,7 +149,7 @@ def test_only_learner_0_speaks(
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(SystemExit):
         asr_train.main(arguments(data, tmp_path / "exp", "--distopt", "nothing"))
-    assert "error" not in capsys.readouterr().err
+    assert "nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_gpus_that_the_learners_of_a_machine_need(
     assert gpus_of_machine(args, environment) == gpus
 
 
-def test_the_first_learner_of_each_machine_says_that_there_is_no_gpu(
+def test_any_learner_says_that_there_is_no_gpu(
     data: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -177,12 +177,12 @@ def test_the_first_learner_of_each_machine_says_that_there_is_no_gpu(
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setenv("RANK", "5")
-    for local_rank, lines in (("0", 1), ("1", 0)):
+    for local_rank in ("0", "1"):
         monkeypatch.setenv("LOCAL_RANK", local_rank)
         with pytest.raises(SystemExit) as end:
             asr_train.main(arguments(data, tmp_path / "exp", "--ngpu", "1"))
         assert end.value.code == 2
-        assert capsys.readouterr().err.count("PyTorch sees none") == lines
+        assert capsys.readouterr().err.count("PyTorch sees none") == 1
     assert not (tmp_path / "exp").exists()
 
 
