@@ -1,6 +1,7 @@
 """The module checks records of a run against the algorithm's equations, in float64."""
 
 import itertools
+import math
 
 import numpy as np
 
@@ -110,6 +111,7 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
     begin = theta = first.start
     delta = np.zeros_like(theta)
     last: Vector | None = None
+    agreeing = 0
     steps = len(first.before)
     for k in range(steps):
         ends = (k + 1) % column.period == 0
@@ -127,9 +129,17 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             delta = delta if last is None else delta * rates / last
             last = rates
         mean = np.mean([record.before[k] for record in learners], axis=0)
-        delta = column.momentum * delta + column.block_lr * (mean - begin)
+        eta, zeta = column.momentum, column.block_lr
+        if column.algorithm in ("bmuf", "bmuf_adam", "diloco") and eta:
+            agrees = float((mean - begin) @ delta) > 0
+            agreeing = agreeing + k % column.period + 1 if agrees else 0
+            part = 1 - math.exp(-agreeing / 1000)
+            eta, zeta = part * eta, 1 + part * (zeta - 1)
+            if not agrees:
+                theta = begin
+        delta = eta * delta + zeta * (mean - begin)
         theta = theta + delta
-        begin = theta + (column.momentum * delta if column.nesterov else 0.0)
+        begin = theta + (eta * delta if column.nesterov else 0.0)
         for record in learners:
             reached = record.after[k] if ends else record.own
             check.close(f"the block's start after step {k}", reached, begin)
