@@ -111,7 +111,7 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
     begin = theta = first.start
     delta = np.zeros_like(theta)
     last: Vector | None = None
-    agreeing = 0
+    agreeing = 0.0
     steps = len(first.before)
     for k in range(steps):
         ends = (k + 1) % column.period == 0
@@ -132,7 +132,9 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
         eta, zeta = column.momentum, column.block_lr
         if column.algorithm in ("bmuf", "bmuf_adam", "diloco") and eta:
             agrees = float((mean - begin) @ delta) > 0
-            agreeing = agreeing + k % column.period + 1 if agrees else 0
+            block = range(k - k % column.period, k + 1)
+            taken = np.mean([_updates(record, block) for record in learners])
+            agreeing = agreeing + taken if agrees else 0.0
             part = 1 - math.exp(-agreeing / 1000)
             eta, zeta = part * eta, 1 + part * (zeta - 1)
             if not agrees:
@@ -149,6 +151,13 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             if ends:
                 _moments(check, column, record.moments[k], first.moments[k])
     check.close("the model", first.consensus, begin if column.from_start else theta)
+
+
+def _updates(record: Record, block: range) -> int:
+    """Return in how many steps of a block the optimizer has moved the parameters."""
+    begun = [record.after[k - 1] if k else record.start for k in block]
+    ends = [record.before[k] for k in block]
+    return sum(not np.array_equal(*pair) for pair in zip(begun, ends, strict=True))
 
 
 def _moments(check: _Check, column: Column, own: Vector, first: Vector) -> None:
