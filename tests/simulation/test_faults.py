@@ -188,6 +188,8 @@ def test_survivors_combine_their_updates_by_adasum(at: float) -> None:
 GRADIENTS = [[1.0, 3.0, -2.0, 0.5, 2.0, -1.0], [2.0, 1.0, 0.0, -1.0, 1.0, 2.0]]
 GRADIENTS += [[-3.0, 1.0, 1.5, 2.0, 0.0, 1.0]]
 PERIOD, LR = 2, 0.1
+AT_ONCE: dict[str, dict[str, Any]] = {"diloco": {"warmup": 0}, "bmuf": {"warmup": 0}}
+"""Options by which block momentum is there from the first block."""
 MOMENTA = {"local_sgd": (0.0, 1.0), "diloco": (0.9, 0.7), "bmuf": (None, 1.0)}
 
 
@@ -214,7 +216,11 @@ def oracle(name: str, sizes: Sequence[int]) -> float:
 def test_survivors_end_the_block_in_a_smaller_group(name: str, at: float) -> None:
     """Learner 2 dies in a step, or in a collective, each of which takes seconds."""
     learners: list[VirtualLearner] = points(
-        name, 3, lambda model, rank: along(model, GRADIENTS[rank]), period=PERIOD
+        name,
+        3,
+        lambda model, rank: along(model, GRADIENTS[rank]),
+        period=PERIOD,
+        **AT_ONCE.get(name, {}),
     )
     simulation = Simulation(
         learners,
@@ -243,6 +249,7 @@ def test_momentum_is_that_of_those_who_lived_to_take_part(
             lambda model, rank: along(model, GRADIENTS[rank]),
             period=PERIOD,
             moments="local",
+            warmup=0,
             **options,
         )
         simulation = Simulation(
@@ -265,7 +272,11 @@ def test_momentum_is_that_of_those_who_lived_to_take_part(
 def end_of_the_first_block(name: str) -> float:
     """Return when the first block of three learners has ended, by a run of its own."""
     learners = points(
-        name, 3, lambda model, rank: along(model, GRADIENTS[rank]), period=PERIOD
+        name,
+        3,
+        lambda model, rank: along(model, GRADIENTS[rank]),
+        period=PERIOD,
+        **AT_ONCE.get(name, {}),
     )
     simulation = Simulation(
         learners, Compute(seconds=1), Network(between=Link(latency=1))

@@ -50,7 +50,7 @@ def test_one_learner_is_the_plain_optimizer_bit_for_bit(name: str) -> None:
 def test_blocks_are_those_of_lockstep(name: str, lengths: list[list[int]]) -> None:
     source = random.Random(0)
     steps = [[source.uniform(-1, 1) for _ in range(20)] for _ in range(4)]
-    options: dict[str, Any] = {"period": 3, "momentum": 0.5}
+    options: dict[str, Any] = {"period": 3, "momentum": 0.5, "warmup": 0}
     make = partial(Adam, lr=0.1)
     replicas = [
         Replica.of(name, Point([0.25, -0.5]), make, rank, 4, **options)

@@ -1,6 +1,7 @@
 """The module checks records of a run against the algorithm's equations, in float64."""
 
 import itertools
+import math
 
 import numpy as np
 
@@ -110,6 +111,7 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
     begin = theta = first.start
     delta = np.zeros_like(theta)
     last: Vector | None = None
+    agreeing = 0.0
     steps = len(first.before)
     for k in range(steps):
         ends = (k + 1) % column.period == 0
@@ -127,9 +129,19 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             delta = delta if last is None else delta * rates / last
             last = rates
         mean = np.mean([record.before[k] for record in learners], axis=0)
-        delta = column.momentum * delta + column.block_lr * (mean - begin)
+        eta, zeta = column.momentum, column.block_lr
+        if column.algorithm in ("bmuf", "bmuf_adam", "diloco") and eta:
+            agrees = float((mean - begin) @ delta) > 0
+            block = range(k - k % column.period, k + 1)
+            taken = np.mean([_updates(record, block) for record in learners])
+            agreeing = agreeing + taken if agrees else 0.0
+            part = 1 - math.exp(-agreeing / 1000)
+            eta, zeta = part * eta, 1 + part * (zeta - 1)
+            if not agrees:
+                theta = begin
+        delta = eta * delta + zeta * (mean - begin)
         theta = theta + delta
-        begin = theta + (column.momentum * delta if column.nesterov else 0.0)
+        begin = theta + (eta * delta if column.nesterov else 0.0)
         for record in learners:
             reached = record.after[k] if ends else record.own
             check.close(f"the block's start after step {k}", reached, begin)
@@ -139,6 +151,13 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             if ends:
                 _moments(check, column, record.moments[k], first.moments[k])
     check.close("the model", first.consensus, begin if column.from_start else theta)
+
+
+def _updates(record: Record, block: range) -> int:
+    """Return in how many steps of a block the optimizer has moved the parameters."""
+    begun = [record.after[k - 1] if k else record.start for k in block]
+    ends = [record.before[k] for k in block]
+    return sum(not np.array_equal(*pair) for pair in zip(begun, ends, strict=True))
 
 
 def _moments(check: _Check, column: Column, own: Vector, first: Vector) -> None:
