@@ -1,7 +1,7 @@
 """Groups of NCCL that a driver makes for itself, and that can lose a learner.
 
 If a learner dies, a collective of NCCL may never end: its kernel waits on the GPU for
-data that nobody sends, and whoever waits for the GPU waits with it. Only an abort ends
+data that nobody sends, and the thread that waits for the GPU hangs. Only an abort ends
 the kernel. torch has two threads for each of its own groups that look for such
 operations, and then end the whole process, after a minute or at once. A group that is
 made with TORCH_NCCL_BLOCKING_WAIT=1 has neither of them (torch 2.6 and later). So that

@@ -71,7 +71,7 @@ class BmufConfig(MomentsConfig):
         )
 
     def advice(self, workers: int) -> str:
-        """Return which learning rate suits momentum that sets in whatever it does."""
+        """Return advice on the learning rate; "" if momentum sets in by itself."""
         gain = self.rule(workers).gain
         if gain <= 1 or self.warmup is None:
             return ""
