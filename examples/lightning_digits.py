@@ -78,12 +78,15 @@ class Digits(pl.LightningModule):
 
 def recordings(folder: str | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return waves (N, SAMPLES), digits (N,), and which are for validation (N,)."""
-    if folder is None:
+    if not folder:
         return tones()
     import soundfile
 
+    paths = sorted(Path(folder, "recordings").glob("*.wav"))
+    if not paths:
+        raise SystemExit(f"error: FSDD={folder} has no recordings/*.wav")
     waves, digits, valid = [], [], []
-    for path in sorted(Path(folder, "recordings").glob("*.wav")):
+    for path in paths:
         digit, _, take = path.stem.split("_")
         wave = np.zeros(SAMPLES, np.float32)
         read = soundfile.read(path, dtype="float32")[0][:SAMPLES]
