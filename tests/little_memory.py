@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.hmm import memory
+from espnet_distopt.recipes.hmm import memory
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-from espnet_distopt.bin import ocr_inference, score, score_lines
-from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.espnet.training.progress import ALL_WRONG
+from espnet_distopt.files.tables import read_table, write_table
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.recipes.commands import ocr_inference, score, score_lines
 from recipes.recipe import Recipe
 
 # ESPnet prints while it is imported.
 with redirect_stdout(sys.stderr):
     from espnet2.text.build_tokenizer import build_tokenizer
 
-    from espnet_distopt.espnet.alignment.ctc_model import CTCModel
+    from espnet_distopt.recipes.models.alignment.ctc_model import CTCModel
 
 MODEL = "latest.pth"
 GREEDY = "conf/decode_greedy.yaml"

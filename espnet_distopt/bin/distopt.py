@@ -1,6 +1,7 @@
 """Run a command of the package by its name: `distopt status exp/asr_*`.
 
-`distopt NAME ARGUMENTS...` is `python -m espnet_distopt.bin.NAME ARGUMENTS...`.
+`distopt NAME ARGUMENTS...` is `python -m WING.NAME ARGUMENTS...`, where WING is the
+folder of the command, as `espnet_distopt.bin`.
 """
 
 import ast
@@ -11,56 +12,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from espnet_distopt.bin import WINGS
 from espnet_distopt.errors import InputError, one_line_errors
-
-GROUPS = {
-    "begin": ("doctor", "recipe", "calibrate", "simulate"),
-    "train": (
-        "launch",
-        "slurm",
-        "asr_train",
-        "espnet_train",
-        "ocr_train",
-        "hybrid_train",
-        "lm_train",
-        "check",
-    ),
-    "watch": ("status", "report"),
-    "decode and score": (
-        "asr_inference",
-        "ctc_inference",
-        "ocr_inference",
-        "hybrid_inference",
-        "hybrid_scores",
-        "ctc_align",
-        "score",
-        "score_hub5",
-        "score_lines",
-        "error_sheet",
-        "wer_report",
-    ),
-    "prepare data": (
-        "prepare_swbd",
-        "prepare_fsdd",
-        "prepare_iam",
-        "prepare_lines",
-        "make_mini_swbd",
-        "make_mini_ocr",
-        "make_tokens",
-        "make_lexicon",
-        "make_lang",
-        "make_ngram",
-        "make_features",
-        "speech_shapes",
-        "gmm_train",
-        "import_alignments",
-        "format_data",
-        "format_lines",
-    ),
-}
-"""The commands, in the order in which the help shows them."""
-
-NAMES = [name for group in GROUPS.values() for name in group]
 
 COMPLETION = """\
 _distopt() {{
@@ -82,38 +35,52 @@ complete -o default -F _distopt distopt
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command that the first argument names, with the arguments behind it."""
     name, *rest = (sys.argv[1:] if cmd is None else cmd) or ["--help"]
+    modules = {name: module for group in commands().values() for name, module in group}
     if name in ("-h", "--help"):
         print(_help(), end="")
     elif name == "--version":
         print(f"distopt {_version()}")
     elif name == "--completion":
-        print(COMPLETION.format(names=" ".join(NAMES)), end="")
-    elif name in NAMES:
+        print(COMPLETION.format(names=" ".join(modules)), end="")
+    elif name in modules:
         # The command reads its own arguments, and its help shows its own name.
         sys.argv = [f"distopt {name}", *rest]
-        importlib.import_module(f"espnet_distopt.bin.{name}").main()
+        importlib.import_module(modules[name]).main()
     else:
-        close = difflib.get_close_matches(name, NAMES, n=1)
+        close = difflib.get_close_matches(name, modules, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no command {name}: {meant}`distopt --help` lists them")
 
 
+def commands() -> dict[str, list[tuple[str, str]]]:
+    """Return what commands are for -> their names and modules, in the help's order.
+
+    No command is imported, which takes seconds.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for wing in WINGS:
+        for group, names in importlib.import_module(wing).COMMANDS.items():
+            found.setdefault(group, []).extend((n, f"{wing}.{n}") for n in names)
+    return found
+
+
 def _help() -> str:
-    """Return the list of commands; none is imported for it, which takes seconds."""
+    """Return the list of commands."""
     lines = [
         "usage: distopt COMMAND ARGUMENTS...",
         "",
         "`distopt COMMAND --help` shows a command's options. For completion in bash:",
         'eval "$(distopt --completion)"',
     ]
-    for group, names in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {n:15} {_summary(n)}" for n in names)]
+    for group, members in commands().items():
+        lines += ["", f"{group}:", *(f"  {n:15} {_summary(m)}" for n, m in members)]
     return "\n".join(lines) + "\n"
 
 
-def _summary(name: str) -> str:
+def _summary(module: str) -> str:
     """Return the first line of a command's docstring."""
-    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    folder = importlib.import_module(module.rpartition(".")[0]).__path__[0]
+    source = Path(folder, f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].rstrip(".")
 
 

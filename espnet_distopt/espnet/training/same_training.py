@@ -18,7 +18,6 @@ import yaml
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write, write_text
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.hmm.alignments import require_states
 
 _OF_TRAINING = {"model", "loss", "losses", "specaug", "preprocessor"}
 """Choices of ESPnet's tasks that may change while a model is trained: the loss, and how
@@ -112,7 +111,7 @@ def keep_to_one_source(
 
     Args:
         args: ESPnet's options.
-        files: The text of a language model, or `label_files`; none means no check.
+        files: What it learns, as the text of a language model; none means no check.
         elsewhere: The option of a recipe that names another directory.
 
     Raises:
@@ -151,27 +150,6 @@ def tell_of_other_data(args: argparse.Namespace) -> None:
             f"{names}, and goes on with these",
             flush=True,
         )
-
-
-def label_files(args: argparse.Namespace) -> list[Path]:
-    """Return the files that sum up the frame labels that a hybrid system learns."""
-    data = args.train_data_path_and_name_and_type or ()
-    labels = [Path(path) for path, name, _ in data if name == "states"]
-    return [path.with_name("counts") for path in labels]
-
-
-def refuse_other_states(args: argparse.Namespace) -> None:
-    """Refuse frame labels whose pdfs are not the tokens, one by one.
-
-    Args:
-        args: ESPnet's options. Tasks without frame labels are never refused.
-
-    Raises:
-        InputError: The labels are numbers of other states than `token_list` names.
-    """
-    for counts in label_files(args):
-        named = args.token_list if isinstance(args.token_list, str) else "token_list"
-        require_states(counts.parent, _read(args.token_list), named)
 
 
 def refuse_other_labels(exp: Path, labels: Path) -> None:

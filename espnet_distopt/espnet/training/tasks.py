@@ -41,8 +41,6 @@ from espnet_distopt.espnet.training.same_training import (
     describe_tokens,
     keep_to_one_model,
     keep_to_one_source,
-    label_files,
-    refuse_other_states,
     refuse_other_tokens,
     tell_of_other_data,
 )
@@ -70,7 +68,7 @@ def distopt_task(
     task: type[AbsTask],
     name: str,
     module: str,
-    sources: Callable[[argparse.Namespace], Sequence[Path]] = label_files,
+    sources: Callable[[argparse.Namespace], Sequence[Path]] = lambda args: (),
     elsewhere: str = "--tag NAME",
 ) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
@@ -80,7 +78,7 @@ def distopt_task(
         name: The name of the variable that the result is assigned to.
         module: The `__name__` of the module in which that happens.
         sources: Returns, for ESPnet's options, the files of which a training learns
-            nothing else when it goes on.
+            nothing else when it goes on. It raises InputError for unfit ones.
         elsewhere: The option by which a recipe trains in another directory.
 
     Raises:
@@ -146,10 +144,10 @@ def distopt_task(
                 def decide() -> None:
                     lock.take()
                     refuse_other_tokens(args, elsewhere)
-                    refuse_other_states(args)
+                    learned = sources(args)
                     # These write, and a refused training leaves the directory alone.
                     keep_to_one_model(args, cls.class_choices_list, elsewhere)
-                    keep_to_one_source(args, sources(args), elsewhere)
+                    keep_to_one_source(args, learned, elsewhere)
                     tell_of_other_data(args)
 
                 start_together(lambda: describe_tokens(args), decide)

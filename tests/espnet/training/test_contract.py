@@ -113,7 +113,7 @@ def test_text_lines_have_a_config_for_every_algorithm() -> None:
     ids=lambda p: f"{p.parent.name}-{p.stem}",
 )
 def test_every_algorithm_config_is_valid(path: Path) -> None:
-    from espnet_distopt.bin import check
+    from espnet_distopt.recipes.commands import check
 
     assert yaml.safe_load(path.read_text())["distopt"] == path.stem
     check.main(["--distopt_config", str(path), "--nlearners", "4"])

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.bin import asr_train, check
+from espnet_distopt.bin import asr_train
 from espnet_distopt.espnet.training.options import gpus_of_machine
+from espnet_distopt.recipes.commands import check
 from tests.espnet.toy import arguments, write_toy_data
 
 
