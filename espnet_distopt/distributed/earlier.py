@@ -19,13 +19,12 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.bell import Bell, Bells
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.launch_variables import incarnation
-from espnet_distopt.distributed.membership import Membership, beat_key, read_members
+from espnet_distopt.distributed.membership import Membership, read_members
 from espnet_distopt.errors import InputError
-
-_PREFIX = "espnet_distopt"
 
 _serial = itertools.count()
 """Numbers the sessions of a process: their keys in the store must not meet."""
@@ -59,14 +58,14 @@ class Begun(NamedTuple):
         Cost: two operations of the store.
         """
         ranks = range(self.membership.size)
-        keys = [*map(self.membership.bell_key, ranks)]
-        if not self.store.check(keys):
+        bells = [keys.bell(self.membership.name(rank)) for rank in ranks]
+        if not self.store.check(bells):
             return {}
-        found = self.store.multi_get(keys)
+        found = self.store.multi_get(bells)
         return {rank: bytes(at).decode() for rank, at in zip(ranks, found, strict=True)}
 
     def _has_left(self, rank: int) -> bool:
-        key = beat_key(rank, self.membership.incarnation(rank))
+        key = keys.beat(self.membership.name(rank))
         return self.store.check([key]) and bytes(self.store.get(key)) == LEFT
 
 
@@ -101,8 +100,10 @@ def next_session(rank: int) -> Opening:
     earlier = _sessions.get(default, ())
     living = [read_members(begun.store).living for begun in earlier]
     _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
-    store, number = PrefixStore(f"{_PREFIX}/{next(_serial)}", default), incarnation()
-    if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
+    store, number = PrefixStore(keys.session(next(_serial)), default), incarnation()
+    if earlier and not any(
+        store.check([keys.beat(keys.learner(rank, n))]) for n in range(number)
+    ):
         number = 0
     if earlier:
         bells = Bells(earlier[-1].bell, earlier[-1].bells())

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.bell import Bells
 from espnet_distopt.distributed.connections import keeps_store
 from espnet_distopt.distributed.farewell import LEFT, wait_for_leavers
@@ -221,10 +222,10 @@ class Liveness(Lookout):
         """
         if self.membership.joining:
             return True  # It has no part in the training.
-        if alone and self._lost_with is not None and not self._store.get("failed"):
+        if alone and self._lost_with is not None and not self._store.get(keys.FAILED):
             self.membership.remove(self._store, self._lost_with(self.rank), why)
             return True
-        self._store.compare_set("failed", "", why)
+        self._store.compare_set(keys.FAILED, "", why)
         return False
 
 

@@ -28,12 +28,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import refuses
 from espnet_distopt.distributed.bell import Bell, Bells
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.ending import Ending
 from espnet_distopt.distributed.heartbeats import Heartbeats
-from espnet_distopt.distributed.membership import KEY, Membership, beat_key
+from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.distributed.suspects import LONGEST_LOOK, PROBE
 
 QUIET = 1.5
@@ -80,10 +81,10 @@ class Lookout(Ending):
         self._connection = Connections(self.port)
         with self._connection.opening():
             self._store = store.clone()
-        self._store.compare_set("failed", "", "")
+        self._store.compare_set(keys.FAILED, "", "")
         self.membership = Membership(self._store, rank, size, incarnation)
         self._bell, self._before = bells or Bells(Bell(self._store), {})
-        self._store.set(self.membership.bell_key(rank), self._bell.address)
+        self._store.set(keys.bell(self.membership.name(rank)), self._bell.address)
         self._store.set(self.beat_key(rank), "0")
         self._others = [peer for peer in range(size) if peer != rank]
         self._lost_with: Callable[[int], Iterable[int]] | None = None
@@ -95,7 +96,7 @@ class Lookout(Ending):
 
     def beat_key(self, rank: int) -> str:
         """Return the key of the heartbeats of a learner, of its present incarnation."""
-        return beat_key(rank, self.membership.incarnation(rank))
+        return keys.beat(self.membership.name(rank))
 
     @property
     def members(self) -> Members:
@@ -127,11 +128,13 @@ class Lookout(Ending):
 
     def _look(self, begin: float) -> None:
         """Read the members, the counts of the others, and why a learner has failed."""
-        keys = [self.beat_key(peer) for peer in self._others]
-        if not self._all_began and not self._store.check(keys):
-            keys = []
-        self._all_began = bool(keys)
-        failed, members, *counts = self._store.multi_get(["failed", KEY, *keys])
+        beats = [self.beat_key(peer) for peer in self._others]
+        if not self._all_began and not self._store.check(beats):
+            beats = []
+        self._all_began = bool(beats)
+        failed, members, *counts = self._store.multi_get(
+            [keys.FAILED, keys.MEMBERS, *beats]
+        )
         self._answered = now = time.monotonic()
         if failed:
             reason = bytes(failed).decode()
@@ -237,7 +240,7 @@ class Lookout(Ending):
 
     def _is_gone(self, peer: int) -> bool:
         """Return whether the machine of a member says that its process is gone."""
-        key = self.membership.bell_key(peer)
+        key = keys.bell(self.membership.name(peer))
         number = self.membership.incarnation(peer)
         known = self._store.check([key])
         if not known or not refuses(self._store.get(key).decode(), PROBE):
@@ -263,7 +266,7 @@ class Lookout(Ending):
         """Follow a change of the members."""
         after = self.members
         for rank in sorted({*before.ranks} - {*after.ranks}):
-            fate = self.membership.fate_key(rank)
+            fate = keys.fate(self.membership.name(rank))
             known = self._store.check([fate])
             why = self._store.get(fate).decode() if known else f"learner {rank} is lost"
             if rank != self.rank:

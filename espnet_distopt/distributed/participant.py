@@ -19,6 +19,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.driver import Place, SharedStore
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.groups import Groups
@@ -230,21 +231,21 @@ class Participant:
         """Tell all learners that the run is to stop."""
         if self._liveness is not None:
             with self._watch.asking("announcing a stop"):
-                self._watch.store.set("stop", b"1")
+                self._watch.store.set(keys.STOP, b"1")
 
     def stop_announced(self) -> bool:
         """Return whether a learner has announced a stop. Cost: a look at the store."""
         if self._liveness is None:
             return False
         with self._watch.asking("a step"):
-            return bool(self._watch.store.check(["stop"]))
+            return bool(self._watch.store.check([keys.STOP]))
 
     def propose_stop(self, group: tuple[int, ...], place: Place) -> Place:
         """Return where the learners of `group` stop: the first proposal."""
         if self._liveness is None:
             return place
         with self._watch.asking("agreeing on a stop"):
-            key, own = f"stop/{group[0]}", f"{place.epochs}:{place.steps}"
+            key, own = keys.stop_at(group[0]), f"{place.epochs}:{place.steps}"
             agreed = bytes(self._watch.store.compare_set(key, "", own)).decode()
             return Place(*map(int, agreed.split(":")))
 

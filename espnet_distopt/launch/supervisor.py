@@ -190,7 +190,7 @@ class Supervisor:
         """Decide on the first of those that have died.
 
         Args:
-            said: what it has said of its end (`launch_variables.END`); "" for nothing.
+            said: what it has said of its end (`keys.end`); "" for nothing.
         """
         if not self._undecided:  # The run has failed meanwhile.
             return

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from espnet_distopt.distributed import earlier
+from espnet_distopt.distributed import earlier, keys
 from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.launch_variables import INCARNATION
-from espnet_distopt.distributed.membership import Membership, beat_key
+from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from tests.processes import launch
@@ -51,7 +51,7 @@ def test_a_session_without_one_that_has_died_is_refused() -> None:
 @alone
 def test_one_that_has_left_may_come_back() -> None:
     store, membership = begin(0)
-    store.set(beat_key(2, 0), LEFT)
+    store.set(keys.beat("2.0"), LEFT)
     membership.remove(store, [2], "it ended with OSError")
     assert next_session(0).incarnation == 0
 
@@ -86,7 +86,7 @@ def test_a_replacement_joins_what_the_dead_one_had_begun_and_begins_the_rest(
     # Two sessions side by side: the dead one had begun the other one, too.
     monkeypatch.setattr(earlier, "_serial", iter([7]))
     default = dist.distributed_c10d._get_default_store()
-    dist.PrefixStore("espnet_distopt/7", default).set(beat_key(1, 0), "7")
+    dist.PrefixStore("espnet_distopt/7", default).set(keys.beat("1.0"), "7")
     assert next_session(1).incarnation == 2
 
 
