@@ -28,7 +28,7 @@ from espnet_distopt.distributed.connections import (
     unpacked,
 )
 from espnet_distopt.distributed.gloo import host_for_gloo, make_group
-from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.liveness import Store, machine_of
 from espnet_distopt.distributed.made_groups import (
     Made,
     destroy_left,
@@ -118,13 +118,13 @@ class Groups:
 
         A replacement asks for it when all have begun, and not before.
         """
-        return host_for_gloo(self.watch.store, self._bells)
+        return host_for_gloo(self.watch.store, self._machines)
 
-    def _bells(self) -> list[str]:
-        """Return where the processes of all learners are asked for; wait for them."""
+    def _machines(self) -> list[str]:
+        """Return the machines of all learners; wait for those that have not begun."""
         membership, what = self.watch.liveness.membership, "connecting all learners"
-        bells = [keys.bell(membership.name(rank)) for rank in self.everybody]
-        return [self.watch.wait_for(bell, what).decode() for bell in bells]
+        known = [keys.process(membership.name(rank)) for rank in self.everybody]
+        return [machine_of(self.watch.wait_for(each, what)) for each in known]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.

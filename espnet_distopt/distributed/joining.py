@@ -12,8 +12,8 @@ from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.door import CONNECT, token_of
-from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.forks import private
+from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.hosting import LATER, LOOK
 from espnet_distopt.distributed.launcher import (
     announce_hopeless,
@@ -151,7 +151,8 @@ def _others(liveness: Liveness) -> list[int]:
 
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
-    beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
+    names = map(liveness.membership.name, members)
+    beats = [watch.store.get(keys.beat(name)) for name in names]
     if any(bytes(beat) != LEFT for beat in beats):
         return
     reason = "the others have ended their training, and nobody is left to join"

@@ -40,6 +40,11 @@ HOPELESS = "distopt/hopeless"
 launchers read it, and end all learners."""
 
 
+ENDED = "distopt/ended"
+"""The processes that have ended, well or not, as "3.1 5.2 ". Each launcher appends its
+own as soon as it knows; every heartbeat reads it. The first learner makes it."""
+
+
 def end(learner: str) -> str:
     """Return the key that says why a process has left its session by an error.
 
@@ -122,12 +127,14 @@ def beat(learner: str) -> str:
     return f"beat/{learner}"
 
 
-def bell(learner: str) -> str:
-    """Return the key of the address at which a learner's process is asked for.
+def process(learner: str) -> str:
+    """Return the key of which process a learner is, and on which machine.
 
-    It writes it once. Others read it when they suspect it of having died.
+    The learner writes it once, before its first heartbeat: "INCARNATION MACHINE", the
+    first of which the launcher has counted. Others read it when the launcher says that
+    a process of this rank has ended, and when they make the first group of gloo.
     """
-    return f"bell/{learner}"
+    return f"process/{learner}"
 
 
 def fate(learner: str) -> str:

@@ -119,7 +119,7 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
         why: the reason, in words.
     """
     if INCARNATION in os.environ:
-        root, key = _root(store), keys.end(keys.learner(rank, incarnation()))
+        root, key = without_prefix(store), keys.end(keys.learner(rank, incarnation()))
         root.set(key, f"{LOST if lost else FAILED} {why}")
         root.check([key])  # It is answered, and so the store has what was set.
 
@@ -136,10 +136,11 @@ def announce_hopeless(reason: str) -> None:
 
 def _store() -> Any:
     """Return the store of the default process group, without the group's prefix."""
-    return _root(dist.distributed_c10d._get_default_store())
+    return without_prefix(dist.distributed_c10d._get_default_store())
 
 
-def _root(store: Any) -> Any:
+def without_prefix(store: Any) -> Any:
+    """Return the store whose keys the launcher reads, of a part of it."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return store

@@ -99,12 +99,12 @@ class Participant:
 
     def _connect(self, silence: float) -> None:
         opening = next_session(self.rank)
-        store, number, bells = opening
+        store, number, before = opening
         if os.environ.get(LAZY_GROUP) == LAZY:
             # It was for the default group alone; later ones must meet the others'.
             del os.environ[LAZY_GROUP]
         self._liveness = live = Liveness(
-            store, self.rank, self.size, silence, number, bells
+            store, self.rank, self.size, silence, number, before
         )
         keep(opening, live.membership)
         self.joins = number > 0

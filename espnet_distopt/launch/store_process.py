@@ -64,7 +64,7 @@ class StoreProcess:
         keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
         # Node 0 of several listens at all its addresses, a single one at `host` alone.
         own = "127.0.0.1" if self.others else host
-        self.store = TCPStore(
+        self.store: Any = TCPStore(
             host if descriptor < 0 else own,
             port,
             timeout=CONNECT,
@@ -128,6 +128,7 @@ class StoreProcess:
     def write(self, message: dict[str, Any]) -> None:
         """Write what the supervisor says; of failures, the first one counts.
 
+        `gone` is a process (RANK.INCARNATION) that has ended, for the learners.
         `asked` is not for the store: what a process (RANK.INCARNATION) has said of its
         end, if it has, is the answer after the next look. Answers come in the order of
         the questions.
@@ -135,6 +136,8 @@ class StoreProcess:
         for name, value in message.items():
             if name == "asked":
                 self._asked.append(value)
+            elif name == "gone":
+                self.store.append(keys.ENDED, f"{value} ")
             elif name == "failed":
                 self.store.compare_set(keys.launch(name), "", json.dumps(value))
             else:

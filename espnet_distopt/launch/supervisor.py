@@ -167,6 +167,7 @@ class Supervisor:
             status = learner.take_end()
             if status is None:
                 continue
+            self._link.send(gone=learner.name)  # The others wait to hear it.
             for pipe in learner.pipes:
                 while not pipe.closed:
                     self._relay(learner, pipe)
