@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Collection
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import listen_for, reachable
 from espnet_distopt.distributed.forks import private
 from espnet_distopt.distributed.liveness import Liveness
@@ -30,7 +31,7 @@ def token_of(watch: Watch) -> bytes:
         watch: the calling thread's connection to the store.
     """
     made = os.urandom(TOKEN // 2).hex()
-    return bytes(watch.store.compare_set("token", "", made))
+    return bytes(watch.store.compare_set(keys.TOKEN, "", made))
 
 
 class Door:
@@ -50,7 +51,7 @@ class Door:
         self._wakeup = wakeup
         self._listener, address = listen_for(watch.store)
         self._strangers: list[socket.socket] = []
-        key = liveness.membership.address_key(liveness.rank)
+        key = keys.address(liveness.membership.name(liveness.rank))
         with watch.asking("publishing this learner's address"):
             self._token = token_of(watch)
             watch.store.set(key, address)
@@ -101,7 +102,7 @@ class Door:
         Raises:
             OSError: `peer` cannot be reached.
         """
-        key = self._liveness.membership.address_key(peer)
+        key = keys.address(self._liveness.membership.name(peer))
         with self._watch.asking(f"connecting to learner {peer}"):
             host, port = reachable(self._watch.store.get(key).decode())
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from espnet_distopt.distributed.addresses import (
     host_towards,
     is_loopback,
-    machine_of,
     named_host,
     outward_host,
     store_address,
@@ -27,13 +26,13 @@ from espnet_distopt.distributed.addresses import (
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
-def host_for_gloo(store: Any, learners: Callable[[], Sequence[str]]) -> str | None:
+def host_for_gloo(store: Any, machines: Callable[[], Sequence[str]]) -> str | None:
     """Return the address at which gloo must be told to listen.
 
     Args:
         store: the store of all learners.
-        learners: returns where the processes of all learners are asked for
-            (`own_address`); it may wait for them, and is called only if that decides.
+        machines: returns the machines of all learners (`addresses.machine`); it may
+            wait for them, and is called only if that decides.
 
     Returns:
         The address; None if gloo finds one by itself, or the user has named the
@@ -44,7 +43,7 @@ def host_for_gloo(store: Any, learners: Callable[[], Sequence[str]]) -> str | No
     at = store_address(store)
     own = host_towards(*at) if at else "127.0.0.1"
     if is_loopback(own):  # This machine keeps the store.
-        if len(set(map(machine_of, learners()))) == 1:
+        if len(set(machines())) == 1:
             return None
         own = outward_host()
     return None if is_loopback(own) else own

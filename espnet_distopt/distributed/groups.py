@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.connections import (
     Connections,
     KeptStore,
@@ -27,7 +28,7 @@ from espnet_distopt.distributed.connections import (
     unpacked,
 )
 from espnet_distopt.distributed.gloo import host_for_gloo, make_group
-from espnet_distopt.distributed.liveness import Store
+from espnet_distopt.distributed.liveness import Store, machine_of
 from espnet_distopt.distributed.made_groups import (
     Made,
     destroy_left,
@@ -117,13 +118,13 @@ class Groups:
 
         A replacement asks for it when all have begun, and not before.
         """
-        return host_for_gloo(self.watch.store, self._bells)
+        return host_for_gloo(self.watch.store, self._machines)
 
-    def _bells(self) -> list[str]:
-        """Return where the processes of all learners are asked for; wait for them."""
+    def _machines(self) -> list[str]:
+        """Return the machines of all learners; wait for those that have not begun."""
         membership, what = self.watch.liveness.membership, "connecting all learners"
-        keys = map(membership.bell_key, self.everybody)
-        return [self.watch.wait_for(key, what).decode() for key in keys]
+        known = [keys.process(membership.name(rank)) for rank in self.everybody]
+        return [machine_of(self.watch.wait_for(each, what)) for each in known]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
@@ -149,9 +150,10 @@ class Groups:
                     "and is not one of them"
                 )
             name = "-".join(map(str, ranks))
+            meeting = keys.group(backend, name)
             others = [rank for rank in ranks if rank != self._rank]
             what = f"meeting learners {', '.join(map(str, others))}"
-            self._meet(f"group/{backend}/{name}", what, ranks)
+            self._meet(meeting, what, ranks)
             with self.watch.asking(f"connecting learners {ranks}"):
                 self._groups[key] = self._make(backend, name, ranks, tensor.device)
         return self._groups[key]
@@ -240,7 +242,7 @@ class Groups:
         self._severed_with.setdefault(ranks, []).append(own)
         with live.connections.opening(), own.opening():
             # Severing its own connection to the store ends the wait for others.
-            store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
+            store = PrefixStore(keys.group(backend, name), self.watch.store.clone())
         # A death that was noticed before this connection was known has not severed it.
         if (why := vain()) is not None:
             raise RuntimeError(why)
@@ -288,16 +290,12 @@ class Groups:
         group = build()
         found = sockets()
         shown = found if name == ALL else found - before
-        store.set(_ports_key(self._rank), packed(ports_of(shown)))
-        others = [_ports_key(rank) for rank in ranks if rank != self._rank]
+        store.set(keys.ports(self._rank), packed(ports_of(shown)))
+        others = [keys.ports(rank) for rank in ranks if rank != self._rank]
         theirs = [p for each in store.multi_get(others) for p in unpacked(each)]
         own.adopt(found - before, theirs)
         self.watch.liveness.connections.adopt(shown, theirs)
         return group
-
-
-def _ports_key(rank: int) -> str:
-    return f"ports/{rank}"
 
 
 def _time_limit() -> timedelta:

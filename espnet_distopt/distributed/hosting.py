@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import listen_for
 from espnet_distopt.distributed.door import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.forks import private
@@ -59,7 +60,8 @@ class Host:
         self._listener.settimeout(LOOK)
         with watch.asking("publishing the port for replacements"):
             self._token = token_of(watch)
-            watch.store.set(host_key(liveness, liveness.rank), address)
+            own = liveness.membership.name(liveness.rank)
+            watch.store.set(keys.host(own), address)
         self._thread = threading.Thread(
             target=self._serve, name="distopt-host", daemon=True
         )
@@ -104,8 +106,3 @@ class Host:
             with contextlib.suppress(queue.Empty):
                 send_state(asking, self._served.get(timeout=LOOK))
                 return
-
-
-def host_key(liveness: Liveness, rank: int) -> str:
-    """Return the key of the address at which a learner serves its state."""
-    return f"host/{rank}.{liveness.membership.incarnation(rank)}"

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from espnet_distopt.core.driver import JoinLater
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.door import CONNECT, token_of
-from espnet_distopt.distributed.farewell import LEFT
 from espnet_distopt.distributed.forks import private
-from espnet_distopt.distributed.hosting import LATER, LOOK, host_key
+from espnet_distopt.distributed.heartbeats import LEFT
+from espnet_distopt.distributed.hosting import LATER, LOOK
 from espnet_distopt.distributed.launcher import (
     announce_hopeless,
     announce_joined,
@@ -102,8 +103,9 @@ def _fetch(liveness: Liveness, watch: Watch) -> State:
         with watch.asking("joining"):
             token, members = token_of(watch), _others(liveness)
             _refuse_if_over(liveness, members, watch)
-            known = [r for r in members if watch.store.check([host_key(liveness, r)])]
-            addresses = [watch.store.get(host_key(liveness, r)).decode() for r in known]
+            hosts = {r: keys.host(liveness.membership.name(r)) for r in members}
+            known = [r for r in members if watch.store.check([hosts[r]])]
+            addresses = [watch.store.get(hosts[r]).decode() for r in known]
         waits = False
         for peer, address in zip(known, addresses, strict=True):
             try:
@@ -149,7 +151,8 @@ def _others(liveness: Liveness) -> list[int]:
 
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
-    beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
+    names = map(liveness.membership.name, members)
+    beats = [watch.store.get(keys.beat(name)) for name in names]
     if any(bytes(beat) != LEFT for beat in beats):
         return
     reason = "the others have ended their training, and nobody is left to join"

@@ -34,6 +34,7 @@ for hers before she applies one.
 
 import socket
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.channel import Channel, Header, Kind
 from espnet_distopt.distributed.door import Door
 from espnet_distopt.distributed.liveness import Liveness
@@ -171,7 +172,8 @@ class Pairs:
         if channel.verdict is not None:
             number, verdict = channel.verdict
             with self._watch.asking("the verdict on an exchange"):
-                key = _verdict_key(peer, channel.incarnation, number)
+                active = keys.learner(peer, channel.incarnation)
+                key = keys.verdict(active, number)
                 self._watch.store.set(key, verdict.name)
 
     # Both sides
@@ -239,9 +241,8 @@ class Pairs:
 
     def _ask_for_verdict(self, peer: int, header: Header) -> Kind:
         """Wait until the store has the peer's verdict, or the peer is lost."""
-        rank = self._liveness.rank
-        own = self._liveness.membership.incarnation(rank)
-        key = _verdict_key(rank, own, header.number)
+        own = self._liveness.membership.name(self._liveness.rank)
+        key = keys.verdict(own, header.number)
         while True:
             with self._watch.asking("the verdict on an exchange"):
                 if self._watch.store.check([key]):
@@ -287,7 +288,3 @@ class Pairs:
         replaced = live.membership.incarnation(self._peer) != self._incarnation
         if replaced or self._peer not in live.members.ranks:
             raise DroppedError
-
-
-def _verdict_key(active: int, incarnation: int, number: int) -> str:
-    return f"verdict/{active}.{incarnation}/{number}"

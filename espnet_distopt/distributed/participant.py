@@ -19,6 +19,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.driver import Place, SharedStore
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.gossip_side import GossipSide
 from espnet_distopt.distributed.groups import Groups
@@ -98,12 +99,12 @@ class Participant:
 
     def _connect(self, silence: float) -> None:
         opening = next_session(self.rank)
-        store, number, bells = opening
+        store, number, before = opening
         if os.environ.get(LAZY_GROUP) == LAZY:
             # It was for the default group alone; later ones must meet the others'.
             del os.environ[LAZY_GROUP]
         self._liveness = live = Liveness(
-            store, self.rank, self.size, silence, number, bells
+            store, self.rank, self.size, silence, number, before
         )
         keep(opening, live.membership)
         self.joins = number > 0
@@ -230,21 +231,21 @@ class Participant:
         """Tell all learners that the run is to stop."""
         if self._liveness is not None:
             with self._watch.asking("announcing a stop"):
-                self._watch.store.set("stop", b"1")
+                self._watch.store.set(keys.STOP, b"1")
 
     def stop_announced(self) -> bool:
         """Return whether a learner has announced a stop. Cost: a look at the store."""
         if self._liveness is None:
             return False
         with self._watch.asking("a step"):
-            return bool(self._watch.store.check(["stop"]))
+            return bool(self._watch.store.check([keys.STOP]))
 
     def propose_stop(self, group: tuple[int, ...], place: Place) -> Place:
         """Return where the learners of `group` stop: the first proposal."""
         if self._liveness is None:
             return place
         with self._watch.asking("agreeing on a stop"):
-            key, own = f"stop/{group[0]}", f"{place.epochs}:{place.steps}"
+            key, own = keys.stop_at(group[0]), f"{place.epochs}:{place.steps}"
             agreed = bytes(self._watch.store.compare_set(key, "", own)).decode()
             return Place(*map(int, agreed.split(":")))
 

@@ -30,6 +30,7 @@ from espnet_distopt.core.effects import (
     Wait,
 )
 from espnet_distopt.core.membership import Meeting, Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.launcher import announce_survival
 from espnet_distopt.distributed.participant import Participant
@@ -197,7 +198,7 @@ class ProcessGroupDriver(Participant):
             return Meeting(pausing, Members.everybody(self.size))
         start = time.perf_counter()
         self._barriers += 1
-        what, pause = "the end of an epoch", f"pause/{self._barriers}"
+        what, pause = "the end of an epoch", keys.pause(self._barriers)
         with self._watch.asking(what):
             if pausing:
                 self._watch.store.set(pause, b"1")

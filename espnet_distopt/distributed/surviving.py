@@ -38,6 +38,7 @@ from torch import Tensor
 
 from espnet_distopt.core.effects import GroupCollective
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight, alone
 from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.groups import Groups
@@ -138,10 +139,10 @@ class SurvivingCollectives:
 
     def _count(self, attempt: Attempt, store: Store) -> None:
         """Say that this learner has its result; the last one decides."""
-        done = store.add(f"done/{attempt.name}", 1)
+        done = store.add(keys.done(attempt.name), 1)
         attempt.counted = True
         if done == len(attempt.members.ranks):
-            store.compare_set(f"decided/{attempt.name}", "", _COMMIT.decode())
+            store.compare_set(keys.decided(attempt.name), "", _COMMIT.decode())
 
     def _begin(self, own: Contribution, members: Members) -> Attempt:
         # A learner that knows of a death already begins one of given ranks in another
@@ -200,18 +201,18 @@ class SurvivingCollectives:
 
     def _agree(self, attempt: Attempt) -> None:
         """Agree with those who live on who they are, and on the parts to repeat."""
-        own, key = attempt.own, f"completed/{attempt.name}"
+        own, name = attempt.own, attempt.name
         rank, what = self._watch.liveness.rank, "a repeated collective"
         with self._watch.asking(what):
-            self._watch.store.set(f"{key}/{rank}", str(own.completed))
-        self.agreed = self._meetings.meet(f"again/{attempt.name}", what)
+            self._watch.store.set(keys.completed(name, rank), str(own.completed))
+        self.agreed = self._meetings.meet(f"again/{name}", what)
         with self._watch.asking(what):
-            keys = [f"{key}/{rank}" for rank in self.agreed.ranks]
-            own.rewind(min(map(int, self._watch.store.multi_get(keys))))
+            theirs = [keys.completed(name, rank) for rank in self.agreed.ranks]
+            own.rewind(min(map(int, self._watch.store.multi_get(theirs))))
 
     def _complete(self, attempt: Attempt) -> Tensor | None:
         """Return the result if all have it, and None if the collective was aborted."""
-        members, key = attempt.members, f"decided/{attempt.name}"
+        members, key = attempt.members, keys.decided(attempt.name)
 
         def follow(store: Store) -> None:
             if not set(members.ranks) <= set(self._watch.liveness.members.ranks):
@@ -245,8 +246,8 @@ class SurvivingCollectives:
         if attempt.members.ranks[0] != self._watch.liveness.rank:
             return
         for name in attempt.over:
-            self._watch.store.delete_key(f"done/{name}")
-            self._watch.store.delete_key(f"decided/{name}")
+            self._watch.store.delete_key(keys.done(name))
+            self._watch.store.delete_key(keys.decided(name))
         place = attempt.name.rpartition("/")[0]
         self._over[place].append(attempt.name)
 
@@ -285,7 +286,7 @@ class SurvivingCollectives:
             members: those that take part in it.
         """
         why = in_vain(self._watch.liveness, members.ranks)
-        key, store = f"decided/{name}", self._watch.store
+        key, store = keys.decided(name), self._watch.store
         if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:
             return "the connection of another learner has failed"
         return why

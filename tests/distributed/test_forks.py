@@ -16,6 +16,7 @@ from processes import launch
 from torch import nn
 
 from espnet_distopt import Session
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
 
@@ -57,7 +58,7 @@ def train(algorithm: str, victim: int, over: str) -> str:
 
 def fate(driver: ProcessGroupDriver, victim: int) -> str:
     assert driver._liveness is not None
-    key = driver._liveness.membership.fate_key(victim)
+    key = keys.fate(driver._liveness.membership.name(victim))
     return bytes(driver._liveness._store.get(key)).decode()
 
 

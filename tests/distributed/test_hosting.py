@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from espnet_distopt.distributed import liveness
+from espnet_distopt.distributed import keys, liveness
 from espnet_distopt.distributed.addresses import reachable
 from espnet_distopt.distributed.door import token_of
-from espnet_distopt.distributed.hosting import LATER, Host, host_key
+from espnet_distopt.distributed.hosting import LATER, Host
 from espnet_distopt.distributed.joining import _ask
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.watch import Watch
@@ -28,7 +28,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
 def ask(watch: Watch) -> Any:
     live = watch.liveness
-    address = watch.store.get(host_key(live, 0)).decode()
+    address = watch.store.get(keys.host("0.0")).decode()
     return _ask(live, watch, 0, reachable(address), token_of(watch))
 
 

@@ -8,6 +8,7 @@ after that, so a checkpoint never lacks the learners' files.
 import logging
 from pathlib import Path
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.espnet.training import learner_files
 from espnet_distopt.espnet.training.learner_files import LearnerFiles, load_learner
 from espnet_distopt.espnet.training.learner_state import State
@@ -41,7 +42,7 @@ class SavedStates:
         driver, number = session.driver, self.saves
 
         def claim(name: str) -> bool:
-            key = f"checkpoint/{number}/{name}"
+            key = keys.checkpoint(number, name)
             with driver.asking("saving the learners' states"):
                 first = driver.store.compare_set(key, "", str(driver.rank))
             return int(first) == driver.rank
