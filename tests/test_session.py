@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
+from espnet_distopt.algorithms.block.options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session

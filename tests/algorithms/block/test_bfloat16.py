@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import ALGORITHMS, check
-from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.algorithms.block.extrapolation import extrapolation_gain
-from espnet_distopt.core import cache_blocks
+from espnet_distopt.algorithms.block.compression import average_changes
+from espnet_distopt.algorithms.block.moments import extrapolation_gain
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
     Compute,
@@ -91,35 +90,18 @@ def test_the_families_are_all_here() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_bh1_a_change_keeps_eight_bits_however_small_it_is(dtype: torch.dtype) -> None:
-    base, delta = drawn(0, SIZE).to(dtype), drawn(1, SIZE).to(dtype)
-    start = BlockStart(base, delta, ahead=0.5)
+    start = drawn(0, SIZE).to(dtype)
     for size in (1e3, 1.0, 1e-3):
         change = drawn(2, SIZE).to(dtype) * size
-        there = base + 0.5 * delta + change
-        message, back = there.to(torch.bfloat16), torch.empty_like(there)
-        start.changes(there, message)
-        start.plus(message, back)
+        there = start + change
+        back = there.clone()
+        run(average_changes(back, start.clone, None))
         error = (back - there).abs()
         rounding = torch.finfo(dtype).eps * 8 * (1 + size)
-        assert (error <= 2**-8 * change.abs() + rounding).all()
-    BlockStart(base).plus(torch.zeros_like(message), back)
-    assert torch.equal(back, base)
-
-
-@pytest.mark.parametrize("within", [slice(None), slice(0, 9), slice(7, 31), slice(40)])
-def test_pieces_of_a_start_are_those_of_the_whole(
-    within: slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_blocks, "PIECE", 4)
-    base = drawn(0, 40)
-    start = BlockStart(base, factors=((slice(0, 10), 2.0), (slice(10, 40), 3.0)))
-    expected = torch.cat([base[:10] * 2, base[10:] * 3])
-    found = torch.full_like(base, torch.nan)
-    for part, piece in start.pieces(within):
-        assert found[part].isnan().all() and len(piece) <= 4
-        found[part] = piece
-    assert torch.equal(found[within], expected[within])
-    assert found.isnan().sum() == 40 - len(expected[within])
+        assert error.any() and (error <= 2**-8 * change.abs() + rounding).all()
+    back = start.clone()
+    run(average_changes(back, start.clone, None))
+    assert torch.equal(back, start)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

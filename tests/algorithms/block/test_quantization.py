@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_distopt.algorithms.block.quantization import QUANTIZERS
+from espnet_distopt.algorithms.block.compression import QUANTIZERS
 
 
 def test_two_bits_are_the_means_of_two_halves() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam
 
-from espnet_distopt.algorithms.block import rule
+from espnet_distopt.algorithms.block import filter as block_filter
 from espnet_distopt.simulation import Compute, Simulation
 from tests import virtual
 from tests.replicas import Point
@@ -67,7 +67,7 @@ def test_bm9_is_its_equations(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written out in float64; some blocks agree with Delta, and some do not."""
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     simulation = started(name, 3, SGD, **options)
     begin = simulation.learners[0].learner.params.clone()
     eta, zeta = {"bmuf": (2 / 3, 1.0), "diloco": (0.9, 0.7)}[name]
@@ -133,7 +133,7 @@ def test_bm9_all_learners_have_the_same_bits(
     more: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     if "keep" in more and name != "diloco":
         more = {**more, "moments": "local"}
     simulation = started(name, 3, Adam, **options, **more)
@@ -142,7 +142,7 @@ def test_bm9_all_learners_have_the_same_bits(
         params = [v.learner.params for v in simulation.learners]
         assert all(torch.equal(params[0], other) for other in params[1:])
         kept: list[Any] = [v.algorithm for v in simulation.learners]
-        counts = {a.fragments[0].filter.agreeing for a in kept}
+        counts = {a.fragments[0].filter.onset.agreeing for a in kept}
         assert len(counts) == 1
     assert counts != {0.0}
 
@@ -152,7 +152,7 @@ def test_bm9_all_learners_have_the_same_bits(
 def test_bm9_resume_at_every_step_is_the_uninterrupted_run(
     name: str, options: dict[str, Any], delay: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     make = partial(started, name, 2, Adam, delay=delay, **options)
     whole = make()
     whole.epoch(24)
@@ -165,7 +165,7 @@ def test_bm9_resume_at_every_step_is_the_uninterrupted_run(
         resumed.epoch(24 - cut)
         assert torch.equal(resumed.consensus(), whole.consensus()), cut
         for mine, theirs in itertools.zip_longest(filters(resumed), filters(whole)):
-            assert mine.agreeing == theirs.agreeing
+            assert mine.onset.agreeing == theirs.onset.agreeing
             assert torch.equal(mine.delta, theirs.delta)
 
 
@@ -183,7 +183,7 @@ def test_one_learner_is_the_plain_optimizer_bit_for_bit() -> None:
 
 
 def test_a_number_of_steps_is_an_override(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     found = []
     for warmup in (None, 0, 9):
         simulation = started("bmuf", 2, SGD, period=3, warmup=warmup)

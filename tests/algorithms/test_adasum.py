@@ -19,7 +19,7 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Simulation, VirtualLearner
-from tests.algorithms.adasum.learners import (
+from tests.algorithms.adasum_learners import (
     Layers,
     Make,
     distance,
