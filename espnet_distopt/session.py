@@ -11,12 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from espnet_distopt.algorithms import lookup
 from espnet_distopt.algorithms.training_options import check_session_options
 from espnet_distopt.attached import Attached
 from espnet_distopt.core.driver import Driver, Place, Stateful
 from espnet_distopt.core.effects import AllReduceMean, Barrier, only
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.errors import InputError
+
+
+def steps_alone(algorithm: str | None) -> bool:
+    """Return whether learners, or nodes of them, step without waiting for others.
+
+    Args:
+        algorithm: the name of an algorithm; None where each step waits for all.
+    """
+    return algorithm is not None and bool(lookup(algorithm).algorithm.wants_gossip)
 
 
 class Session(Attached):

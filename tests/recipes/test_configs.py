@@ -17,7 +17,7 @@ from espnet_distopt.cluster.settings import read_settings
 from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
 from espnet_distopt.espnet.ocr.search import Decoding
 from espnet_distopt.espnet.ocr.task import DistoptOCRTask
-from espnet_distopt.espnet.training.epoch_steps import count_epochs
+from espnet_distopt.espnet.training.options import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.hmm import search as hmm
 

@@ -16,9 +16,8 @@ from espnet2.tasks.asr import ASRTask, model_choices
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.chunks import FrameChunks, OwnShare
 from espnet_distopt.espnet.hybrid.model import FrameModel
+from espnet_distopt.espnet.training.batches import divides_batches, whole_batches
 from espnet_distopt.espnet.training.cutting import read_frames
-from espnet_distopt.espnet.training.epoch_batches import whole_batches
-from espnet_distopt.espnet.training.queued_batches import divides_batches
 from espnet_distopt.espnet.training.tasks import distopt_task
 
 _MODEL = "frame_cross_entropy"

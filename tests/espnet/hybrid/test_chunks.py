@@ -9,7 +9,7 @@ from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.hybrid.chunks import FrameChunks, OwnShare
-from espnet_distopt.espnet.training.loading import Batch, without_first
+from espnet_distopt.espnet.training.batches import Batch, without_first
 
 
 class Utterances(dict[str, Any]):
