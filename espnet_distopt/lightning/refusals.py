@@ -14,11 +14,11 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
-from espnet_distopt.algorithms import lookup, options
+from espnet_distopt.algorithms import options
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import Session
+from espnet_distopt.session import Session, steps_alone
 
 SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
 
@@ -49,11 +49,6 @@ def in_lightnings_words(text: str) -> str:
     for of_session, of_fit in _WORDS:
         text = text.replace(of_session, of_fit)
     return text
-
-
-def steps_alone(algorithm: str) -> bool:
-    """Return whether learners, or nodes of them, step without waiting for others."""
-    return bool(lookup(algorithm).algorithm.wants_gossip)
 
 
 def check_algorithm(algorithm: object, conf: Mapping[str, Any]) -> None:
