@@ -23,7 +23,7 @@ FLOORS = [
     {"__init__"},
     {"work_queue"},
     {"session", "simulation", "scoring", "hmm"},
-    {"attached", "launch"},
+    {"launch"},
     {"algorithms", "distributed", "corpora"},
     {"optimizers"},
     {"core", "cluster", "monitoring"},
@@ -32,7 +32,7 @@ FLOORS = [
 ]
 """The families, from the top floor to the lowest."""
 
-ROOMS_AT_MOST = 23
+ROOMS_AT_MOST = 22
 SHARED_ROOM = {"algorithms", "corpora", "simulation"}
 """Families that count as one room."""
 
@@ -66,7 +66,6 @@ TRAINING = {
     "optimizers",
     "distributed",
     "simulation",
-    "attached",
     "session",
     "work_queue",
     "__init__",

@@ -99,7 +99,7 @@ CIRCLES = [
     ("simulation/clock.py", "from espnet_distopt.simulation.study import problem"),
     ("algorithms/block/rule.py", "from espnet_distopt.algorithms import ALGORITHMS"),
     ("espnet/models/cnn_rnn.py", "import espnet_distopt.espnet.training.trainer"),
-    ("attached.py", FOR_TYPES.format("from espnet_distopt.session import Session")),
+    ("distributed/nccl.py", FOR_TYPES.format("from espnet_distopt import session")),
 ]
 
 

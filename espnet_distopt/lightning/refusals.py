@@ -15,12 +15,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
 from espnet_distopt.algorithms import options
-from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.algorithms.training_options import algorithm_options, check_options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session, steps_alone
-
-SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
 
 AVERAGING = {"StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 """Callbacks that put an average of their own in the place of the parameters."""
@@ -57,8 +55,7 @@ def check_algorithm(algorithm: object, conf: Mapping[str, Any]) -> None:
         raise InputError(
             f"DistoptStrategy: the algorithm must be a name, not {algorithm!r}"
         )
-    own = {key: conf[key] for key in conf.keys() - SESSION_OPTIONS}
-    options(algorithm, own)
+    options(algorithm, algorithm_options(conf))
 
 
 def check_start() -> None:
