@@ -21,7 +21,6 @@ have in common, once; what differs between them, N times; and some KB for each l
 import hashlib
 import logging
 import re
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +39,10 @@ from espnet2.train.reporter import (
 )
 from torch import Tensor, nn
 
-from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.training.batches import QueuedBatches
 from espnet_distopt.espnet.training.checkpoints import (
     atomic_save,
-    checkpoint_epoch,
     is_whole,
     plain,
 )
@@ -253,65 +250,6 @@ def _report_again(reporter: SubReporter, state: State) -> None:
     reporter.total_count = state["total_count"]
     for key, values in state["stats"].items():
         reporter.stats[key] = [to_reported_value(*value) for value in values]
-
-
-class Handover:
-    """What a member hands over to a learner that joins a running training.
-
-    A replacement joins before ESPnet's trainer begins. From a member the session takes
-    the parameters and the optimizer's state, and beside them what this holds: where the
-    member stands in the epoch, in the learning-rate schedule and with the loss scale.
-    ESPnet's reporter and its schedulers of epochs come from the checkpoint of the epoch
-    before: it is written before the learners meet to open the next epoch's work queue,
-    and so before any member makes the step at whose end it hands its state over.
-
-    If that checkpoint is missing, because its writer has died in between, a replacement
-    waits for the next epoch. So its reporter has every epoch, and it can lead one day.
-
-    Args:
-        output_dir: The experiment's directory.
-
-    Attributes:
-        offered: It returns the state of this learner between two steps of its epoch.
-        taken: What this learner has taken over from a member; None if it has not.
-    """
-
-    def __init__(self, output_dir: Path) -> None:
-        self.offered: Callable[[], State] = dict
-        self.taken: State | None = None
-        self._output_dir = output_dir
-
-    def state_dict(self) -> State:
-        """Return the state of this learner, at the end of a step."""
-        state: State = plain(self.offered())
-        return state
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over a member's state.
-
-        Raises:
-            JoinLater: There is no whole checkpoint of the epoch before the member's.
-        """
-        if checkpoint_epoch(self._output_dir) < state["epoch"] - 1:
-            raise JoinLater
-        self.taken = state
-
-    def take_over(self, training: TrainingState) -> Position:
-        """Begin where a member was within its epoch when this learner joined.
-
-        Raises:
-            InputError: ESPnet begins another epoch.
-        """
-        state, self.taken = self.taken, None
-        epoch, rank = training.reporter.get_epoch(), training.session.learner.rank
-        assert state is not None
-        if epoch != state["epoch"]:
-            raise InputError(
-                f"learner {rank} has joined epoch {state['epoch']}, and the "
-                f"checkpoint in {self._output_dir} begins epoch {epoch}: "
-                "leave checkpoint.pth alone while others train"
-            )
-        return training.take_over(state)
 
 
 # Its files
