@@ -28,7 +28,7 @@ FLOORS = [
     {"__init__"},
     {"work_queue"},
     {"session", "simulation"},
-    {"attached", "launch"},
+    {"launch"},
     {"algorithms", "distributed"},
     {"optimizers"},
     {"core", "cluster", "monitoring"},
@@ -37,7 +37,7 @@ FLOORS = [
 ]
 """The families, from the top floor to the lowest."""
 
-ROOMS_AT_MOST = 23
+ROOMS_AT_MOST = 22
 SHARED_ROOM = {"algorithms", "simulation", "recipes/corpora", "recipes/models"}
 """Families that count as one room."""
 
@@ -75,7 +75,6 @@ TRAINING = {
     "optimizers",
     "distributed",
     "simulation",
-    "attached",
     "session",
     "work_queue",
     "__init__",

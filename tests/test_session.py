@@ -373,7 +373,7 @@ def test_who_may_stop_apart_meets_after_the_epoch(name: str, found: str) -> None
 
 
 def advised(name: str, **options: Any) -> list[str]:
-    handler, logger = Lines(), logging.getLogger("espnet_distopt.attached")
+    handler, logger = Lines(), logging.getLogger("espnet_distopt.session")
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     model = net()

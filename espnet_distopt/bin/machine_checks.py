@@ -189,10 +189,10 @@ def check_espnet(folder: Path) -> Finding:
     code = (
         "from espnet_distopt.bin import asr_train\n"
         "from espnet_distopt.errors import InputError\n"
-        "from espnet_distopt.espnet.training import any_task\n"
-        "for name in any_task.names():\n"
+        "from espnet_distopt.espnet.training import tasks\n"
+        "for name in tasks.names():\n"
         "    why = None\n"
-        "    try: any_task.task(name)\n"
+        "    try: tasks.task(name)\n"
         "    except InputError as error: why = error.__cause__ or 'not for us'\n"
         "    except Exception as error: why = f'{type(error).__name__}: {error}'\n"
         "    print('task', name, *str(why or '').splitlines()[:1], sep='\\t')"

@@ -135,12 +135,12 @@ def task(name):
         raise ValueError("g2p_en.__spec__ is None\\nand more")
 
 sys.modules["espnet_distopt.bin.asr_train"] = SimpleNamespace()
-sys.modules["espnet_distopt.espnet.training.any_task"] = SimpleNamespace(
+sys.modules["espnet_distopt.espnet.training.tasks"] = SimpleNamespace(
     names=lambda: {names}, task=task
 )
 import espnet_distopt.bin, espnet_distopt.espnet.training as training
 espnet_distopt.bin.asr_train = None
-training.any_task = sys.modules["espnet_distopt.espnet.training.any_task"]
+training.tasks = sys.modules["espnet_distopt.espnet.training.tasks"]
 """
 
 

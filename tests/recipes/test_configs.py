@@ -13,7 +13,7 @@ from espnet2.tasks.lm import LMTask
 
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.cluster.settings import read_settings
-from espnet_distopt.espnet.training.epoch_steps import count_epochs
+from espnet_distopt.espnet.training.options import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.recipes.commands import check
 from espnet_distopt.recipes.hmm import search as hmm

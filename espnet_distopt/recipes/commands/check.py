@@ -7,9 +7,13 @@ from pathlib import Path
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.bin.python import named_algorithm
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.espnet.training.best_models import check_model
-from espnet_distopt.espnet.training.epoch_steps import in_steps, option_lines
-from espnet_distopt.espnet.training.gpus import check_gpus, gpus_needed
+from espnet_distopt.espnet.training.options import (
+    check_gpus,
+    check_model,
+    gpus_needed,
+    in_steps,
+    option_lines,
+)
 from espnet_distopt.files.tables import read_table
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.recipes.commands.options import add_halves

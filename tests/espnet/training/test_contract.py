@@ -13,7 +13,7 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
 from espnet2.train.trainer import Trainer, TrainerOptions
 
-from espnet_distopt.espnet.training.options import DistoptOptions
+from espnet_distopt.espnet.training.run import DistoptOptions
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from espnet_distopt.espnet.training.same_training import (
-    LEARNED,
+    BEGUN,
     refuse_other_labels,
 )
 from espnet_distopt.files.tables import read_table
@@ -185,7 +185,7 @@ def test_only_a_network_with_the_labels_of_the_gmm_decodes(
     exp, gmm = tmp_path / "exp", tmp_path / "gmm"
     exp.mkdir()
     counts = (root / "gmm/train/counts").read_bytes()
-    (exp / LEARNED).write_text(f"{sha256(counts).hexdigest()}\n")
+    (exp / BEGUN).write_text(f"learned: {sha256(counts).hexdigest()}\n")
     for name in ("config.yaml", "valid.loss.ave.pth"):
         (exp / name).write_text("{}\n")
     other = inference(root, tmp_path / "out", "--exp", str(exp), "--gmm", str(gmm))
@@ -272,7 +272,7 @@ def test_priors_come_from_the_labels_that_are_named(
     shutil.copytree(root / "gmm", gmm)
     (gmm / "train").rename(gmm / "train_nodup")
     counts = (gmm / "train_nodup/counts").read_bytes()
-    (exp / LEARNED).write_text(f"{sha256(counts).hexdigest()}\n")
+    (exp / BEGUN).write_text(f"learned: {sha256(counts).hexdigest()}\n")
     job = ["--job", "1", "--nj", "20", "--priors", "train_nodup"]
     hybrid_inference.main(
         inference(root, out, "--exp", str(exp), "--gmm", str(gmm), *job)

@@ -19,12 +19,13 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.cutting import cutting_of
-from espnet_distopt.espnet.training.epoch_batches import (
+from espnet_distopt.espnet.training.batches import (
+    Batch,
     DealingIterFactory,
     EpochBatches,
+    Skippable,
 )
-from espnet_distopt.espnet.training.loading import Batch, Skippable
+from espnet_distopt.espnet.training.cutting import cutting_of
 from espnet_distopt.recipes.models.hybrid.plan import ChunkPlan, Numbers, Utterances
 
 _Chunk = tuple[str, dict[str, Tensor]]

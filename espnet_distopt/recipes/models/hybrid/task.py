@@ -15,9 +15,8 @@ from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.batches import divides_batches, whole_batches
 from espnet_distopt.espnet.training.cutting import read_frames
-from espnet_distopt.espnet.training.epoch_batches import whole_batches
-from espnet_distopt.espnet.training.queued_batches import divides_batches
 from espnet_distopt.espnet.training.tasks import distopt_task
 from espnet_distopt.files.text import read_text
 from espnet_distopt.recipes.hmm.alignments import require_states

@@ -8,7 +8,7 @@ import pytest
 from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.loading import Batch, without_first
+from espnet_distopt.espnet.training.batches import Batch, without_first
 from espnet_distopt.recipes.models.hybrid.chunks import FrameChunks, OwnShare
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.saving import load_learner
 from espnet_distopt.files.tables import read_table
 from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
 from tests.espnet.training import learners
@@ -49,16 +49,16 @@ class Record:
         self.folder, self.waits, self.signals = folder, waits, signals
 
     def __call__(self, rank: int) -> None:
-        from espnet_distopt.espnet.training.stepping import Stepping
+        from espnet_distopt.espnet.training.epoch import Epoch
         from espnet_distopt.session import Session
 
         # as outside of the tests: processes that read data have all imported already
         multiprocessing.set_start_method("fork", force=True)
-        iterate, step = Stepping.__iter__, Session.step
+        iterate, step = Epoch.__iter__, Session.step
         notes = self.folder / f"chunks.{rank}"
 
-        def noting(stepping: Stepping):  # type: ignore[no-untyped-def]
-            for names, batch in iterate(stepping):
+        def noting(epoch: Epoch):  # type: ignore[no-untyped-def]
+            for names, batch in iterate(epoch):
                 digests = [
                     hashlib.sha256(chunk.numpy().tobytes()).hexdigest()
                     for chunk in batch["speech"]
@@ -76,7 +76,7 @@ class Record:
                     os.kill(os.getpid(), self.signals)
             step(session)
 
-        Stepping.__iter__ = noting  # type: ignore[method-assign]
+        Epoch.__iter__ = noting  # type: ignore[method-assign]
         if rank == 1:
             Session.step = stepping  # type: ignore[method-assign]
 

@@ -1,7 +1,9 @@
-"""Which learner acts for all in ESPnet's training, when learners die and join."""
+"""Who acts for all in ESPnet's training, and which signals ask for a stop."""
 
 import logging
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +12,15 @@ import pytest
 from espnet2.train.distributed_utils import DistributedOption
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.espnet.training.leading import Lead
 from espnet_distopt.espnet.training.one_run import RunLock
-from espnet_distopt.espnet.training.run import Run
+from espnet_distopt.espnet.training.run import (
+    SIGNALS,
+    Lead,
+    Run,
+    Stopped,
+    on_stop_signal,
+)
+from espnet_distopt.monitoring import lines
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +128,59 @@ def test_a_lead_that_is_handed_over_frees_the_lock(tmp_path: Path) -> None:
     others.join(0)
     told(run)
     assert (run.lead.leads, run.lead.leader, lock._files) == (False, 0, [])
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Generator[None]:
+    """Give Python's own handlers to a test, and the former ones back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_asks_for_a_stop(number: signal.Signals) -> None:
+    asked: list[str] = []
+    before = signal.getsignal(number)
+    with on_stop_signal(asked.append):
+        os.kill(os.getpid(), number)
+    assert asked == [number.name]
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_ctrl_c_interrupts_at_once() -> None:
+    asked: list[str] = []
+    with pytest.raises(KeyboardInterrupt), on_stop_signal(asked.append):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second one did nothing")
+    assert asked == ["SIGINT"]
+
+
+def test_ctrl_c_stays_ignored_in_the_background() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[str] = []
+    with on_stop_signal(asked.append):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert not asked
+
+
+def test_signals_are_ignored_once_it_has_stopped() -> None:
+    with pytest.raises(Stopped), on_stop_signal(lambda name: None):
+        raise Stopped
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+
+
+def test_after_a_stop_nothing_follows(tmp_path: Path) -> None:
+    run = make(tmp_path, Others(1), 0)
+    run.session = None
+    with pytest.raises(Stopped), run:
+        run.options.resume = True
+        run.progress.begin_epoch(1, 10)
+        run.ask_to_stop("SIGUSR1")
+        run.stop(saved=True)
+    last = lines.read(tmp_path / "distopt" / "learner0.jsonl")[-1]
+    assert (last.event, last.saved, last.signal) == ("stop", True, "SIGUSR1")

@@ -1,8 +1,9 @@
-"""ESPnet's batches from the work queue: every piece once, schedules, fallbacks."""
+"""ESPnet's batches: begun anywhere, from the work queue, every piece once."""
 
 import argparse
 import multiprocessing
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,18 +18,16 @@ from torch.utils.data import DataLoader
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.epoch_batches import (
+from espnet_distopt.espnet.training.batches import (
     EpochUtterances,
-    UncutBatches,
-    whole_batches,
-)
-from espnet_distopt.espnet.training.learner_files import load_learner
-from espnet_distopt.espnet.training.queued_batches import (
     QueuedBatches,
+    QueueSchedule,
+    UncutBatches,
     divides_batches,
-    takes_from_queue,
+    whole_batches,
+    without_first,
 )
-from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
+from espnet_distopt.espnet.training.saving import load_learner
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments, write_toy_data
@@ -203,11 +202,11 @@ STATIC: list[dict[str, Any]] = [
 
 
 def test_who_takes_from_the_queue() -> None:
-    assert takes_from_queue(*options(), "train")
-    assert takes_from_queue(*options(distopt="hadpsgd"), "train")
-    assert not takes_from_queue(*options(), "valid")
+    assert divides_batches(*options(), "train")
+    assert divides_batches(*options(distopt="hadpsgd"), "train")
+    assert not divides_batches(*options(), "plot_att")
     for changes in STATIC:
-        assert not takes_from_queue(*options(**changes), "train"), changes
+        assert not divides_batches(*options(**changes), "train"), changes
 
 
 def test_batches_are_made_for_all_learners() -> None:
@@ -230,12 +229,12 @@ def test_other_iterators_keep_their_shards_and_say_so(tmp_path: Path) -> None:
     assert len((tmp_path / "batches.0").read_text().splitlines()) == 12
 
 
-def schedule(accum_grad: int = 1, done: int = 0) -> tuple[SharedSchedule, Any, Any]:
+def schedule(accum_grad: int = 1, done: int = 0) -> tuple[QueueSchedule, Any, Any]:
     optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)
     scheduler = WarmupLR(optimizer, warmup_steps=100)
     optimizer.step()
     queue: Any = SimpleNamespace(step=0, steps=50)
-    return SharedSchedule(scheduler, queue, accum_grad, done), queue, scheduler
+    return QueueSchedule(scheduler, queue, accum_grad, done), queue, scheduler
 
 
 def test_a_schedule_follows_all_learners_and_never_goes_back() -> None:
@@ -258,3 +257,18 @@ def test_a_schedule_counts_accumulated_batches_as_one_step() -> None:
         assert scheduler.last_epoch == expected
     shared.finish()
     assert scheduler.last_epoch == 12 - 2  # the last two batches are no step
+
+
+def test_skipped_batches_are_read_before_the_random_numbers_are_restored() -> None:
+    """ESPnet's multiple_iterator is a generator, whose data loaders draw numbers."""
+    read: list[int] = []
+
+    def batches() -> Iterator[int]:
+        for number in range(5):
+            read.append(number)
+            yield number
+
+    rest = iter(without_first(batches(), 3))
+    assert read == [0, 1, 2]
+    assert list(rest) == [3, 4]
+    assert list(without_first(batches(), 7)) == []

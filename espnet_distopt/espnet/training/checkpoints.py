@@ -1,4 +1,4 @@
-"""ESPnet's checkpoints, and their repair after a kill.
+"""ESPnet's own checkpoints, and their repair after a kill.
 
 ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. ESPnet
 writes it in place, so that a kill may leave a part of it.

@@ -1,5 +1,6 @@
-"""Schedules by step with a work queue, where learners are of unequal speed."""
+"""Schedules by step with a work queue, and the steps of others that are taken back."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,21 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    ExponentialLR,
+    LambdaLR,
+    OneCycleLR,
+    StepLR,
+)
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
+from espnet_distopt.lightning.schedules import (
+    StepSchedule,
+    remember,
+    share,
+    take_back,
+)
 from tests.lightning.toy import Toy, loaders, strategy, trainer
 from tests.processes import launch
 
@@ -55,7 +67,7 @@ def test_it_steps_where_lightning_would(accumulated: int, frequency: int) -> Non
     assert plain.last_epoch == schedule.done
     # In the next epoch, it is the same one.
     assert share([config]) == [schedule]
-    assert isinstance(schedule, SharedSchedule)
+    assert isinstance(schedule, StepSchedule)
 
 
 @pytest.mark.parametrize("own", [{}, {"epoch": 7}])
@@ -74,14 +86,14 @@ def test_a_part_of_an_epoch_is_refused() -> None:
     assert plain.last_epoch == 0
 
 
-def begun() -> tuple[SharedSchedule, LambdaLR]:
+def begun() -> tuple[StepSchedule, LambdaLR]:
     """Return a schedule within an epoch, three steps behind."""
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
     plain = LambdaLR(optimizer, lambda step: 0.5**step)
     optimizer.step()
     queue: Any = Queue()
     queue.step = 4
-    schedule = SharedSchedule(plain)
+    schedule = StepSchedule(plain)
     schedule.begin_epoch(queue, lambda: 1, 0)
     return schedule, plain
 
@@ -132,3 +144,55 @@ def test_all_learners_end_at_the_rate_of_equal_shares(
     # Of twelve batches an epoch, twice.
     due = 1e-3 * 0.5 ** (steps * EPOCHS)
     assert [learner[name] for learner in two] == [pytest.approx(due)] * 2
+
+
+def made() -> tuple[torch.optim.Optimizer, list[LRSchedulerConfig]]:
+    """Return an optimizer with three schedules by epoch and one by step."""
+    model = nn.Linear(2, 1)
+    groups = [{"params": [model.weight], "lr": 0.5}, {"params": [model.bias]}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    by_epoch = [
+        StepLR(optimizer, 1, 0.5),
+        ExponentialLR(optimizer, 0.9),
+        OneCycleLR(optimizer, 1.0, 10),
+    ]
+    configs = [LRSchedulerConfig(each, interval="epoch") for each in by_epoch]
+    by_step = LRSchedulerConfig(ConstantLR(optimizer, 0.1, 5), interval="step")
+    return optimizer, [by_step, *configs]
+
+
+def saved(
+    optimizer: torch.optim.Optimizer, configs: list[LRSchedulerConfig]
+) -> dict[str, Any]:
+    """Return what Lightning saves of them."""
+    return {
+        "optimizer_states": [optimizer.state_dict()],
+        "lr_schedulers": [each.scheduler.state_dict() for each in configs],
+    }
+
+
+def test_what_is_saved_is_what_was_before_the_last_step() -> None:
+    optimizer, configs = made()
+    for _ in range(3):
+        schedules = remember(configs, optimizer)
+        optimizer.step()
+        before = deepcopy(saved(optimizer, configs))
+        for config in configs[1:]:
+            config.scheduler.step()  # type: ignore[call-arg]
+    after = deepcopy(saved(optimizer, configs))
+    checkpoint = saved(optimizer, configs)
+    take_back(schedules, checkpoint)
+    assert checkpoint == before != after
+    assert saved(optimizer, configs) == after  # The fit itself is as it was.
+
+
+def test_nothing_is_taken_back_that_was_not_stepped() -> None:
+    optimizer, configs = made()
+    remember(configs, optimizer)
+    optimizer.step()
+    for config in configs[1:]:
+        config.scheduler.step()  # type: ignore[call-arg]
+    schedules = remember(configs, optimizer)  # The next epoch begins.
+    checkpoint, expected = saved(optimizer, configs), saved(optimizer, configs)
+    take_back(schedules, checkpoint)
+    assert checkpoint == expected

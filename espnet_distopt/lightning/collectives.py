@@ -1,17 +1,23 @@
-"""Lightning's collectives among the learners that live, over the session's connections.
+"""What runs in the place of Lightning's collectives while learners step apart.
 
-The process group that Lightning makes fails as a whole with its first dead member. Here
-a collective in which a learner dies is repeated among the others.
+Lightning itself, callbacks and modules call collectives, some of them in each step:
+since 2.6 Lightning broadcasts in each step whether learner 0 is to end. A learner that
+has no collectives within an epoch waits for nobody (`Alone`).
+
+Where the others go on without a dead learner, collectives at the end of an epoch are
+those of the living (`Living`). The process group that Lightning makes fails as a whole
+with its first dead member. Here a collective in which a learner dies is repeated among
+the others, over the session's connections.
 """
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.effects import AllReduceMean, Program
+from espnet_distopt.core.effects import AllReduceMean, Effect
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 
@@ -23,6 +29,39 @@ _OVER_LEARNERS: dict[str, Callable[[Tensor], Tensor]] = {
     "min": lambda rows: rows.amin(0),
     "product": lambda rows: rows.prod(0),
 }
+
+
+class Alone:
+    """The collectives of a learner that waits for nobody.
+
+    Args:
+        algorithm: the name of the algorithm.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        self._algorithm = algorithm
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def broadcast(self, thing: Any, source: int = 0) -> Any:
+        """Return this learner's object."""
+        return thing
+
+    def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
+        """Return this learner's tensor."""
+        return tensor
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Refuse to gather.
+
+        Raises:
+            InputError: always, because learners would wait for each other.
+        """
+        raise InputError(
+            f"all_gather within an epoch would make learners of {self._algorithm} "
+            "wait for each other: use it in validation or at the epoch's end"
+        )
 
 
 class Living:
@@ -115,5 +154,5 @@ def cannot_train_on(lost: Sequence[int]) -> PeerLostError:
     )
 
 
-def _mean(tensor: Tensor) -> Program:
+def _mean(tensor: Tensor) -> Generator[Effect, Any, None]:
     yield AllReduceMean(tensor)
