@@ -56,7 +56,7 @@ MUTATIONS = [
     ("cluster/job.py", "from espnet_distopt.monitoring import lines", "floors"),
     ("core/topology.py", "import time", "arithmetic"),
     ("core/layout.py", "import torch\nx = torch.distributed.barrier", "arithmetic"),
-    ("algorithms/block/rule.py", "from threading import Lock", "arithmetic"),
+    ("algorithms/block/options.py", "from threading import Lock", "arithmetic"),
     ("optimizers/lamb.py", IN_A_FUNCTION.format("import socket"), "arithmetic"),
     ("algorithms/base.py", "from torch import distributed as dist", "arithmetic"),
     ("core/effects.py", "import espnet2.tasks.asr", "arithmetic espnet"),
@@ -97,7 +97,7 @@ def test_what_is_no_breach(path: str, line: str) -> None:
 CIRCLES = [
     ("corpora/kaldi/tokens.py", "import espnet_distopt.corpora.ldc.swbd"),
     ("simulation/clock.py", "from espnet_distopt.simulation.study import problem"),
-    ("algorithms/block/rule.py", "from espnet_distopt.algorithms import ALGORITHMS"),
+    ("algorithms/block/options.py", "from espnet_distopt.algorithms import ALGORITHMS"),
     ("espnet/models/cnn_rnn.py", "import espnet_distopt.espnet.training.trainer"),
     ("attached.py", FOR_TYPES.format("from espnet_distopt.session import Session")),
 ]
