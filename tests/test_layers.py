@@ -58,7 +58,7 @@ MUTATIONS = [
     ("cluster/job.py", "from espnet_distopt.monitoring import lines", "floors"),
     ("core/topology.py", "import time", "arithmetic"),
     ("core/layout.py", "import torch\nx = torch.distributed.barrier", "arithmetic"),
-    ("algorithms/block/filter.py", "from threading import Lock", "arithmetic"),
+    ("algorithms/block/options.py", "from threading import Lock", "arithmetic"),
     ("optimizers/lamb.py", IN_A_FUNCTION.format("import socket"), "arithmetic"),
     ("algorithms/base.py", "from torch import distributed as dist", "arithmetic"),
     ("core/effects.py", "import espnet2.tasks.asr", "arithmetic espnet"),
@@ -105,7 +105,7 @@ SWBD = "import espnet_distopt.recipes.corpora.ldc.swbd"
 CIRCLES = [
     ("recipes/corpora/kaldi/tokens.py", SWBD),
     ("simulation/clock.py", "from espnet_distopt.simulation.study import problem"),
-    ("algorithms/block/filter.py", "from espnet_distopt.algorithms import ALGORITHMS"),
+    ("algorithms/block/options.py", "from espnet_distopt.algorithms import ALGORITHMS"),
     ("espnet/models/padded_rnn.py", "import espnet_distopt.espnet.training.trainer"),
     ("distributed/nccl.py", FOR_TYPES.format("from espnet_distopt import session")),
 ]
