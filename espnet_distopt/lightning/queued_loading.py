@@ -25,10 +25,6 @@ from espnet_distopt.lightning.loading import (
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
-READ_AHEAD = 4
-"""The number of batches that a learner takes from another at a time, for each process
-that reads its data; each reads two batches ahead."""
-
 
 def shares_sampler(loader: Any, size: int) -> DistributedSampler[Any] | None:
     """Return what divides the samples of the loader among learners, if that is known.
@@ -108,12 +104,7 @@ class QueuedBatches:
         self._session, self._loader, self._batches = session, loader, batches
         self._together, self._place = len(ranks), ranks.index(learner.rank)
         self._taken: list[int] = []
-        self.queue = WorkQueue(
-            session,
-            -(-len(batches) // len(ranks)),
-            max(1, READ_AHEAD * loader.num_workers),
-            state,
-        )
+        self.queue = WorkQueue(session, -(-len(batches) // len(ranks)), state)
 
     def __iter__(self) -> Iterator[Any]:
         chosen: list[Sequence[Any]] = []
@@ -138,12 +129,9 @@ class QueuedBatches:
             begun: the number of batches that this learner has trained on. Lightning has
                 read one more, which nobody trains on before the run is resumed.
         """
-        state = self.queue.state_dict()
-        read = self._taken[begun:]
-        mean = self._session.mean(float(len(read)))
-        state["held"] = [*read, *state["held"]]
-        state["started"] -= round(mean * self.queue.groups)
-        return state
+        self.queue.put_back(self._taken[begun:])
+        self._session.barrier()
+        return self.queue.state_dict()
 
 
 class QueuedLoader(LearnerLoader):

@@ -24,13 +24,7 @@ Piece = tuple[int, int]
 
 
 class EpochBatches(ABC):
-    """The batches of an epoch, in their order.
-
-    Attributes:
-        workers: The number of processes that read the data; 0 for none.
-    """
-
-    workers: int
+    """The batches of an epoch, in their order."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -106,7 +100,6 @@ class EpochUtterances(EpochBatches):
     """
 
     def __init__(self, loader: DataLoader[Any], size: int) -> None:
-        self.workers = loader.num_workers
         self._size = size
         self._batches: Sequence[Sequence[str]] = loader.batch_sampler  # type: ignore[assignment]
         self._chosen: list[Sequence[str]] = []

@@ -24,11 +24,6 @@ from espnet_distopt.espnet.training.shared_schedule import SharedSchedule
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
-READ_AHEAD = 4
-"""The number of pieces that a learner takes from another at a time, for each process
-that reads its data. Each process reads two batches ahead, so with four it reads the
-last two while the learner trains on the first two."""
-
 
 def takes_from_queue(
     args: argparse.Namespace, iter_options: IteratorOptions, mode: str
@@ -123,7 +118,6 @@ class QueuedBatches:
         self.queue = WorkQueue(
             session,
             len(epoch) * (self._size // self._together),
-            max(1, READ_AHEAD * epoch.workers),
             state["queue"] if state else None,
         )
         self.scheduler = scheduler
