@@ -7,18 +7,6 @@ An epoch ends for all learners within about one item of the slowest, and each it
 trained on exactly once. This is work stealing (Blumofe and Leiserson 1999, section 3),
 with a share in the place of a deque.
 
-An epoch of six items and two learners, Anna, who is fast, and Ben, who is slow:
-
-    1. Anna's share is items 0, 2 and 4; Ben's is 1, 3 and 5. Both give their share to
-       their loaders, which read ahead.
-    2. Anna trains on 0, 2 and 4, Ben on 1. Before a learner trains on an item, it notes
-       in the rendezvous store that it has begun with it.
-    3. Anna has nothing left. She takes item 5, the last one of Ben's share, and calls
-       for a loader that reads it.
-    4. Ben begins with item 3. When he is to begin with 5, the store says that it is not
-       his any more. He drops it.
-    5. Anna and Ben both find nothing that they could take, and end their epochs.
-
 `core.queue_records` says how items are taken, and why none is lost or trained on twice
 if learners take them at the same moment, or die.
 """

@@ -350,7 +350,8 @@ class Records:
             found = Record.parse(self._store.compare_set(self._shares[place], *texts))
             if found == before:
                 # Of a key that it does not have, a store returns what was expected.
-                raise _given_up()
+                reason = "the others have given this learner up; start it again"
+                raise PeerLostError(f"taking from a queue has failed: {reason}", reason)
             self._seen[place] = found
             if found == named:
                 begun = before.waiting - named.waiting
@@ -358,8 +359,3 @@ class Records:
                     self.started = self._store.add(self.counter, begun)
                 return begun
         return None
-
-
-def _given_up() -> PeerLostError:
-    reason = "the others have given this learner up; start it again"
-    return PeerLostError(f"taking from the work queue has failed: {reason}", reason)
