@@ -293,6 +293,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def exactly_once(trained: list[list[int]], per_node: int, items: int) -> None:
     for rank, own in enumerate(trained):
         assert own == trained[rank - rank % per_node]
+        node = rank // per_node
+        assert node >= items or own[0] == node  # Nobody takes one's first item.
     dealt = Counter(item for own in trained[::per_node] for item in own)
     assert dealt == Counter(range(items))
 

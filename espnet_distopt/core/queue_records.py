@@ -33,8 +33,8 @@ What could go wrong, and why it does not:
     a dead one is another holder: it has the number of its incarnation.
 
     If two groups asked for the same change of the same record, the store would return
-    the same text to both, and each would believe that it had made the change. But each
-    change is named by its writer and a number, so no two texts are equal.
+    the same text to both, and each would believe that it had made the change. But who
+    changes a record changes its own hold there, and nobody else does the same with it.
 
     If others took an item that a group has just taken and is still loading, and it took
     the item back while they load it, nobody might ever train on it. So nobody takes the
@@ -130,11 +130,9 @@ class Record:
 
     Attributes:
         holds: the holds that are not empty; a holder has one at most.
-        change: names the last change.
     """
 
     holds: tuple[Hold, ...] = ()
-    change: str = ""
 
     @property
     def waiting(self) -> int:
@@ -184,19 +182,16 @@ class Record:
 
     def text(self) -> str:
         """Return the record as a text."""
-        holds = [[*h.holder, h.begun, to_lists(h.runs)] for h in self.holds]
-        return json.dumps([self.change, holds])
+        return json.dumps([[*h.holder, h.begun, to_lists(h.runs)] for h in self.holds])
 
     @classmethod
     def parse(cls, text: bytes) -> "Record":
         """Return the record whose text this is."""
-        change, holds = json.loads(bytes(text))
         return cls(
             tuple(
                 Hold(Holder(group, incarnation), from_lists(runs), begun)
-                for group, incarnation, begun, runs in holds
-            ),
-            change,
+                for group, incarnation, begun, runs in json.loads(bytes(text))
+            )
         )
 
 
@@ -247,7 +242,6 @@ class Records:
         self._order = [(holder.group + 1 + other) % groups for other in range(groups)]
         self._seen = [Record()] * groups
         self._place = holder.group  # The record in which this group holds items.
-        self._changes = 0
         self.started = 0
 
     def open(self, runs: Runs, started: int) -> None:
@@ -343,18 +337,16 @@ class Records:
             The number: -1 if an item is to be repeated. None if nothing was changed.
         """
         while (changed := change(self._seen[place])) is not None:
-            before, self._changes = self._seen[place], self._changes + 1
-            group, incarnation = self._holder
-            named = replace(changed, change=f"{group}.{incarnation}.{self._changes}")
-            texts = before.text(), named.text()
+            before = self._seen[place]
+            texts = before.text(), changed.text()
             found = Record.parse(self._store.compare_set(self._shares[place], *texts))
             if found == before:
                 # Of a key that it does not have, a store returns what was expected.
                 reason = "the others have given this learner up; start it again"
                 raise PeerLostError(f"taking from a queue has failed: {reason}", reason)
             self._seen[place] = found
-            if found == named:
-                begun = before.waiting - named.waiting
+            if found == changed:
+                begun = before.waiting - changed.waiting
                 if begun:
                     self.started = self._store.add(self.counter, begun)
                 return begun

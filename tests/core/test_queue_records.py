@@ -32,8 +32,7 @@ NOBODY = Dead({}, repeats=True)
     "record",
     [
         Record(),
-        Record(change="0.2.14"),
-        Record((Hold(Holder(3, 0), (range(7, 20, 4), range(2, 3)), begun=True),), "x"),
+        Record((Hold(Holder(3, 0), (range(7, 20, 4), range(2, 3)), begun=True),)),
         Record((Hold(Holder(0, 2), (range(4, 9, 5),)), Hold(Holder(1, 0), ()))),
     ],
 )
@@ -288,20 +287,6 @@ def test_of_two_that_take_at_the_same_moment_one_gets_the_items() -> None:
         early.read(group.records._shares)
     assert one.take() == [0]
     assert other.take() == []
-
-
-def test_a_learner_and_its_replacement_that_ask_for_the_same_change() -> None:
-    """The store returns one text to both, and one alone has made the change."""
-    store = HashStore()
-    mine = Holder(0, 0)
-    writers = [Records(store, mine, 1, "q/"), Records(store, Holder(0, 1), 1, "q/")]
-    for each in writers:
-        each.open((range(4),), 0)
-    change = Record().put(Hold(mine, (range(1),)))
-    for each in writers:
-        each._change(0, lambda seen: None if seen.holds == change.holds else change)
-    assert writers[0]._changes == 1
-    assert Record.parse(store.get("q/share/0")).change == "0.0.1"
 
 
 def test_a_queue_that_the_others_have_deleted_is_not_waited_for() -> None:
