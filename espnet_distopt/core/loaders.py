@@ -4,11 +4,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-READ_AHEAD = 4
-"""The number of batches that a learner takes from another at a time, for each process
-that reads its data. Each process reads two batches ahead, so with four it reads the
-last two while the learner trains on the first two."""
-
 
 def with_batches(
     loader: DataLoader[Any], batches: Any, again: bool = False

@@ -19,6 +19,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.driver import Place, SharedStore
 from espnet_distopt.core.membership import Members
+from espnet_distopt.core.open_queues import position
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.gossip_side import GossipSide
@@ -33,7 +34,6 @@ from espnet_distopt.distributed.launcher import (
 )
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.queue_keys import position
 from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import STOPPED, InputError, PeerLostError, in_words
 

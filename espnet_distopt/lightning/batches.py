@@ -26,7 +26,7 @@ from lightning_utilities.core.rank_zero import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from espnet_distopt.core.loaders import READ_AHEAD, with_batches
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.lightning.fit import Fit
@@ -239,12 +239,7 @@ class QueuedBatches:
         self._session, self._loader, self._batches = session, loader, batches
         self._together, self._place = len(ranks), ranks.index(learner.rank)
         self._taken: list[int] = []
-        self.queue = WorkQueue(
-            session,
-            -(-len(batches) // len(ranks)),
-            max(1, READ_AHEAD * loader.num_workers),
-            state,
-        )
+        self.queue = WorkQueue(session, -(-len(batches) // len(ranks)), state)
 
     def __iter__(self) -> Iterator[Any]:
         chosen: list[Sequence[Any]] = []
@@ -269,12 +264,9 @@ class QueuedBatches:
             begun: the number of batches that this learner has trained on. Lightning has
                 read one more, which nobody trains on before the run is resumed.
         """
-        state = self.queue.state_dict()
-        read = self._taken[begun:]
-        mean = self._session.mean(float(len(read)))
-        state["held"] = [*read, *state["held"]]
-        state["started"] -= round(mean * self.queue.groups)
-        return state
+        self.queue.put_back(self._taken[begun:])
+        self._session.barrier()
+        return self.queue.state_dict()
 
 
 class QueuedLoader(LearnerLoader):

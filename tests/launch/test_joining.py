@@ -89,7 +89,7 @@ def test_an_item_that_a_dead_learner_had_begun_is_repeated(tmp_path: Path) -> No
     assert status == 0, err
     begun = seen["2.0"]["items"][1][-1]
     check_epochs(seen, lost=0, twice=((1, begun),))
-    assert f"had taken of the work queue: {begun} (it had begun the first one)" in err
+    assert f"trains again on item {begun} of the work queue" in err
 
 
 def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from espnet_distopt.algorithms import lookup
-from espnet_distopt.core.loaders import READ_AHEAD, with_batches
+from espnet_distopt.core.loaders import with_batches
 from espnet_distopt.core.shared_schedule import SharedSchedule
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session, steps_alone
@@ -138,13 +138,7 @@ Piece = tuple[int, int]
 
 
 class EpochBatches(ABC):
-    """The batches of an epoch, in their order.
-
-    Attributes:
-        workers: The number of processes that read the data; 0 for none.
-    """
-
-    workers: int
+    """The batches of an epoch, in their order."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -212,7 +206,6 @@ class EpochUtterances(EpochBatches):
     """
 
     def __init__(self, loader: DataLoader[Any], size: int) -> None:
-        self.workers = loader.num_workers
         self._size = size
         self._batches: Sequence[Sequence[str]] = loader.batch_sampler  # type: ignore[assignment]
         self._chosen: list[Sequence[str]] = []
@@ -273,7 +266,6 @@ class QueuedBatches:
         self.queue = WorkQueue(
             session,
             len(epoch) * (self._size // self._together),
-            max(1, READ_AHEAD * epoch.workers),
             state["queue"] if state else None,
         )
         self.scheduler = scheduler

@@ -123,7 +123,6 @@ class EpochChunks(EpochBatches):
     def __init__(
         self, plan: ChunkPlan, loader: DataLoader[Any], learners: int = 1
     ) -> None:
-        self.workers = loader.num_workers
         self._plan, self._learners = plan, learners
         self._chosen: list[Sequence[str]] = []
         self._loader = with_batches(loader, self._chosen, again=True)
