@@ -25,7 +25,7 @@ the others combine their own updates, which an exchange leaves as they are.
 
 **The arithmetic** is a tree of pairs, by Gram matrices.
 
-Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
+    Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 
 Orthogonal vectors are added and parallel ones averaged. Of N vectors, adjacent pairs
 are combined, then adjacent pairs of the results, and so on. If their number is odd, the

@@ -79,8 +79,9 @@ SQUARES = "exp_avg_sq"
 
 FAMILY = (Adam, AdamW, NAdam, RAdam)
 
-CHUNK = 1 << 20
-"""Elements that are worked on at a time: temporary tensors are no larger."""
+CHUNK = 1 << 17
+"""Elements that are worked on at a time, which a processor's cache holds; a parameter
+that has more is worked on as a whole."""
 
 GPU_CHUNK = 1 << 24
 """The same on a GPU, where each chunk costs the launch of some operations."""

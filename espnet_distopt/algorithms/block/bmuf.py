@@ -35,15 +35,8 @@ the replicas of a node are equal and each node has as many of them; and it gives
 learner the same bits. With one node there is nothing to average, and every learner
 keeps its bits.
 
-Block momentum sets in by itself. Each block ends with
-
-    eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / 1000)
-
-where a_n is the number of updates since a block has last moved the model against
-Delta_{n-1}, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0. Such a block, as the
-first one, is a plain average, and begins Delta and rho anew. The product is the mean of
-the learners' own products, and is sent in the message of the block's end: all learners
-know the same bits of it. With `warmup` momentum is there from a step on.
+Block momentum sets in by itself, see `filter.MomentumOnset`. With `warmup` it is there
+from a step on.
 
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
 moments; with m learners a node 2n(m-1)/m more in every step. `exchange: bfloat16` sends

@@ -44,7 +44,7 @@ order of ranks, so that theta_bar has the same bits on all of them.
 
     paper                       here
     TOP-k within chunks         `encode`, with chunks of `CHUNK` elements
-    Q, 2 bits                   8 or 2 bits, see `Quantizer`
+    Q, 2 bits                   8 or 2 bits, see `QUANTIZERS`
     error feedback, decay beta  `CompressedAverage.error`, with beta = 1
 
 Source: SparseLoCo (arXiv 2508.15706). There beta < 1 takes the place of outer momentum;
@@ -71,7 +71,7 @@ block ends.
 
 import math
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,25 +106,6 @@ _PLACES = (0, 2, 4, 6)
 """Where the four codes of two bits begin in a byte."""
 
 
-class Quantizer(Protocol):
-    """Writes values as bytes, and reads them."""
-
-    def nbytes(self, kept: int) -> float:
-        """Return the bytes of a chunk of which `kept` values are sent."""
-        ...
-
-    def write(self, values: Tensor) -> Tensor:
-        """Return the bytes of `values` (C, k), in one vector.
-
-        A chunk with a value that is not finite is read as one that is not finite.
-        """
-        ...
-
-    def read(self, message: Tensor, like: Tensor) -> Tensor:
-        """Return the values in the shape and the dtype of `like` (C, k)."""
-        ...
-
-
 class EightBits:
     """Steps of a 127th of the largest value of a chunk."""
 
@@ -133,7 +114,10 @@ class EightBits:
         return 2 + kept
 
     def write(self, values: Tensor) -> Tensor:
-        """Return the largest values of all chunks, and then the codes."""
+        """Return the largest values of all chunks, and then the codes, as bytes.
+
+        A chunk of `values` (C, k) with one that is not finite is read as not finite.
+        """
         largest = values.abs().amax(1, keepdim=True).to(_NUMBER)
         steps = largest.to(values.dtype) / _LARGEST
         codes = (values / steps).nan_to_num_(0.0).round_()  # Of zeros it is 0 / 0.
@@ -142,7 +126,7 @@ class EightBits:
         return torch.cat([part.reshape(-1) for part in parts])
 
     def read(self, message: Tensor, like: Tensor) -> Tensor:
-        """Return the values in the shape and the dtype of `like`."""
+        """Return the values in the shape and the dtype of `like` (C, k)."""
         largest, codes = _split(message, len(like))
         steps = largest.to(like.dtype) / _LARGEST
         return codes.view(torch.int8).view(like.shape).to(like.dtype).mul_(steps)
@@ -156,7 +140,10 @@ class TwoBits:
         return 4 + kept / 4
 
     def write(self, values: Tensor) -> Tensor:
-        """Return the two means of all chunks, and then the codes, four in a byte."""
+        """Return the two means of all chunks, and then the codes, four in a byte.
+
+        A chunk of `values` (C, k) with one that is not finite is read as not finite.
+        """
         sizes = values.abs()
         above = sizes > sizes.mean(1, keepdim=True)
         means = torch.cat([_mean(sizes, ~above), _mean(sizes, above)], 1).to(_NUMBER)
@@ -167,7 +154,7 @@ class TwoBits:
         return torch.cat([means.view(torch.uint8).reshape(-1), packed])
 
     def read(self, message: Tensor, like: Tensor) -> Tensor:
-        """Return the values in the shape and the dtype of `like`."""
+        """Return the values in the shape and the dtype of `like` (C, k)."""
         means, packed = _split(message, len(like), numbers=2)
         codes = packed[:, None] >> packed.new_tensor(_PLACES) & 3
         codes = codes.view(-1)[: like.numel()].view(like.shape)
@@ -175,7 +162,7 @@ class TwoBits:
         return values.gather(1, codes.long())
 
 
-QUANTIZERS: dict[int, Quantizer] = {8: EightBits(), 2: TwoBits()}
+QUANTIZERS: dict[int, EightBits | TwoBits] = {8: EightBits(), 2: TwoBits()}
 """The quantizers by the bits of a value."""
 
 

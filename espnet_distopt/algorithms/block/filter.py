@@ -32,8 +32,13 @@ SUMMED = 2**17
 class MomentumOnset:
     """Block momentum that sets in by itself: how much of the filter a block gets.
 
-    A block ends with the part w = 1 - exp(-a / `HORIZON`) of the filter, where a is
-    `agreeing`. The part 0 is a plain average.
+    Block n ends with
+
+        eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / HORIZON)
+
+    where a_n is `agreeing`. A block that moves the model against the filtered update
+    before it, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0, is a plain average
+    as the first block is, and begins Delta and rho anew.
 
     Attributes:
         agreeing: number of updates in the blocks since one has last moved the model
