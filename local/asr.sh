@@ -164,7 +164,7 @@ gpus=()
 [ "$share_gpu" = false ] || [ "${#gpus[@]}" = 0 ] || gpus+=(--share_gpu)
 for algorithm in $distopt; do
     experiment "$algorithm"
-    run "$python" -m espnet_distopt.recipes.commands.check --config "$train_config" "${options[@]}" \
+    run "$python" -m espnet_distopt check --config "$train_config" "${options[@]}" \
         --nlearners "$learners" "${written[@]}" "${gpus[@]}"
 done
 

@@ -26,5 +26,5 @@ locally() {
 
 # tool NAME ARGUMENTS...: run a command of the recipes on this machine.
 tool() {
-    locally "$python" -m "espnet_distopt.recipes.commands.$1" "${@:2}"
+    locally "$python" -m espnet_distopt "$1" "${@:2}"
 }

@@ -4,7 +4,7 @@ A *family* is a folder or a module directly in espnet_distopt/ (algorithms, sess
 in espnet_distopt/recipes/ (recipes/hmm). A *room* is a folder that directly holds
 modules. `ROOMS_AT_MOST` counts the folders of one subject as one room: algorithms/*,
 simulation/* and recipes/corpora/* count once each, the two folders of espnet/ twice,
-each root module once, and __init__.py not at all.
+each other root module once, and __init__.py and __main__.py not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +19,11 @@ SOURCES = read_sources(ROOT, PACKAGE, "benchmarks")
 
 FLOORS = [
     {"benchmarks"},
+    {"__main__"},
     {"recipes/commands"},
     {"recipes/models"},
     {"recipes/hmm", "recipes/scoring"},
-    {"recipes", "recipes/corpora", "recipes/copying"},
+    {"recipes", "recipes/corpora"},
     {"bin"},
     {"espnet", "lightning"},
     {"__init__"},
@@ -224,7 +225,7 @@ def rooms(sources: Iterable[str]) -> set[str]:
     found = set()
     for path in sources:
         folder, name = inside(path).rpartition("/")[::2]
-        if path.startswith(PACKAGE) and name != "__init__.py":
+        if path.startswith(PACKAGE) and not name.startswith("__"):
             shared = [
                 each for each in SHARED_ROOM if f"{folder}/".startswith(f"{each}/")
             ]

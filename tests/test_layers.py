@@ -68,7 +68,7 @@ MUTATIONS = [
     ("simulation/gossip.py", "import espnet_distopt.algorithms.block.bmuf", "drivers"),
     ("simulation/virtual_learner.py", BASE, "drivers"),
     ("recipes/corpora/fsdd.py", "from espnet_distopt.core import effects", "training"),
-    ("recipes/scoring/sclite.py", "import espnet_distopt.simulation", "training"),
+    ("recipes/scoring/scorers.py", "import espnet_distopt.simulation", "training"),
     ("files/text.py", "from espnet_distopt import core", "floors training"),
     ("recipes/corpora/fsdd.py", "import espnet_distopt.recipes.scoring.trn", "floors"),
     ("bin/launch.py", "import espnet_distopt.recipes.corpora.fsdd", "floors"),

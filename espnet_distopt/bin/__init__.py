@@ -5,8 +5,9 @@
 """
 
 WINGS = ("espnet_distopt.bin", "espnet_distopt.recipes.commands")
-"""The folders of commands. Each has COMMANDS, and `machine_checks.SECTIONS`, which
-`doctor` shows. Their names are all that the trainers know of other wings."""
+"""The folders of commands. Each has COMMANDS, whose entries are names or `module:name`,
+and `machine_checks.SECTIONS`, which `doctor` shows. Their names are all that trainers
+know of other wings."""
 
 COMMANDS = {
     "begin": ("doctor", "calibrate", "simulate"),

@@ -1,7 +1,6 @@
 """Run a command of the package by its name: `distopt status exp/asr_*`.
 
-`distopt NAME ARGUMENTS...` is `python -m WING.NAME ARGUMENTS...`, where WING is the
-folder of the command, as `espnet_distopt.bin`.
+`python -m espnet_distopt NAME` is the same where the package is not installed.
 """
 
 import ast
@@ -35,32 +34,41 @@ complete -o default -F _distopt distopt
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command that the first argument names, with the arguments behind it."""
     name, *rest = (sys.argv[1:] if cmd is None else cmd) or ["--help"]
-    modules = {name: module for group in commands().values() for name, module in group}
+    known = {name: where for group in commands().values() for name, where in group}
     if name in ("-h", "--help"):
         print(_help(), end="")
     elif name == "--version":
         print(f"distopt {_version()}")
     elif name == "--completion":
-        print(COMPLETION.format(names=" ".join(modules)), end="")
-    elif name in modules:
+        print(COMPLETION.format(names=" ".join(known)), end="")
+    elif name in known:
         # The command reads its own arguments, and its help shows its own name.
         sys.argv = [f"distopt {name}", *rest]
-        importlib.import_module(modules[name]).main()
+        module, function = known[name]
+        getattr(importlib.import_module(module), function)()
     else:
-        close = difflib.get_close_matches(name, modules, n=1)
+        close = difflib.get_close_matches(name, known, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no command {name}: {meant}`distopt --help` lists them")
 
 
-def commands() -> dict[str, list[tuple[str, str]]]:
-    """Return what commands are for -> their names and modules, in the help's order.
+Place = tuple[str, str]
+"""The module of a command, and its function there."""
+
+
+def commands() -> dict[str, list[tuple[str, Place]]]:
+    """Return what commands are for -> their names and places, in the help's order.
 
     No command is imported, which takes seconds.
     """
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, list[tuple[str, Place]]] = {}
     for wing in WINGS:
-        for group, names in importlib.import_module(wing).COMMANDS.items():
-            found.setdefault(group, []).extend((n, f"{wing}.{n}") for n in names)
+        for group, entries in importlib.import_module(wing).COMMANDS.items():
+            for entry in entries:
+                module, _, name = entry.rpartition(":")
+                function = f"{name}_command" if module else "main"
+                place = f"{wing}.{module or name}", function
+                found.setdefault(group, []).append((name, place))
     return found
 
 
@@ -73,15 +81,22 @@ def _help() -> str:
         'eval "$(distopt --completion)"',
     ]
     for group, members in commands().items():
-        lines += ["", f"{group}:", *(f"  {n:15} {_summary(m)}" for n, m in members)]
+        lines += [
+            "",
+            f"{group}:",
+            *(f"  {n:17} {_summary(place)}" for n, place in members),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _summary(module: str) -> str:
+def _summary(place: Place) -> str:
     """Return the first line of a command's docstring."""
-    folder = importlib.import_module(module.rpartition(".")[0]).__path__[0]
-    source = Path(folder, f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].rstrip(".")
+    wing, _, module = place[0].rpartition(".")
+    folder = importlib.import_module(wing).__path__[0]
+    tree = ast.parse(Path(folder, f"{module}.py").read_text(encoding="utf-8"))
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    documented = tree if place[1] == "main" else functions[place[1]]
+    return (ast.get_docstring(documented) or "").partition("\n")[0].rstrip(".")
 
 
 def _version() -> str:

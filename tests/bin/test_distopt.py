@@ -1,6 +1,7 @@
 """The command `distopt` knows every command of the package, and hands over to it."""
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ from espnet_distopt.bin import WINGS, distopt, status
 
 NAMES = [name for group in distopt.commands().values() for name, _ in group]
 FOLDERS = [Path(importlib.import_module(wing).__path__[0]) for wing in WINGS]
-COMMANDS = {
-    p.stem for f in FOLDERS for p in f.glob("*.py") if "__main__" in p.read_text()
-}
+FILES = {p.stem: p.read_text() for f in FOLDERS for p in f.glob("*.py")}
+COMMANDS = {name for name, text in FILES.items() if "__main__" in text}
+COMMANDS |= set(re.findall(r"^def (\w+)_command\(", "".join(FILES.values()), re.M))
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,7 @@
-"""The commands of the recipes; each module has `get_parser()` and `main()`.
+"""The commands of the recipes, which `distopt` runs by their names.
 
-`distopt` runs them by their names. Only `machine_checks`, `options`, `progress` and
-`report_page` are no commands: they hold what several commands share, or what one has
-no room for.
+Those of one subject are in one module: the command `score` is `score_command` there. A
+command with a module of its own is `main` in it.
 """
 
 COMMANDS = {
@@ -11,34 +10,34 @@ COMMANDS = {
     "watch": ("report",),
     "decode and score": (
         "asr_inference",
-        "ctc_inference",
-        "ocr_inference",
-        "hybrid_inference",
-        "hybrid_scores",
-        "ctc_align",
-        "score",
-        "score_hub5",
-        "score_lines",
-        "error_sheet",
-        "wer_report",
+        "decoding:ctc_inference",
+        "decoding:ocr_inference",
+        "decoding:hybrid_inference",
+        "decoding:hybrid_scores",
+        "decoding:ctc_align",
+        "scoring:score",
+        "scoring:score_hub5",
+        "scoring:score_lines",
+        "scoring:error_sheet",
+        "scoring:wer_report",
     ),
     "prepare data": (
-        "prepare_swbd",
-        "prepare_fsdd",
-        "prepare_iam",
-        "prepare_lines",
-        "make_mini_swbd",
-        "make_mini_ocr",
-        "make_tokens",
-        "make_lexicon",
-        "make_lang",
-        "make_ngram",
-        "make_features",
-        "speech_shapes",
-        "gmm_train",
-        "import_alignments",
-        "format_data",
-        "format_lines",
+        "preparing:prepare_swbd",
+        "preparing:prepare_fsdd",
+        "preparing:prepare_iam",
+        "preparing:prepare_lines",
+        "preparing:make_mini_swbd",
+        "preparing:make_mini_ocr",
+        "formatting:make_tokens",
+        "language:make_lexicon",
+        "language:make_lang",
+        "language:make_ngram",
+        "formatting:make_features",
+        "formatting:speech_shapes",
+        "language:gmm_train",
+        "language:import_alignments",
+        "formatting:format_data",
+        "formatting:format_lines",
     ),
 }
-"""The commands in the order of the help: what they are for -> their names."""
+"""What commands are for -> their names, behind that of a module that holds several."""

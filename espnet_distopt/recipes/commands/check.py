@@ -17,7 +17,7 @@ from espnet_distopt.espnet.training.options import (
 from espnet_distopt.files.tables import read_table
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.recipes.commands.options import add_halves
-from espnet_distopt.recipes.scoring.subsets import members, parse_halves
+from espnet_distopt.recipes.scoring.trn import members, parse_halves
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -12,8 +12,7 @@ from espnet_distopt.bin.machine_checks import (
     program,
 )
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.scoring.hubscr import find_hubscr
-from espnet_distopt.recipes.scoring.sclite import find_sclite
+from espnet_distopt.recipes.scoring.scorers import find_hubscr, find_sclite
 
 
 def check_sclite(folder: Path) -> Finding:

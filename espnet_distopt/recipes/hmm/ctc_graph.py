@@ -17,8 +17,7 @@ models and WFST-based decoding", 2015, for T L G; the tree is ours.
 from collections.abc import Iterator, Mapping, Sequence
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.hmm.fst_text import FstText, Graph
-from espnet_distopt.recipes.hmm.grammar import Grammar
+from espnet_distopt.recipes.hmm.graph import FstText, Grammar, Graph
 
 BLANK = 0
 """CTC's blank, the first token of ESPnet's lists."""

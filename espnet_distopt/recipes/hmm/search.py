@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.hmm.fst_text import Graph, import_library
+from espnet_distopt.recipes.hmm.graph import Graph, import_library
 
 _WIDER = 10
 """How many times as wide the second search is for what the first one has lost."""

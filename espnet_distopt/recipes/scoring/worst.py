@@ -10,7 +10,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import write_text
-from espnet_distopt.recipes.scoring.normalized import plain_segments
+from espnet_distopt.recipes.scoring.scorers import plain_segments
 from espnet_distopt.recipes.scoring.sides import ConversationSide
 from espnet_distopt.recipes.scoring.trn import Transcripts
 

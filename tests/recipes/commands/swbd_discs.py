@@ -6,16 +6,19 @@ from pathlib import Path
 import numpy as np
 
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.hub5.pem import Span, write_pem
-from espnet_distopt.recipes.corpora.hub5.stm import Reference, write_stm
-from espnet_distopt.recipes.corpora.ldc.conv_tab import write_conv_tab
+from espnet_distopt.recipes.corpora.hub5.stm import (
+    Reference,
+    Span,
+    write_stm,
+)
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
     Entry,
     Ms98Segment,
     write_dictionary,
     write_transcript,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.hub5 import STM_HEADER, glm_text
+from espnet_distopt.recipes.corpora.ldc.swbd import write_conv_tab
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import STM_HEADER, glm_text
 
 SECONDS = 10
 TEXTS = ["hello this is IBM", "uh-huh [laughter]", "[noise]", "th[at]- that's right"]
@@ -62,9 +65,6 @@ def write_hub5(root: Path) -> None:
                 Reference(Span(name, channel, 1.0, 2.5), label, "hello i. b. m."),
                 Reference(Span(name, channel, 3.0, 4.5), label, "(%HESITATION)"),
             ]
-    write_pem(
-        root / "hub5e_00" / "english" / "hub5e_00.pem", (r.span for r in references)
-    )
     text = root / "hub5e_text" / "reference"
     text.mkdir(parents=True)
     write_stm(text / "hub5e00.english.000405.stm", STM_HEADER, references)

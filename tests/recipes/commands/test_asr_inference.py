@@ -6,8 +6,7 @@ import pytest
 
 from espnet_distopt.recipes.commands import asr_inference
 from espnet_distopt.recipes.corpora.kaldi.tokens import make_tokens
-from espnet_distopt.recipes.hmm.kneser_ney import estimate
-from espnet_distopt.recipes.hmm.ngram import write_arpa
+from espnet_distopt.recipes.hmm.ngram import estimate, write_arpa
 from tests.refusal import error_of
 
 

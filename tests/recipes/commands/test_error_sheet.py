@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from espnet_distopt.files.tables import write_table
-from espnet_distopt.recipes.commands.error_sheet import main
+from espnet_distopt.recipes.commands.scoring import error_sheet_command as main
 from tests.recipes.scoring.line_sets import HYP, dump
 from tests.refusal import error_of
 

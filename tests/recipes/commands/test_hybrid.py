@@ -14,15 +14,13 @@ from espnet_distopt.espnet.training.same_training import (
     refuse_other_labels,
 )
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands import (
-    gmm_train,
-    hybrid_inference,
-    hybrid_scores,
-    make_features,
-    make_lang,
-    make_lexicon,
+from espnet_distopt.recipes.commands import formatting, language
+from espnet_distopt.recipes.commands.decoding import (
+    hybrid_inference_command,
+    hybrid_scores_command,
 )
-from espnet_distopt.recipes.corpora.hub5 import placing
+from espnet_distopt.recipes.commands.language import gmm_train_command
+from espnet_distopt.recipes.corpora.hub5 import ctm
 from espnet_distopt.recipes.corpora.hub5.ctm import read_ctm
 from espnet_distopt.recipes.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
@@ -60,7 +58,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files.write_files(data, data)
     (root / "dictionary").write_text("lo L O\nhi H I\nhi_1 H I\nso s\n")
     at = str(data)
-    make_lexicon.main(
+    language.make_lexicon_command(
         [
             "--text",
             f"{at}/text",
@@ -70,7 +68,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             str(root / "lexicon.txt"),
         ]
     )
-    make_lang.main(
+    language.make_lang_command(
         [
             "--lexicon",
             str(root / "lexicon.txt"),
@@ -82,7 +80,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             str(root / "lang"),
         ]
     )
-    make_features.main(["--data", at, "--out", f"{at}/hybrid"])
+    formatting.make_features_command(["--data", at, "--out", f"{at}/hybrid"])
     train_gmm(root, root / "gmm")
     return root
 
@@ -91,7 +89,7 @@ def train_gmm(root: Path, out: Path, passes: int = 6) -> None:
     """Train the GMM on the features below `root`."""
     given = ["--lang", str(root / "lang"), "--data", f"train={root}/data"]
     options = ["--passes", str(passes), "--doublings", "1"]
-    gmm_train.main([*given, "--out", str(out), *options])
+    gmm_train_command([*given, "--out", str(out), *options])
 
 
 def test_a_lexicon_has_the_words_of_the_text(root: Path) -> None:
@@ -105,8 +103,8 @@ def test_a_lexicon_leaves_out_bad_lines_of_the_dictionary(
     bad.write_text("lo L O\nhi H I\nIBM 4 5\n")
     cmd = ["--text", f"{root}/data/text", "--dictionary", str(bad), "--out", str(out)]
     expected = "dictionary:3: expected a word and its phones"
-    assert expected in error_of(make_lexicon.main, cmd, capsys)
-    make_lexicon.main([*cmd, "--max_lost", "34"])
+    assert expected in error_of(language.make_lexicon_command, cmd, capsys)
+    language.make_lexicon_command([*cmd, "--max_lost", "34"])
     assert "left out: 1 of 3 lines of the dictionary" in capsys.readouterr().out
     assert out.read_text() == (root / "lexicon.txt").read_text()
 
@@ -128,7 +126,7 @@ def inference(root: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_the_gmm_decodes_words_and_their_times(root: Path, tmp_path: Path) -> None:
-    hybrid_inference.main(inference(root, tmp_path))
+    hybrid_inference_command(inference(root, tmp_path))
     decoded = read_table(tmp_path / "text", str)
     assert decoded == read_table(root / "data/text", str)
     words = read_ctm(tmp_path / "ctm")
@@ -150,16 +148,16 @@ def test_an_utterance_shorter_than_a_window_is_decoded_like_all_others(
     text = {"s-0": "lo hi", "s-1": "hi"}
     files = DataDir(wav=ark.locations, text=text, utt2spk=dict.fromkeys(text, "s"))
     files.write_files(data, data)
-    make_features.main(["--data", str(data), "--out", f"{data}/hybrid"])
+    formatting.make_features_command(["--data", str(data), "--out", f"{data}/hybrid"])
     given = ["--data", str(data), "--places", str(data)]
     cmd = inference(root, tmp_path / "out", *given)
-    hybrid_inference.main(cmd)
+    hybrid_inference_command(cmd)
     found = read_table(tmp_path / "out/text", str)
     assert found == {"s-0": "lo hi", "s-1": ""}
 
     feats = data / "hybrid/feats.scp"
     feats.write_text(feats.read_text().splitlines(keepends=True)[0])
-    assert error_of(hybrid_inference.main, cmd, capsys) == (
+    assert error_of(hybrid_inference_command, cmd, capsys) == (
         f"{feats}: 1 of 2 utterances have no features, the first is s-1: run "
         "make_features (in a recipe: from --stage 10)"
     )
@@ -169,8 +167,8 @@ def test_words_lie_in_the_segment_of_the_reference(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans = {"s-00": (0.25, 0.3)}
-    monkeypatch.setattr(placing, "reference_spans", lambda data: spans)
-    hybrid_inference.main(inference(root, tmp_path, "--job", "1", "--nj", "20"))
+    monkeypatch.setattr(ctm, "reference_spans", lambda data: spans)
+    hybrid_inference_command(inference(root, tmp_path, "--job", "1", "--nj", "20"))
     cut: dict[str, list[tuple[float, float]]] = {"s-00": [], "s-20": []}
     for word in read_ctm(tmp_path / "ctm"):
         cut[word.file].append((word.start, word.start + word.duration))
@@ -193,10 +191,10 @@ def test_only_a_network_with_the_labels_of_the_gmm_decodes(
     expected = (
         f"{exp}: the network there has learned other labels than those that {gmm}"
     )
-    assert expected in error_of(hybrid_inference.main, other, capsys)
+    assert expected in error_of(hybrid_inference_command, other, capsys)
     scores = ["--exp", str(exp), "--ali", str(gmm / "train")]
     scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
-    assert expected in error_of(hybrid_scores.main, scores, capsys)
+    assert expected in error_of(hybrid_scores_command, scores, capsys)
     # A stage 10 that runs again makes the same labels, so that training can go on.
     train_gmm(root, gmm)
     refuse_other_labels(exp, gmm / "train")
@@ -241,7 +239,7 @@ def test_a_lexicon_with_a_renamed_phone_decodes_nothing(
     """It has as many states, but in another order."""
     (tmp_path / "lexicon.txt").write_text("hi Z I\nlo L O\n")
     lang, gmm, exp = tmp_path / "lang", tmp_path / "gmm", tmp_path / "exp"
-    make_lang.main(
+    language.make_lang_command(
         [
             *["--lexicon", str(tmp_path / "lexicon.txt"), "--out", str(lang)],
             *["--text", str(root / "data/text"), "--order", "2"],
@@ -249,16 +247,18 @@ def test_a_lexicon_with_a_renamed_phone_decodes_nothing(
     )
     other = ["--lang", str(lang)]
     error = error_of(
-        hybrid_inference.main, inference(root, tmp_path / "out", *other), capsys
+        hybrid_inference_command,
+        inference(root, tmp_path / "out", *other),
+        capsys,
     )
     assert error.startswith(f"{root}/gmm/gmm.npz: the GMM has other states than the ")
     shutil.copytree(root / "gmm", gmm)
     cmd = inference(root, tmp_path / "out", "--exp", str(exp), "--gmm", str(gmm))
     network.states = [name.replace("H", "Z") for name in network.states]
-    error = error_of(hybrid_inference.main, cmd, capsys)
+    error = error_of(hybrid_inference_command, cmd, capsys)
     assert error.startswith(f"{exp}: its states are not those of {gmm}/train/states.t")
     (gmm / "train/states.txt").write_text("\n".join(network.states))
-    error = error_of(hybrid_inference.main, cmd, capsys)
+    error = error_of(hybrid_inference_command, cmd, capsys)
     assert error.startswith(f"{root}/lang: its states are not those of {gmm}/train/s")
 
 
@@ -274,7 +274,7 @@ def test_priors_come_from_the_labels_that_are_named(
     counts = (gmm / "train_nodup/counts").read_bytes()
     (exp / BEGUN).write_text(f"learned: {sha256(counts).hexdigest()}\n")
     job = ["--job", "1", "--nj", "20", "--priors", "train_nodup"]
-    hybrid_inference.main(
+    hybrid_inference_command(
         inference(root, out, "--exp", str(exp), "--gmm", str(gmm), *job)
     )
     assert list(read_table(out / "text", str)) == ["s-00", "s-20"]
@@ -294,7 +294,7 @@ def test_utterances_without_a_path_are_counted(
 ) -> None:
     monkeypatch.setattr(network, "frames", 2)  # A phone has three states.
     job = ["--exp", str(tmp_path / "exp"), "--job", "1", "--nj", "20"]
-    hybrid_inference.main(inference(root, tmp_path / "out", *job))
+    hybrid_inference_command(inference(root, tmp_path / "out", *job))
     found = read_table(tmp_path / "out" / "text", str)
     assert found == {"s-00": "", "s-20": ""}
     assert last_line(capsys).endswith(" s, 2 of them without a path")
@@ -304,12 +304,12 @@ def test_utterances_without_a_path_are_counted(
 def test_a_graph_without_memory_is_not_built(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = error_of(hybrid_inference.main, inference(root, tmp_path), capsys)
+    error = error_of(hybrid_inference_command, inference(root, tmp_path), capsys)
     assert error.startswith("a graph of about ")
 
 
 def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:
-    hybrid_inference.main(inference(root, tmp_path, "--job", "3", "--nj", "20"))
+    hybrid_inference_command(inference(root, tmp_path, "--job", "3", "--nj", "20"))
     assert list(read_table(tmp_path / "text", str)) == ["s-02", "s-22"]
 
 
@@ -329,7 +329,7 @@ def test_wrong_options_leave_no_text(
 ) -> None:
     (tmp_path / "decode.yaml").write_text(config)
     cmd = inference(root, tmp_path, "--config", str(tmp_path / "decode.yaml"))
-    assert message in error_of(hybrid_inference.main, cmd, capsys)
+    assert message in error_of(hybrid_inference_command, cmd, capsys)
     assert not (tmp_path / "text").exists()
 
 
@@ -341,15 +341,19 @@ def test_commands_name_what_is_missing(
         ("train", "expected NAME=DUMP"),
         (f"train={tmp_path}", "text: no such file"),
     ):
-        assert message in error_of(gmm_train.main, [*train, "--data", option], capsys)
+        assert message in error_of(
+            gmm_train_command, [*train, "--data", option], capsys
+        )
     scores = ["--exp", str(tmp_path), "--ali", str(root / "gmm/train")]
     scores += ["--data", str(root / "data"), "--out", str(tmp_path)]
     earlier = [tmp_path / name for name in ("scores.scp", "scores.ark")]
     for file in earlier:
         file.write_text("of an earlier model\n")
-    assert "config.yaml: no such file" in error_of(hybrid_scores.main, scores, capsys)
+    assert "config.yaml: no such file" in error_of(
+        hybrid_scores_command, scores, capsys
+    )
     assert not any(file.exists() for file in earlier)
     (tmp_path / "file").touch()
     scores[-1] = str(tmp_path / "file")
-    error = error_of(hybrid_scores.main, scores, capsys)
+    error = error_of(hybrid_scores_command, scores, capsys)
     assert error == f"{tmp_path}/file: cannot be written: Not a directory"

@@ -5,51 +5,47 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.commands import (
-    ctc_align,
-    ctc_inference,
-    error_sheet,
-    hybrid_inference,
-    ocr_inference,
-    score,
-    score_hub5,
-    score_lines,
-)
+from espnet_distopt.recipes.commands import decoding, scoring
+from espnet_distopt.recipes.commands.decoding import ocr_inference_command
 
 Main = Callable[[Sequence[str]], None]
 COMMANDS: dict[str, tuple[Main, str, str]] = {
-    "score": (score.main, "--ref x --hyp d/hyp.trn --out d", "hyp.trn"),
+    "score": (scoring.score_command, "--ref x --hyp d/hyp.trn --out d", "hyp.trn"),
     "score_lines": (
-        score_lines.main,
+        scoring.score_lines_command,
         "--ref x --hyp d/score_cer/result.txt --out d",
         "score_cer/result.txt",
     ),
     "score_hub5": (
-        score_hub5.main,
+        scoring.score_hub5_command,
         "--stm x --glm x --ctm d/hyp.ctm --out d",
         "hyp.ctm",
     ),
     "error_sheet": (
-        error_sheet.main,
+        scoring.error_sheet_command,
         "--data x --ref x --hyp d/hyp.txt --out d/hyp.txt",
         "hyp.txt",
     ),
     "ctc_align": (
-        ctc_align.main,
+        decoding.ctc_align_command,
         "--exp x --model x --data x --dump x --text d/text --out d/text",
         "text",
     ),
     "ctc_inference": (
-        ctc_inference.main,
+        decoding.ctc_inference_command,
         "--exp x --model x --data d --out d",
         "text",
     ),
     "hybrid_inference": (
-        hybrid_inference.main,
+        decoding.hybrid_inference_command,
         "--gmm x --lang x --data x --places d --out d",
         "text",
     ),
-    "ocr_inference": (ocr_inference.main, "--exp x --data d --out d", "text"),
+    "ocr_inference": (
+        ocr_inference_command,
+        "--exp x --data d --out d",
+        "text",
+    ),
 }
 
 

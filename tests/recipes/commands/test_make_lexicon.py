@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from espnet_distopt.recipes.commands import make_lexicon
+from espnet_distopt.recipes.commands import language
 
 DICTIONARY = """\
 us ah s
@@ -22,7 +22,7 @@ def test_acronyms_are_letters_and_no_words(tmp_path: Path) -> None:
     dictionary.write_text(DICTIONARY)
     out = tmp_path / "lexicon.txt"
     cmd = ["--text", str(text), "--dictionary", str(dictionary), "--out", str(out)]
-    make_lexicon.main(cmd)
+    language.make_lexicon_command(cmd)
     assert out.read_text().splitlines() == [
         *["a ax", "a ey", "am ae m", "as ae z", "b b iy", "c s iy", "f's eh f s"],
         *["i ay", "m's eh m z", "rs aa r z", "the SPN", "tv t iy v iy", "us ah s"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.commands import prepare_swbd
+from espnet_distopt.recipes.commands import preparing
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
 from tests.recipes.commands.swbd_discs import FE, FSH, audio, write_discs
 from tests.refusal import error_of
@@ -15,7 +15,6 @@ from tests.refusal import error_of
 TRANSCRIPT = "ms98/20/2002/sw2002A-ms98-a-trans.text"
 DICTIONARY = "ms98/sw-ms98-dict.text"
 AUDIO = "swb1/swb1_d2/data/sw02002.sph"
-PEM = "hub5e_00/english/hub5e_00.pem"
 STM = "hub5e_text/reference/hub5e00.english.000405.stm"
 GLM = "hub5e_text/reference/en20000405_hub5.glm"
 FISHER_AUDIO = f"fisher/sph/fe_03_p1_sph1/000/{FE}.sph"
@@ -75,7 +74,7 @@ def read(path: Path) -> DataDir:
 
 
 def test_required_discs_alone(discs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare_swbd.main(options(discs, optional=False))
+    preparing.prepare_swbd_command(options(discs, optional=False))
     data = discs.parent / "data"
     names = ["eval2000", "train_dev", "train_nodup"]
     assert sorted(path.name for path in data.iterdir()) == names
@@ -110,7 +109,7 @@ def test_required_discs_alone(discs: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_everything(discs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare_swbd.main([*options(discs), "--dev_speakers", "exclude"])
+    preparing.prepare_swbd_command([*options(discs), "--dev_speakers", "exclude"])
     data = discs.parent / "data"
     assert sorted(path.name for path in data.iterdir()) == [
         *("eval2000", "rt03", "train_all", "train_dev", "train_fisher", "train_nodup")
@@ -135,16 +134,16 @@ def test_everything(discs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_again_changes_no_byte(discs: Path) -> None:
-    prepare_swbd.main(options(discs))
+    preparing.prepare_swbd_command(options(discs))
     first = contents(discs.parent / "data")
-    prepare_swbd.main(options(discs))
+    preparing.prepare_swbd_command(options(discs))
     assert contents(discs.parent / "data") == first
 
 
 def test_sets_of_an_earlier_run_go_unless_others_made_them(
     discs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare_swbd.main(options(discs))
+    preparing.prepare_swbd_command(options(discs))
     data = discs.parent / "data"
     shutil.copytree(data / "train_nodup", data / "train_mine")
     (data / "rt03" / "prepared_by").unlink()
@@ -152,7 +151,7 @@ def test_sets_of_an_earlier_run_go_unless_others_made_them(
     (data / "train_all").rename(other_disk)
     (data / "train_all").symlink_to(other_disk)
     capsys.readouterr()
-    prepare_swbd.main(options(discs, optional=False))
+    preparing.prepare_swbd_command(options(discs, optional=False))
     names = ["eval2000", "rt03", "train_dev", "train_mine", "train_nodup"]
     assert sorted(path.name for path in data.iterdir()) == names
     assert not other_disk.exists()
@@ -163,7 +162,7 @@ def test_sets_of_an_earlier_run_go_unless_others_made_them(
 
 
 def test_duplicates_are_capped_in_each_training_set(discs: Path) -> None:
-    prepare_swbd.main([*options(discs), "--max_duplicates", "2"])
+    preparing.prepare_swbd_command([*options(discs), "--max_duplicates", "2"])
     texts = list(read(discs.parent / "data" / "train_all").text.values())
     assert {texts.count(text) for text in texts} == {1, 2}
 
@@ -171,7 +170,7 @@ def test_duplicates_are_capped_in_each_training_set(discs: Path) -> None:
 def test_all_training_speech_has_all_of_switchboards(discs: Path) -> None:
     """Fisher's copies of a text do not displace those of Switchboard."""
     replace(FISHER_TEXT, "A: hello", "A: uh-huh")(discs)
-    prepare_swbd.main([*options(discs), "--max_duplicates", "2"])
+    preparing.prepare_swbd_command([*options(discs), "--max_duplicates", "2"])
     data = discs.parent / "data"
     train, together = read(data / "train_nodup").text, read(data / "train_all").text
     assert list(train.values()).count("uh-huh") == 2
@@ -272,8 +271,7 @@ BAD_DISCS = {
         replace("conv.tab", '2002, "Y", 20020, 20021', "2002"),
         "conv.tab:2: expected 'conversation, active, PIN",
     ),
-    "no PEM": (remove(PEM), "hub5e_00: no segmentation"),
-    "conversation of PEM and STM missing": (
+    "conversation of the STM missing": (
         remove("hub5e_00/english/sw_4390.sph"),
         f"{STM}:11: no recording sw_4390.sph",
     ),
@@ -326,7 +324,7 @@ def test_bad_discs(kind: str, discs: Path, capsys: pytest.CaptureFixture[str]) -
 
 def fails(command: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The command ends with one line, which has the message in it."""
-    assert message in error_of(prepare_swbd.main, command, capsys)
+    assert message in error_of(preparing.prepare_swbd_command, command, capsys)
 
 
 BAD_OPTIONS = {

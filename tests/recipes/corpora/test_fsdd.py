@@ -18,7 +18,7 @@ import pytest
 import soundfile
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands.prepare_fsdd import main
+from espnet_distopt.recipes.commands.preparing import prepare_fsdd_command as main
 from espnet_distopt.recipes.corpora import fsdd
 from espnet_distopt.recipes.corpora.fsdd import (
     SPEAKERS,

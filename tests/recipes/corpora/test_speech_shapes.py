@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin import asr_train
-from espnet_distopt.recipes.commands import speech_shapes
+from espnet_distopt.recipes.commands.formatting import speech_shapes_command
 from tests.espnet.toy import arguments, write_toy_data
 from tests.refusal import error_of
 
@@ -28,7 +28,7 @@ def test_they_are_espnets(data: Path, nj: int) -> None:
     options = arguments(data, data / "stats", "--collect_stats", "true")
     options = [word.replace("/shape", "/wav.scp") for word in options]
     asr_train.main(options)
-    speech_shapes.main(command(data, "word", "--nj", str(nj)))
+    speech_shapes_command(command(data, "word", "--nj", str(nj)))
     for part in ("train", "valid"):
         for name in ("speech_shape", "text_shape"):
             expected = (data / "stats" / part / name).read_text()
@@ -39,7 +39,7 @@ def test_they_are_espnets(data: Path, nj: int) -> None:
 def test_characters(data: Path) -> None:
     (data / "train" / "text").write_text("a hi you\nb\n")
     (data / "train" / "utt2num_samples").write_text("a 8\nb 9\n")
-    speech_shapes.main(command(data, "char"))
+    speech_shapes_command(command(data, "char"))
     assert (data / "shapes/train/speech_shape").read_text() == "a 8\nb 9\n"
     assert (data / "shapes/train/text_shape").read_text() == "a 6\nb 0\n"
 
@@ -63,7 +63,7 @@ def test_bad_sets(data: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> 
     path.unlink()
     if content is not None:
         path.write_text(content)
-    assert message in error_of(speech_shapes.main, command(data, token_type), capsys)
+    assert message in error_of(speech_shapes_command, command(data, token_type), capsys)
     assert not list(data.glob("shapes/*/*"))
 
 
@@ -71,6 +71,6 @@ def test_a_full_disk(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = data / "shapes" / "train"
     part.mkdir(parents=True)
     (part / "text_shape.0").symlink_to("/dev/full")  # Every write to it fails.
-    error = error_of(speech_shapes.main, command(data, "char"), capsys)
+    error = error_of(speech_shapes_command, command(data, "char"), capsys)
     assert error == f"{part}: cannot be written: No space left on device"
     assert not list(part.iterdir())

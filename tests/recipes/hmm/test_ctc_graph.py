@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.hmm.ctc_graph import BLANK, count_arcs, expand_ctc
-from espnet_distopt.recipes.hmm.grammar import Grammar, linear_grammar, ngram_grammar
-from espnet_distopt.recipes.hmm.kneser_ney import estimate
-from espnet_distopt.recipes.hmm.ngram import Ngram
+from espnet_distopt.recipes.hmm.graph import Grammar, linear_grammar, ngram_grammar
+from espnet_distopt.recipes.hmm.ngram import Ngram, estimate
 from espnet_distopt.recipes.hmm.search import Search, best_path
 
 WIDE = Search(acoustic_scale=1.0, beam=1000.0, max_active=100_000)

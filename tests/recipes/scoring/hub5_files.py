@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.scoring.hubscr import find_hubscr
+from espnet_distopt.recipes.scoring.scorers import find_hubscr
 
 needs_sctk = pytest.mark.skipif(
     find_hubscr() is None and "CI" not in os.environ, reason="sctk is not installed"

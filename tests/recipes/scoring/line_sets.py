@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from espnet_distopt.files.tables import write_table
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import MatrixArkWriter
+from espnet_distopt.recipes.corpora.kaldi.arks import MatrixArkWriter
 
 REF = {
     "ann-known-1": "the quick brown fox",

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.commands.score_hub5 import main
-from espnet_distopt.recipes.scoring.hubscr import REPORTS
+from espnet_distopt.recipes.commands.scoring import score_hub5_command as main
 from espnet_distopt.recipes.scoring.result import Result
-from espnet_distopt.recipes.scoring.sclite import parse_raw_summary
+from espnet_distopt.recipes.scoring.scorers import REPORTS, parse_raw_summary
 from tests.recipes.scoring.hub5_files import GLM, HALVES, HEADER, needs_sctk, run_hubscr
 
 STM = """\

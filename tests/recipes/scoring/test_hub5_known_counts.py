@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.commands import score, score_hub5
-from espnet_distopt.recipes.scoring.hubscr import find_hubscr
+from espnet_distopt.recipes.commands import scoring
 from espnet_distopt.recipes.scoring.result import Result
+from espnet_distopt.recipes.scoring.scorers import find_hubscr
 from tests.recipes.scoring.known_counts import CASES, KnownCase, side, write_task
 
 needs_sctk = pytest.mark.skipif(
@@ -26,7 +26,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     found = {}
     for name in ("hubscr", "jiwer") if find_hubscr() else ("jiwer",):
         out = directory / name
-        score_hub5.main([*files, "--out", str(out), "--scorer", name])
+        scoring.score_hub5_command([*files, "--out", str(out), "--scorer", name])
         found[name] = Result.read(out / "result.json")
     return found
 
@@ -67,6 +67,6 @@ def test_where_plain_scoring_differs(
         content = "".join(f"spk-{n:02} {line}\n" for n, line in enumerate(lines))
         (tmp_path / name).write_text(content)
     arguments = f"--ref {tmp_path}/ref --hyp {tmp_path}/hyp --out {tmp_path}/out"
-    score.main([*arguments.split(), "--scorer", "sclite"])
+    scoring.score_command([*arguments.split(), "--scorer", "sclite"])
     plain = json.loads((tmp_path / "out" / "result.json").read_text())["halves"]["all"]
     assert plain["error_rate"] > hub5.error_rate + 10

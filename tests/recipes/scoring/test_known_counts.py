@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.recipes.commands.score import main
-from espnet_distopt.recipes.scoring.sclite import find_sclite
+from espnet_distopt.recipes.commands.scoring import score_command as main
+from espnet_distopt.recipes.scoring.scorers import find_sclite
 
 # (reference, hypothesis, correct, substituted, deleted, inserted)
 PAIRS = [

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands.wer_report import main
-from espnet_distopt.recipes.scoring.confidence import Draws
-from espnet_distopt.recipes.scoring.counts import Counts
-from espnet_distopt.recipes.scoring.experiment import DecodedExperiment
+from espnet_distopt.recipes.commands.scoring import wer_report_command as main
+from espnet_distopt.recipes.scoring.counts import Counts, Draws
 from espnet_distopt.recipes.scoring.report import (
+    DecodedExperiment,
     Environment,
     format_time,
     interval_note,

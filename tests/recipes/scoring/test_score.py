@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands.score import main
+from espnet_distopt.recipes.commands.scoring import score_command as main
 from espnet_distopt.recipes.scoring.result import Result
-from espnet_distopt.recipes.scoring.sclite import Sclite, find_sclite, parse_raw_summary
+from espnet_distopt.recipes.scoring.scorers import (
+    Sclite,
+    find_sclite,
+    parse_raw_summary,
+)
 
 REF = "en_1-A a b\nsw_1-A one two\nsw_2-B three\n"
 HYP = "sw_1-A one\nsw_2-B\nen_1-A a b c\n"  # another order, one empty, one longer

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_distopt.files.tables import write_table
-from espnet_distopt.recipes.commands.score_lines import main
-from espnet_distopt.recipes.commands.wer_report import main as report
-from espnet_distopt.recipes.scoring.characters import score_lines
-from espnet_distopt.recipes.scoring.confidence import Draws
-from espnet_distopt.recipes.scoring.jiwer_counts import Jiwer
-from espnet_distopt.recipes.scoring.result import Result
+from espnet_distopt.recipes.commands.scoring import score_lines_command as main
+from espnet_distopt.recipes.commands.scoring import wer_report_command as report
+from espnet_distopt.recipes.scoring.counts import Draws
+from espnet_distopt.recipes.scoring.result import Result, score_lines
+from espnet_distopt.recipes.scoring.scorers import Jiwer
 from tests.recipes.scoring.line_sets import HYP, REF
 
 HALVES = ["--half", "known=-known-", "--half", "digits=-digits-"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_distopt.recipes.commands.score import main as score
-from espnet_distopt.recipes.commands.score_hub5 import main as score_hub5
-from espnet_distopt.recipes.commands.score_lines import main as score_lines
-from espnet_distopt.recipes.scoring.jiwer_counts import Jiwer
+from espnet_distopt.recipes.commands.scoring import score_command as score
+from espnet_distopt.recipes.commands.scoring import score_hub5_command as score_hub5
+from espnet_distopt.recipes.commands.scoring import score_lines_command as score_lines
+from espnet_distopt.recipes.scoring.scorers import Jiwer
 from espnet_distopt.recipes.scoring.worst import (
     MOST,
     WorstLine,

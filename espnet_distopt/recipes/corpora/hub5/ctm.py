@@ -8,14 +8,16 @@ words stand between lines whose times are asterisks and whose words are `<ALT_BE
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
 from espnet_distopt.files.writing import write_text
-from espnet_distopt.recipes.corpora.hub5.channels import read_channel
+from espnet_distopt.recipes.corpora.hub5.stm import read_channel, read_stm
+from espnet_distopt.recipes.corpora.kaldi.directory import ArkPlace
 
 _FIELDS = "'file channel start duration word'"
 _ALTERNATIVES = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
@@ -141,3 +143,51 @@ def _check(word: Word, where: str) -> None:
             f"{where}: expected start and duration of at least 0 s, got {word.start} "
             f"and {word.duration}"
         )
+
+
+Span = tuple[float, float]
+"""The start and the end of a segment, in seconds of its recording."""
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word, its first frame, and its end: the frame after its last one."""
+
+    word: str
+    first: int
+    end: int
+
+
+def reference_spans(data: Path) -> Mapping[str, Span]:
+    """Return utterance -> the segment that the reference calls by this name.
+
+    Args:
+        data: a data directory; without an `stm` it has no segments of a reference.
+
+    Raises:
+        InputError: the `stm` is malformed.
+    """
+    stm = data / "stm"
+    references = read_stm(stm) if stm.is_file() else []
+    return {r.span.utterance: (r.span.start, r.span.end) for r in references}
+
+
+def placed(timed: TimedWord, place: ArkPlace, seconds: float, span: Span) -> Word:
+    """Return a word with its times in the recording, cut at the ends of its segment.
+
+    sclite gives a word to the first segment that ends after the word's middle. So a
+    word in the last frame, which may begin where the segment ends, would be missing in
+    its own segment and be an insertion in the next one. Here a word takes up at least
+    one frame of its segment, whose end is then behind its middle. Words stay in order.
+
+    Args:
+        timed: the word with its first frame and the frame behind its last one.
+        place: the utterance's place in the recording.
+        seconds: the length of a frame, in seconds.
+        span: the segment.
+    """
+    first, last = span
+    least = min(seconds, last - first)
+    start = min(max(place.start + timed.first * seconds, first), last - least)
+    end = min(max(place.start + timed.end * seconds, start + least), last)
+    return Word(place.file, place.channel, start, end - start, timed.word)

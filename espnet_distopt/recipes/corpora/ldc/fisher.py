@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
-from espnet_distopt.recipes.corpora.kaldi.speech_set import SpeechSet, Utterance
+from espnet_distopt.recipes.corpora.kaldi.directory import SpeechSet, Utterance
 from espnet_distopt.recipes.corpora.ldc.discs import (
+    MAX_LOST,
     OVERSHOOT,
+    Losses,
     call_seconds,
     find_files,
     name_recordings,
 )
-from espnet_distopt.recipes.corpora.ldc.losses import MAX_LOST, Losses
 
 CONVERSATIONS = 11699
 """The number of conversations in both parts together."""

@@ -1,25 +1,24 @@
 """Switchboard transcripts in the form of the MS98 release (Mississippi State, 1998).
 
-The release has two files for each side of a conversation. The transcript has a segment
-on each line (`sw2001A-ms98-a-0002 0.977625 11.561375 hi um yeah i'd like to talk`). The
-word file has a word of these segments on each line
-(`sw2001A-ms98-a-0002 0.977625 1.256125 hi`). One dictionary is for all conversations
-(`IBM ay b iy eh m`). Times are in seconds.
+The release has a transcript for each side of a conversation, with a segment on each
+line: `sw2001A-ms98-a-0002 0.977625 11.561375 hi um yeah i'd like to talk`. Times are in
+seconds. One dictionary is for all conversations (`IBM ay b iy eh m`). The times of
+words, which the release has, too, are not read.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
-from espnet_distopt.recipes.corpora.ldc.losses import Losses
+from espnet_distopt.recipes.corpora.ldc.discs import Losses
 
 DICTIONARY = "sw-ms98-dict.text"
 
-_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-(?:trans|word)\.text", re.IGNORECASE)
+_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-trans\.text", re.IGNORECASE)
 _TIME = r"(\d+\.?\d*)"
 _LINE = re.compile(
     rf"sw(\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)", re.IGNORECASE
@@ -61,16 +60,6 @@ class Ms98Segment:
 
 
 @dataclass(frozen=True)
-class Ms98Word:
-    """A word or a mark, the number of its segment (from 1), and its times (seconds)."""
-
-    segment: int
-    start: float
-    end: float
-    word: str
-
-
-@dataclass(frozen=True)
 class Entry:
     """A word of the dictionary, in its own case, and its phones."""
 
@@ -78,15 +67,14 @@ class Entry:
     phones: tuple[str, ...]
 
 
-def transcript_path(conversation: str, side: str, kind: str = "trans") -> Path:
+def transcript_path(conversation: str, side: str) -> Path:
     """Return where the release keeps a transcript, as `20/2001/sw2001A-...`.
 
     Args:
         conversation: The number of the conversation, four digits.
         side: A or B.
-        kind: `trans` for the transcript, `word` for the word file.
     """
-    name = f"sw{conversation}{side}-ms98-a-{kind}.text"
+    name = f"sw{conversation}{side}-ms98-a-trans.text"
     return Path(conversation[:2], conversation, name)
 
 
@@ -94,30 +82,18 @@ def write_transcript(
     root: Path, conversation: str, side: str, segments: Iterable[Ms98Segment]
 ) -> None:
     """Write one side's transcript below `root`, at its place in the release."""
-    path = root / transcript_path(conversation, side)
-    numbered = enumerate(segments, start=1)
-    _write_lines(
-        path, (_line(path, number, each, each.text) for number, each in numbered)
+    lines = (
+        f"sw{conversation}{side}-ms98-a-{number:04d} {each.start:.6f} {each.end:.6f} "
+        f"{each.text}"
+        for number, each in enumerate(segments, start=1)
     )
-
-
-def write_words(
-    root: Path, conversation: str, side: str, words: Iterable[Ms98Word]
-) -> None:
-    """Write one side's word file below `root`, at its place in the release."""
-    path = root / transcript_path(conversation, side, "word")
-    _write_lines(path, (_line(path, each.segment, each, each.word) for each in words))
+    _write_lines(root / transcript_path(conversation, side), lines)
 
 
 def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
     """Write the dictionary into `root`, after a comment such as the release has."""
     lines = (f"{entry.word} {' '.join(entry.phones)}" for entry in entries)
     _write_lines(root / DICTIONARY, ("# word, phones", "", *lines))
-
-
-def _line(path: Path, number: int, span: Ms98Segment | Ms98Word, text: str) -> str:
-    side = path.name.partition("-")[0]
-    return f"{side}-ms98-a-{number:04d} {span.start:.6f} {span.end:.6f} {text}"
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -149,33 +125,11 @@ def read_transcript(path: Path, losses: Losses | None = None) -> list[Ms98Segmen
     return list(segments.values())
 
 
-def read_words(path: Path) -> list[Ms98Word]:
-    """Read one side's word file.
-
-    Raises:
-        InputError: A line is not `id start end word` or belongs to another side, or its
-            time or its segment goes backwards; the message names file and line.
-    """
-    words: list[Ms98Word] = []
-    for number, line in _read_lines(path, Losses("lines")):
-        if len(line.text.split()) > 1:
-            raise InputError(f"{line.where}: expected one word, got {line.text[:60]!r}")
-        if words and number < words[-1].segment:
-            raise InputError(
-                f"{line.where}: a word of segment {number:04d} after one of segment "
-                f"{words[-1].segment:04d}"
-            )
-        words.append(Ms98Word(number, line.start, line.end, line.text))
-    return words
-
-
 def _read_lines(path: Path, losses: Losses) -> Iterator[tuple[int, Ms98Segment]]:
     """Yield the number and the content of each line of one side, ordered by start."""
     named = _FILE.fullmatch(path.name)
     if named is None:
-        raise InputError(
-            f"{path}: not named like sw2001A-ms98-a-trans.text or -word.text"
-        )
+        raise InputError(f"{path}: not named like sw2001A-ms98-a-trans.text")
     start = 0.0
     for where, line in data_lines(read_text(path), path, comment="#"):
         try:
@@ -272,3 +226,96 @@ def plain_word(token: str) -> str:
     for pattern, replacement in _WORD_RULES:
         token = pattern.sub(replacement, token, count=1)
     return token
+
+
+# Finds the acronyms of Switchboard: words that are spoken letter by letter.
+#
+# Switchboard's transcripts write `IBM`, and Fisher's `i._b._m.`; the recipes of Kaldi
+# and ESPnet turn both into `i b m`. A word of the MS98 dictionary is an acronym if its
+# pronunciation is that of its letters, one after another. So `IBM` and `TV's` are
+# acronyms, `NASA` and `it` are not, and `IT` is one where the dictionary spells it so.
+
+LETTER_PHONES = {
+    name[0]: tuple(name[2:].split())
+    for name in (
+        *("a ey", "b b iy", "c s iy", "d d iy", "e iy", "f eh f", "g jh iy"),
+        *("h ey ch", "i ay", "j jh ey", "k k ey", "l eh l", "m eh m", "n eh n"),
+        *("o ow", "p p iy", "q k y uw", "r aa r", "s eh s", "t t iy", "u y uw"),
+        *("v v iy", "w d ah b ax l y uw", "x eh k s", "y w ay", "z z iy"),
+    )
+}
+"""The name of each letter, in the phones of the dictionary."""
+
+
+def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, str]:
+    """Find the acronyms of the MS98 dictionary and how they are spelled out.
+
+    Args:
+        dictionary: The path of `sw-ms98-dict.text`.
+        losses: Gets its bad lines; None makes them an error.
+
+    Returns:
+        The spelling of each acronym, as `find_acronyms` returns it.
+
+    Raises:
+        InputError: The dictionary is missing, or has a bad line and none may be left
+            out.
+    """
+    return find_acronyms(read_dictionary(dictionary, losses))
+
+
+def find_acronyms(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return how the acronyms among the words of a dictionary are spelled out.
+
+    Case matters: `US` is an acronym, and `us` is not. The result also has an acronym in
+    lower case (`ibm`) if the dictionary has no word of that spelling.
+
+    Returns:
+        The spelling of each acronym: `IBM` -> `i b m`, `IBM's` -> `i b m's`,
+        `VCRs` -> `v c rs`. Single letters are left out, as they spell themselves.
+    """
+    words = [(plain_word(entry.word), entry.phones) for entry in entries]
+    acronyms = {
+        word: spelled for word, phones in words if (spelled := _spell(word, phones))
+    }
+    written = {word for word, _ in words}
+    lower = {word.lower(): spelled for word, spelled in acronyms.items()}
+    unused = {word: spelled for word, spelled in lower.items() if word not in written}
+    return acronyms | unused
+
+
+def spoken_letter(word: str) -> tuple[str, ...] | None:
+    """Return the phones of a letter's name, with `'s` or `s` behind it if it has one.
+
+    Args:
+        word: A word in lower case: `w`, `w's` or `ws`.
+
+    Returns:
+        The phones, or None if the word is none of these.
+    """
+    name = LETTER_PHONES.get(word[:1])
+    if name is None or word[1:] not in ("", "'s", "s"):
+        return None
+    return name + (_s_behind(name[-1]) if word[1:] else ())
+
+
+def _s_behind(phone: str) -> tuple[str, ...]:
+    """Return how the ending `s` is spoken behind the last phone of a letter's name."""
+    if phone in ("s", "ch"):
+        return ("ih", "z")
+    return ("s",) if phone == "f" else ("z",)
+
+
+def _spell(word: str, phones: tuple[str, ...]) -> str:
+    """Return `i b m's` for `IBM's` if that is how it is spoken, else an empty text."""
+    letters, ending = word, ""
+    for suffix in ("'s", "s"):
+        if word.endswith(suffix) and phones[-1] in ("s", "z"):
+            letters, ending = word.removesuffix(suffix), suffix
+            phones = phones[:-1]
+            break
+    letters = letters.lower()
+    if len(letters) < 2 or not (letters.isascii() and letters.isalpha()):
+        return ""
+    named = tuple(phone for letter in letters for phone in LETTER_PHONES[letter])
+    return " ".join(letters) + ending if phones == named else ""

@@ -13,8 +13,7 @@ from espnet_distopt.files.tables import write_table
 from espnet_distopt.files.text import read_text
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.files.writing import write_text
-from espnet_distopt.recipes.corpora.kaldi.arks import ark_names
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import MatrixArkWriter
+from espnet_distopt.recipes.corpora.kaldi.arks import MatrixArkWriter, ark_names
 from espnet_distopt.recipes.corpora.lines.images import (
     MIN_COLUMNS,
     Gray,

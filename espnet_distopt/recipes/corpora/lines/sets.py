@@ -20,7 +20,7 @@ from espnet_distopt.files.tables import (
     write_table,
 )
 from espnet_distopt.files.whole_directory import whole_directory
-from espnet_distopt.recipes.corpora.kaldi.utt2spk import (
+from espnet_distopt.recipes.corpora.kaldi.directory import (
     check_spk2utt,
     check_starts_with_speaker,
     group_by_speaker,

@@ -6,39 +6,47 @@ Each conversation has a seed of its own, so that the corpus does not depend on t
 number of processes that make it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 
 import numpy as np
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.hub5.pem import Span, write_pem
-from espnet_distopt.recipes.corpora.hub5.stm import Reference, write_stm
-from espnet_distopt.recipes.corpora.kaldi.speech_set import (
+from espnet_distopt.recipes.corpora.hub5.stm import (
+    IGNORED,
+    Reference,
+    Span,
+    write_stm,
+)
+from espnet_distopt.recipes.corpora.kaldi.directory import (
     SpeechSet,
     Utterance,
     utterance_id,
 )
-from espnet_distopt.recipes.corpora.ldc.ms98 import plain_words
+from espnet_distopt.recipes.corpora.ldc.ms98 import (
+    LETTER_PHONES,
+    Entry,
+    Ms98Segment,
+    plain_word,
+    plain_words,
+    write_dictionary,
+    write_transcript,
+)
+from espnet_distopt.recipes.corpora.ldc.swbd import write_conv_tab
 from espnet_distopt.recipes.corpora.mini_swbd.conversation import (
+    SAMPLE_RATE,
     Conversation,
+    TelephoneLine,
     TimedTurn,
+    bad_line,
+    good_line,
     record,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.hub5 import (
-    STM_HEADER,
-    glm_text,
-    reference_text,
-)
-from espnet_distopt.recipes.corpora.mini_swbd.ms98 import (
-    write_acronyms,
-    write_callers,
-    write_side,
-)
-from espnet_distopt.recipes.corpora.mini_swbd.phrases import ACRONYMS
+from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, HESITATIONS
 from espnet_distopt.recipes.corpora.mini_swbd.plan import (
     CALLHOME,
     SWBD,
@@ -48,13 +56,122 @@ from espnet_distopt.recipes.corpora.mini_swbd.plan import (
     check_sizes,
     plan_corpus,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.telephone import (
-    SAMPLE_RATE,
-    TelephoneLine,
-    bad_line,
-    good_line,
-)
 from espnet_distopt.recipes.corpora.parallel import do_shares
+
+STM_HEADER = """\
+;; Synthetic speech in the form of the Hub5 2000 evaluation.
+;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "Overall"
+;; CATEGORY "1" "Hub5 Data Types" ""
+;; LABEL "SWB" "Switchboard" "Conversations of known speakers on good lines"
+;; LABEL "CHE" "CallHome" "Conversations of unseen speakers on bad lines"
+"""
+
+# The STM has the first form; the rules make the second one right, too.
+_CONTRACTIONS = {
+    "i'm": "i am",
+    "it's": "it is",
+    "that's": "that is",
+    "you're": "you are",
+    "don't": "do not",
+    "doesn't": "does not",
+}
+_SPELLINGS = {
+    "ok": "okay",
+    "alright": "all right",
+    "um-hum": "uh-huh",
+    "mm-hm": "uh-huh",
+}
+_HESITATIONS = (*HESITATIONS, "hm", "eh", "ah", "er", "mm", "huh", "ha")
+
+_GLM_HEADER = """\
+;; Mapping rules of the synthetic Hub5 evaluation set
+* name "mini_swbd.glm"
+* desc "hesitations, spellings and contractions of the synthetic conversations"
+* format = 'NIST1'
+* max_nrules = '1000'
+* copy_no_hit = 'T'
+* case_sensitive = 'F'
+
+"""
+
+
+def reference_text(ms98: str) -> str:
+    """Return an utterance as a Hub5 STM has it.
+
+    Hesitations and partial words are marked as optional, and spelled letters have a
+    period: `i. b. m.`.
+    """
+    words = (plain_word(token) for token in ms98.split() if plain_words(token))
+    return " ".join(_mark(word) for word in words) or IGNORED.upper()
+
+
+def _mark(word: str) -> str:
+    if word in _HESITATIONS:
+        return "(%HESITATION)"
+    if word in ACRONYMS:
+        return " ".join(f"{letter}." for letter in word.lower())
+    return f"({word})" if word.endswith("-") else word.lower()
+
+
+def glm_text() -> str:
+    """Return the rules; `csrfilt` would apply none without `case_sensitive = 'F'`."""
+    rules = [_rule(word, "%HESITATION") for word in _HESITATIONS]
+    rules += [_rule(f"{letter}.", letter) for letter in ascii_lowercase]
+    rules += [_rule(spelling, word) for spelling, word in _SPELLINGS.items()]
+    rules += [
+        _rule(short, f"{{ {short} / {long} }}") for short, long in _CONTRACTIONS.items()
+    ]
+    return _GLM_HEADER + "".join(rules)
+
+
+def _rule(word: str, replacement: str) -> str:
+    return f"{word} => {replacement} / [ ] __ [ ]\n"
+
+
+# It is in capitals, and yet no acronym.
+_WORDS = {"NASA": ("n", "ae", "s", "ax")}
+
+
+def write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
+    """Write a side's transcript below `root`, at its place.
+
+    The time between utterances is a segment `[silence]`.
+    """
+    write_transcript(root, number, side, _segments(conversation, side))
+
+
+def _segments(conversation: Conversation, side: str) -> Iterator[Ms98Segment]:
+    end = 0.0
+    for turn in conversation.turns:
+        if turn.side != side:
+            continue
+        if turn.start > end:
+            yield Ms98Segment(end, turn.start, "[silence]")
+        yield Ms98Segment(turn.start, turn.end, turn.text)
+        end = turn.end
+    yield Ms98Segment(end, conversation.seconds, "[silence]")
+
+
+def write_acronyms(root: Path) -> None:
+    """Write a dictionary that has only letters and words in capitals."""
+    entries: dict[str, tuple[str, ...]] = {**_WORDS}
+    for word in (*ascii_uppercase, *ACRONYMS):
+        entries[word] = tuple(
+            phone for letter in word.lower() for phone in LETTER_PHONES[letter]
+        )
+    write_dictionary(root, (Entry(*each) for each in sorted(entries.items())))
+
+
+def write_callers(path: Path, plans: Iterable[Plan]) -> None:
+    """Write conv.tab, which has the PINs of the people in each conversation."""
+    pins = {
+        f"{plan.name}-{side}": str(person.pin)
+        for plan in plans
+        for side, person in zip("AB", plan.people, strict=True)
+    }
+    write_conv_tab(path, pins)
+
 
 _SWB1 = Path("swb1")
 _TRANSCRIPTS = _SWB1 / "transcriptions" / "swb_ms98_transcriptions"
@@ -158,7 +275,7 @@ def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
 
 
 def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
-    """Write PEM, STM and GLM, in which an utterance without words is not scored."""
+    """Write STM and GLM, in which an utterance without words is not scored."""
     references = [
         Reference(
             Span(r.plan.name, turn.side, round(turn.start, 2), round(turn.end, 2)),
@@ -169,7 +286,6 @@ def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:
         for turn in r.turns
     ]
     references.sort(key=lambda r: (r.span.file, r.span.channel, r.span.start))
-    write_pem(directory / _EVALUATION / "hub5e_00.pem", (r.span for r in references))
     reference = directory / _REFERENCE
     reference.mkdir(parents=True)
     write_stm(reference / "hub5e00.english.000405.stm", STM_HEADER, references)

@@ -8,6 +8,7 @@ import _ctypes
 import ctypes
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -16,15 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.corpora.mini_swbd.espeak_events import (
-    TimedPhoneme,
-    phonemes_of,
-    with_closures,
-)
+from espnet_distopt.recipes.corpora.ldc.ms98 import plain_words
+from espnet_distopt.recipes.corpora.mini_swbd.dialogue import PARTIALS
 
 # Names of espeak-ng's C API (speak_lib.h).
 _AUDIO_OUTPUT_SYNCHRONOUS = 2
-_INITIALIZE_PHONEME_EVENTS, _INITIALIZE_DONT_EXIT = 1, 0x8000
+_INITIALIZE_DONT_EXIT = 0x8000
 _CHUNK_MS = 60
 _POS_CHARACTER = 1
 _CHARS_UTF8 = 1
@@ -83,7 +81,7 @@ class Synthesizer:
                 _AUDIO_OUTPUT_SYNCHRONOUS,
                 _CHUNK_MS,
                 data.encode(),
-                _INITIALIZE_PHONEME_EVENTS | _INITIALIZE_DONT_EXIT,
+                _INITIALIZE_DONT_EXIT,
             )
         )
         if self.sample_rate <= 0:
@@ -93,7 +91,6 @@ class Synthesizer:
             )
         self._library.espeak_ng_SetRandSeed(seed)
         self._chunks: list[NDArray[np.int16]] = []
-        self._phonemes: list[TimedPhoneme] = []
         # It is kept as an attribute because the library holds a bare pointer to it.
         self._callback = _CALLBACK(self._collect)
         self._library.espeak_SetSynthCallback(self._callback)
@@ -128,19 +125,6 @@ class Synthesizer:
         Raises:
             InputError: espeak-ng has no such accent, or the text has nothing to say.
         """
-        return self.say_timed(text, voice)[0]
-
-    def say_timed(
-        self, text: str, voice: Voice
-    ) -> tuple[NDArray[np.float32], list[TimedPhoneme]]:
-        """Speak a text as `say` does, and tell when each phoneme begins.
-
-        espeak-ng reports a plosive when its closure ends. Here it begins with the
-        closure, which is digital silence.
-
-        Raises:
-            InputError: espeak-ng has no such accent, or the text has nothing to say.
-        """
         if self._library.espeak_SetVoiceByName(voice.name.encode()) != 0:
             raise InputError(f"espeak-ng has no voice {voice.name!r}")
         for parameter, value in (
@@ -150,15 +134,13 @@ class Synthesizer:
         ):
             self._library.espeak_SetParameter(parameter, value, 0)
         self._chunks.clear()
-        self._phonemes.clear()
         encoded = text.encode()
         status = self._library.espeak_Synth(
             encoded, len(encoded) + 1, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None
         )
         if status != 0 or not self._chunks or not text.strip():
             raise InputError(f"espeak-ng says nothing for the text {text!r}")
-        samples = np.concatenate(self._chunks).astype(np.float32) / np.float32(32768)
-        return samples, with_closures(self._phonemes, samples, self.sample_rate)
+        return np.concatenate(self._chunks).astype(np.float32) / np.float32(32768)
 
     def phonemes(self, text: str, accent: str) -> list[str]:
         """Return espeak-ng's names of the phonemes of a text, with marks of stress.
@@ -184,7 +166,6 @@ class Synthesizer:
         return [name for name in found if name]
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
-        self._phonemes += phonemes_of(events, self.sample_rate)
         if samples and count > 0:
             self._chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
@@ -212,3 +193,33 @@ def _load_copy(path: str) -> ctypes.CDLL:
     library.espeak_TextToPhonemes.restype = ctypes.c_char_p
     library.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
     return library
+
+
+ACCENTS = ("en-us", "en-gb-x-rp", "en")
+"""The accents whose pronunciations a word gets; the others' are among these."""
+
+_SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
+_STRESS = "',%="
+
+
+def pronounce(words: Iterable[str]) -> dict[str, list[tuple[str, ...]]]:
+    """Return the different pronunciations of each word, in espeak-ng's phonemes.
+
+    Raises:
+        InputError: espeak-ng is not installed, or has no phonemes for a word.
+    """
+    lexicon: dict[str, list[tuple[str, ...]]] = {word: [] for word in sorted({*words})}
+    with Synthesizer() as synthesizer:
+        for accent in ACCENTS:
+            for word, found in lexicon.items():
+                phones = synthesizer.phonemes(_SPOKEN.get(word, word), accent)
+                # Stress is not a property that a short word keeps in a sentence.
+                plain = tuple(filter(None, map(without_stress, phones)))
+                if plain not in found:
+                    found.append(plain)
+    return lexicon
+
+
+def without_stress(phoneme: str) -> str:
+    """Return the name of a phoneme without marks of stress; "" if it is only a mark."""
+    return phoneme.strip(_STRESS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.quick_import import importing_espnet
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import read_matrix
+from espnet_distopt.recipes.corpora.kaldi.arks import read_matrix
 from espnet_distopt.recipes.hmm.alignments import log_priors, read_numbers
 from espnet_distopt.recipes.models.trained import load_ctc_model
 

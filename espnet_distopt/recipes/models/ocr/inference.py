@@ -21,13 +21,14 @@ with importing_espnet():
     from espnet2.text.build_tokenizer import build_tokenizer
     from espnet2.train.dataset import ESPnetDataset
 
-    from espnet_distopt.recipes.models.ocr.character_ngram import load_ngram
-    from espnet_distopt.recipes.models.ocr.language_model import PrefixScorer, load_lm
-    from espnet_distopt.recipes.models.ocr.line_data import line_images
+    from espnet_distopt.recipes.models.ocr.data import line_images
     from espnet_distopt.recipes.models.ocr.search import (
         Decoding,
+        PrefixScorer,
         Search,
         greedy,
+        load_lm,
+        load_ngram,
         prefix_beam,
     )
     from espnet_distopt.recipes.models.ocr.task import OCRTask

@@ -1,21 +1,189 @@
-"""The module finds the tokens of a line in its CTC posteriors.
+"""Finds the tokens of a line in its CTC posteriors.
 
 There are two searches: the best path, and a prefix beam search, which may use a
-language model or an n-gram.
+language model or an n-gram over characters.
 """
 
 import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import torch
+from espnet2.tasks.lm import LMTask
 from numpy.typing import NDArray
 from torch import Tensor
 
-from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.models.ocr.language_model import Prefix, Scorer
+from espnet_distopt.errors import InputError, in_words
+from espnet_distopt.recipes.hmm.ngram import (
+    BEGIN,
+    END,
+    NEVER,
+    UNKNOWN,
+    Gram,
+    Ngram,
+    check_tokens,
+    read_arpa,
+)
+from espnet_distopt.recipes.models.trained import check_whole
+
+Prefix = tuple[int, ...]
+"""The token ids with which a text begins."""
+
+
+class Scorer(Protocol):
+    """What a prefix beam search asks a language model or an n-gram."""
+
+    def __call__(self, prefix: Prefix) -> NDArray[np.float64]:
+        """Return the log-probability of each token after `prefix`, shape (V,)."""
+
+    def ending(self, prefix: Prefix) -> float:
+        """Return the log-probability that nothing follows `prefix`."""
+
+
+def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
+    """Load a language model that `local/lm.sh` has trained.
+
+    Args:
+        directory: the experiment's directory, with the files `config.yaml` and
+            `valid.loss.ave.pth`.
+        tokens: the recognizer's token list.
+
+    Raises:
+        InputError: the model cannot be loaded, or its token list is another one.
+    """
+    try:
+        model, args = LMTask.build_model_from_file(
+            directory / "config.yaml", directory / "valid.loss.ave.pth"
+        )
+        check_whole(model, directory / "valid.loss.ave.pth")
+    except InputError:
+        raise
+    # A wrong file, a missing key and a wrong shape each raise another exception.
+    except Exception as error:
+        raise InputError(
+            f"{directory}: not a language model: {in_words(error)}"
+        ) from error
+    if list(args.token_list) != list(tokens):
+        raise InputError(
+            f"{directory}: a language model over other tokens than the recognizer's"
+        )
+    return model.eval().lm
+
+
+class PrefixScorer:
+    """The scores of an ESPnet language model for the tokens that may follow a prefix.
+
+    The scorer keeps the scores and the state of each prefix, because a beam search asks
+    for the same prefix in many frames.
+
+    Args:
+        lm: a language model from `load_lm`.
+        end: the id of the token that begins and ends a sentence.
+    """
+
+    def __init__(self, lm: Any, end: int) -> None:
+        self._lm, self._end = lm, end
+        self._known: dict[Prefix, tuple[NDArray[np.float64], Any]] = {}
+
+    def __call__(self, prefix: Prefix) -> NDArray[np.float64]:
+        """Return the log-probability of each token after `prefix`."""
+        return self._scored(prefix)[0]
+
+    def ending(self, prefix: Prefix) -> float:
+        """Return the log-probability that nothing follows `prefix`."""
+        return float(self(prefix)[self._end])
+
+    def _scored(self, prefix: Prefix) -> tuple[NDArray[np.float64], Any]:
+        if prefix not in self._known:
+            # ESPnet's interface wants the encoder's output, which no model reads.
+            nothing = torch.empty(0)
+            before = (
+                self._scored(prefix[:-1])[1] if prefix else self._lm.init_state(nothing)
+            )
+            read = torch.tensor([self._end, *prefix])
+            scores, state = self._lm.score(read, before, nothing)
+            self._known[prefix] = scores.double().numpy(), state
+        return self._known[prefix]
+
+
+MOST_KNOWN = 100_000
+"""The number of histories whose scores are kept: 80 MB with 100 tokens."""
+
+
+def load_ngram(path: Path, tokens: Sequence[str]) -> "NgramScorer":
+    """Load an n-gram whose words are the tokens of a model.
+
+    Args:
+        path: the ARPA file.
+        tokens: the recognizer's token list; token 0 is the blank, and the last token
+            ends a sentence.
+
+    Raises:
+        InputError: the file cannot be read, or the n-gram is one over other tokens.
+    """
+    model = read_arpa(path)
+    check_tokens(path, model.words(), tokens)
+    return NgramScorer(model, tokens)
+
+
+class NgramScorer:
+    """The scores of an n-gram for the tokens that may follow a prefix.
+
+    An n-gram sees the last tokens of a prefix only. The scores after these are kept, so
+    that they are hardly ever added up twice, even for different lines. Once there are
+    `MOST_KNOWN`, all are forgotten, so that memory does not grow with the lines.
+
+    Args:
+        model: the n-gram.
+        tokens: the recognizer's token list. A token that the n-gram lacks is scored as
+            `<unk>`, and never follows if the n-gram lacks that, too.
+    """
+
+    def __init__(self, model: Ngram, tokens: Sequence[str]) -> None:
+        self._order, self._backoffs = model.order, model.backoffs
+        self._end = len(tokens) - 1
+        known = model.probabilities.keys()
+        self._words = [each if (each,) in known else UNKNOWN for each in tokens]
+        self._words[0], self._words[-1] = BEGIN, END
+        places: dict[str, list[int]] = {}
+        for index, word in enumerate(self._words):
+            places.setdefault(word, []).append(index)
+        self._explicit: dict[Gram, list[tuple[int, float]]] = {}
+        for gram, value in model.probabilities.items():
+            entries = self._explicit.setdefault(gram[:-1], [])
+            entries += [(index, value) for index in places.get(gram[-1], ())]
+        self._known: dict[Gram, NDArray[np.float64]] = {}
+
+    def __call__(self, prefix: Prefix) -> NDArray[np.float64]:
+        """Return the log-probability of each token after `prefix`, shape (V,).
+
+        It costs O(V x order) for a new history, and a look-up for a known one.
+        """
+        words = (BEGIN, *(self._words[token] for token in prefix[-self._order :]))
+        return self._after(words[-(self._order - 1) :] if self._order > 1 else ())
+
+    def ending(self, prefix: Prefix) -> float:
+        """Return the log-probability that nothing follows `prefix`."""
+        return float(self(prefix)[self._end])
+
+    def _after(self, history: Gram) -> NDArray[np.float64]:
+        if history not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            if history:
+                backoff = self._backoffs.get(history, 0.0)
+                scores = self._after(history[1:]) + backoff * math.log(10)
+            else:
+                scores = np.full(len(self._words), NEVER * math.log(10))
+            for index, value in self._explicit.get(history, ()):
+                scores[index] = value * math.log(10)
+            self._known[history] = scores
+        return self._known[history]
+
 
 Search = Callable[[Tensor, Tensor], list[list[int]]]
 """A function of encoder outputs (B, T, D) and their lengths (B,) that returns the token

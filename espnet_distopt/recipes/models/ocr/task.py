@@ -1,7 +1,7 @@
 """The module makes ESPnet's ASR task read text lines: it maps images to characters.
 
 The task adds four things to ESPnet's ASR task:
-- the data type `line_image_HEIGHT` (`espnet_distopt.recipes.models.ocr.line_data`);
+- the data type `line_image_HEIGHT` (`espnet_distopt.recipes.models.ocr.data`);
 - the encoder `cnn_rnn` (`espnet_distopt.recipes.models.cnn_rnn`);
 - the options `line_augmentation` and `line_augmentation_conf`, which change the images
   of the training set at random;
@@ -25,10 +25,12 @@ from espnet2.utils.types import str2bool
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.tasks import distopt_task
-from espnet_distopt.recipes.corpora.lines.augmentation import LineAugmentation
 from espnet_distopt.recipes.models.cnn_rnn import CNNRNNEncoder
-from espnet_distopt.recipes.models.ocr.line_data import line_images
-from espnet_distopt.recipes.models.ocr.line_preprocessor import LinePreprocessor
+from espnet_distopt.recipes.models.ocr.data import (
+    LineAugmentation,
+    LinePreprocessor,
+    line_images,
+)
 
 encoder_choices.classes.setdefault("cnn_rnn", CNNRNNEncoder)
 

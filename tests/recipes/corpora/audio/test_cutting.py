@@ -10,10 +10,9 @@ import pytest
 import soundfile
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands.format_data import main
-from espnet_distopt.recipes.corpora.audio import cutting, shorten
-from espnet_distopt.recipes.corpora.audio.cutting import Limits
-from espnet_distopt.recipes.corpora.audio.formatting import format_data
+from espnet_distopt.recipes.commands.formatting import format_data_command as main
+from espnet_distopt.recipes.corpora.audio import formatting, sphere
+from espnet_distopt.recipes.corpora.audio.formatting import Limits, format_data
 from espnet_distopt.recipes.corpora.audio.recordings import AudioFile, open_audio
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
@@ -87,7 +86,7 @@ def test_a_file_is_opened_once_for_both_channels(
         opened.append(location)
         return open_audio(location, rate)
 
-    monkeypatch.setattr(cutting, "open_audio", open_and_count)
+    monkeypatch.setattr(formatting, "open_audio", open_and_count)
     format_data(tmp_path / "data", tmp_path / "dump", limits=None)
     assert opened == [str(path)]
 
@@ -109,13 +108,13 @@ def test_a_shortened_file_is_decoded_once(
 ) -> None:
     write_shortened(conversation(tmp_path), noise(3, channels=2))
     decoded = []
-    decode = shorten.decode
+    decode = sphere.decode_shorten
 
     def decode_and_count(stream: bytes, where: str, **form: Any) -> Any:
         decoded.append(where)
         return decode(stream, where, **form)
 
-    monkeypatch.setattr(shorten, "decode", decode_and_count)
+    monkeypatch.setattr(sphere, "decode_shorten", decode_and_count)
     format_data(tmp_path / "data", tmp_path / "dump", limits=None, nj=nj)
     assert decoded == [str(tmp_path / "c1.sph")]  # one file: one process, for any nj
     found = dumped(tmp_path / "dump")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.corpora.audio.shorten import decode
+from espnet_distopt.recipes.corpora.audio.codings import decode_shorten as decode
 from tests.recipes.corpora.audio.shorten_encoder import (
     BITSHIFT,
     BLOCKSIZE,

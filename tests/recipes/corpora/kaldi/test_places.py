@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
-from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
-from espnet_distopt.recipes.corpora.kaldi.places import ArkPlace, read_places
+from espnet_distopt.recipes.corpora.kaldi.directory import (
+    ArkPlace,
+    DataDir,
+    FileChannel,
+    Segment,
+    read_places,
+)
 
 IDS = {"c1-A_1": "c1-A", "c1-B_1": "c1-B"}
 

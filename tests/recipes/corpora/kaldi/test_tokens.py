@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands.make_tokens import main
+from espnet_distopt.recipes.commands.formatting import make_tokens_command as main
 from espnet_distopt.recipes.corpora.kaldi.tokens import (
     by_count,
     characters,

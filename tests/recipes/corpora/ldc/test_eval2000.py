@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import numpy as np
@@ -6,18 +5,9 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.ldc.eval2000 import read_eval2000
-from espnet_distopt.recipes.corpora.ldc.evaluation import Evaluation
-from espnet_distopt.recipes.corpora.mini_swbd.hub5 import glm_text
+from espnet_distopt.recipes.corpora.ldc.evaluation import Evaluation, read_eval2000
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import glm_text
 
-PEM = """\
-;; comment
-sw_4390 A unknown_speaker 1.00 2.00
-sw_4390 A unknown_speaker 2.10 3.00
-sw_4390 A unknown_speaker 4.00 4.50
-sw_4390 B unknown_speaker 0.05 4.99
-en_4156 A unknown_speaker 1.00 2.00
-"""
 STM = """\
 ;; LABEL "O" "Overall" "Overall"
 ;; LABEL "SWB" "Switchboard" "of known speakers"
@@ -38,7 +28,6 @@ def discs(tmp_path: Path) -> Path:
     for name in ("sw_4390", "en_4156"):
         silence = np.zeros((40000, 2), dtype=np.int16)
         write_sphere(speech / f"{name}.sph", silence, 8000)
-    (speech / "hub5e_00.pem").write_text(PEM)
     (text / "hub5e00.english.000405.stm").write_text(STM)
     (text / "en20000405_hub5.glm").write_text(glm_text())
     return tmp_path
@@ -96,44 +85,10 @@ def test_files_that_disagree_or_are_bad(discs, kind):
         read(discs)
 
 
-ODD = {
-    "pem_time": (
-        "*.pem",
-        "4.00 4.50",
-        "4.00 4.75",
-        r"pem:4: .*-000475 is not in .*stm",
-    ),
-    "stm_time": (
-        "*.stm",
-        "4.00 4.50",
-        "4.00 4.75",
-        r"pem:4: .*-000450 is not in .*stm",
-    ),
-    "pem_lacks_one": (
-        "*.pem",
-        "sw_4390 A unknown_speaker 1.00 2.00\n",
-        "",
-        r"stm:3: utterance sw_4390-A_000100-000200 is not in .*pem",
-    ),
-    "pem_line": ("*.pem", "speaker 1.00 2.00", "speaker 1.00", r"pem:2: expected 'fi"),
-}
-
-
-@pytest.mark.parametrize("kind", ODD)
-def test_what_the_scorer_takes_is_told(discs, kind):
-    pattern, old, new, message = ODD[kind]
-    edit(discs, pattern, old, new)
-    told: list[str] = []
-    evaluation = read_eval2000(discs / "speech", discs / "text", told.append)
-    assert len(evaluation.speech.utterances) == 4
-    assert re.search(message, "\n".join(told))
-
-
 def test_segments_past_the_end_are_cut_or_left_out_and_counted(discs):
-    for pattern in ("*.pem", "*.stm"):
-        edit(discs, pattern, "0.05 4.99", "0.05 6.00")
-        edit(discs, pattern, "2.10 3.00", "5.10 7.00")
-        edit(discs, pattern, "4.00 4.50", "7.00 7.50")
+    edit(discs, "*.stm", "0.05 4.99", "0.05 6.00")
+    edit(discs, "*.stm", "2.10 3.00", "5.10 7.00")
+    edit(discs, "*.stm", "4.00 4.50", "7.00 7.50")
     edit(discs, "*.stm", "((%HESITATION)", "YES")
     told: list[str] = []
     evaluation = read_eval2000(discs / "speech", discs / "text", told.append)
@@ -155,8 +110,7 @@ def test_segments_past_the_end_are_cut_or_left_out_and_counted(discs):
     ],
 )
 def test_references_that_do_not_fit_the_recordings(discs, old, new, message):
-    for pattern in ("*.pem", "*.stm"):
-        edit(discs, pattern, old, new)
+    edit(discs, "*.stm", old, new)
     with pytest.raises(InputError, match=message):
         read(discs)
 
@@ -164,7 +118,6 @@ def test_references_that_do_not_fit_the_recordings(discs, old, new, message):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("*.pem", "no segmentation"),
         ("*.stm", "no reference"),
         ("*.glm", "no mapping rules"),
         ("sw_4390.sph", "stm:3: no recording sw_4390.sph"),

@@ -5,7 +5,7 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.kaldi.speech_set import SpeechSet, to_data_dir
+from espnet_distopt.recipes.corpora.kaldi.directory import SpeechSet, to_data_dir
 from espnet_distopt.recipes.corpora.ldc.fisher import (
     plain_words,
     read_fisher,

@@ -3,20 +3,17 @@ import pytest
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
     Entry,
     Ms98Segment,
-    Ms98Word,
     plain_words,
+    read_acronyms,
     read_dictionary,
     read_transcript,
-    read_words,
-    transcript_path,
+    spoken_letter,
     write_dictionary,
     write_transcript,
-    write_words,
 )
 from tests.refusal import refuses
 
 TRANS = "sw2001A-ms98-a-trans.text"
-WORD = "sw2001A-ms98-a-word.text"
 DICT = "sw-ms98-dict.text"
 
 
@@ -90,21 +87,6 @@ def test_written_as_the_release_writes_and_read_back(tmp_path):
     assert read_transcript(path)[1].where == f"{path}:2"
 
 
-def test_words_written_and_read_back(tmp_path):
-    words = [
-        Ms98Word(1, 0.0, 0.977625, "[silence]"),
-        Ms98Word(2, 0.977625, 1.25, "hi"),
-        Ms98Word(2, 1.25, 1.5, "um"),
-    ]
-    write_words(tmp_path, "2001", "A", words)
-    path = tmp_path / transcript_path("2001", "A", "word")
-    assert path == tmp_path / "20" / "2001" / WORD
-    assert path.read_text().splitlines()[2] == (
-        "sw2001A-ms98-a-0002 1.250000 1.500000 um"
-    )
-    assert read_words(path) == words
-
-
 def test_dictionary_written_and_read_back(tmp_path):
     entries = [Entry("IBM", ("ay", "b", "iy", "eh", "m")), Entry("them_1", ("eh", "m"))]
     write_dictionary(tmp_path, entries)
@@ -124,7 +106,7 @@ def line(number, start, end, text="hi", side="2001A"):
     return f"sw{side}-ms98-a-{number:04d} {start} {end} {text}\n"
 
 
-BAD_SIDES = {  # of transcripts and word files alike
+BAD_SIDES = {
     "empty": ("", "text: empty"),
     "only blank lines": ("\n \n", "text: empty"),
     "no such line": (line(1, 0.0, 1.0) + "hello\n", "text:2: expected 'sw2001A"),
@@ -150,12 +132,10 @@ BAD_SIDES = {  # of transcripts and word files alike
 }
 
 
-@pytest.mark.parametrize("read", [read_transcript, read_words])
 @pytest.mark.parametrize("kind", BAD_SIDES)
-def test_bad_sides(tmp_path, read, kind):
-    path = tmp_path / (TRANS if read is read_transcript else WORD)
+def test_bad_sides(tmp_path, kind):
     content, message = BAD_SIDES[kind]
-    refuses(read, path, content.encode("latin-1"), message)
+    refuses(read_transcript, tmp_path / TRANS, content.encode("latin-1"), message)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +144,6 @@ def test_bad_sides(tmp_path, read, kind):
         (read_transcript, TRANS, None, "no such file"),
         (read_transcript, "notes.text", "x", "not named like"),
         (read_transcript, TRANS, line(1, 0, 1) * 2, "text:2: a second segment 0001"),
-        (read_words, WORD, line(1, 0, 1, "hi there"), "text:1: expected one word"),
-        (
-            read_words,
-            WORD,
-            line(2, 0, 1) + line(1, 1, 2),
-            "text:2: a word of segment 0001 after one of segment 0002",
-        ),
         (read_dictionary, DICT, None, "no such file"),
         (read_dictionary, DICT, "", "text: empty"),
         (read_dictionary, DICT, "# nothing\n", "text: only comments"),
@@ -182,3 +155,100 @@ def test_bad_sides(tmp_path, read, kind):
 def test_bad_files(tmp_path, read, name, content, message):
     raw = None if content is None else content.encode("latin-1")
     refuses(read, tmp_path / name, raw, message)
+
+
+DICTIONARY = """
+# word pronunciation
+IBM ay b iy eh m
+IBM's ay b iy eh m z
+IBM_1 ay b iy m
+VCRs v iy s iy aa r z
+AWOL's ey w ow l z
+[laughter-TV] t iy v iy
+PBS p iy b iy eh s
+PBS's p iy b iy eh s ih z
+W d ah b ax l y uw
+US y uw eh s
+us ah s
+IT ay t iy
+it ih t
+NASA n ae s ax
+AT&T ey t iy ae n d t iy
+ok ow k ey
+ocelots aa s ax l aa t s
+"""
+
+
+@pytest.fixture
+def acronyms(tmp_path):
+    (tmp_path / "sw-ms98-dict.text").write_text(DICTIONARY)
+    return read_acronyms(tmp_path / "sw-ms98-dict.text")
+
+
+@pytest.mark.parametrize(
+    ("word", "spelled"),
+    [
+        ("IBM", "i b m"),
+        ("ibm", "i b m"),
+        ("IBM's", "i b m's"),
+        ("ibm's", "i b m's"),
+        ("VCRs", "v c rs"),
+        ("TV", "t v"),
+        ("PBS", "p b s"),
+        ("US", "u s"),
+        ("IT", "i t"),
+        ("ok", "o k"),
+    ],
+)
+def test_spelled_as_spoken(acronyms, word, spelled):
+    assert acronyms[word] == spelled
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["us", "it", "NASA", "nasa", "AWOL's", "PBS's", "AT&T", "W", "ocelots", "OK"],
+)
+def test_not_acronyms(acronyms, word):
+    assert word not in acronyms
+
+
+def test_names_of_all_letters(tmp_path):
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    (tmp_path / "dict").write_text(
+        f"{alphabet} ey b iy s iy d iy iy eh f jh iy ey ch ay jh ey k ey eh l eh m "
+        "eh n ow p iy k y uw aa r eh s t iy y uw v iy d ah b ax l y uw eh k s w ay z iy"
+    )
+    assert read_acronyms(tmp_path / "dict")[alphabet] == " ".join(alphabet.lower())
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("w", "d ah b ax l y uw"),
+        ("m's", "eh m z"),
+        ("rs", "aa r z"),
+        ("f's", "eh f s"),
+        ("h's", "ey ch ih z"),
+        ("x's", "eh k s ih z"),
+    ],
+)
+def test_spoken_letters(word, phones):
+    assert spoken_letter(word) == tuple(phones.split())
+
+
+@pytest.mark.parametrize("word", ["", "'s", "us's", "bm", "ss's", "é"])
+def test_no_letters(word):
+    assert spoken_letter(word) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, ": no such file"),
+        (b"", ": empty"),
+        (b"IBM ay b iy eh m\nTV\n", ":2: expected a word and its phones"),
+        (b"IBM\xff ay\n", ":1: expected UTF-8"),
+    ],
+)
+def test_bad_dictionaries(tmp_path, content, message):
+    refuses(read_acronyms, tmp_path / "dict", content, f"dict{message}")

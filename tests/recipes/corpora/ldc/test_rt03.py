@@ -5,9 +5,8 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.ldc.evaluation import Evaluation
-from espnet_distopt.recipes.corpora.ldc.rt03 import read_rt03
-from espnet_distopt.recipes.corpora.mini_swbd.hub5 import glm_text
+from espnet_distopt.recipes.corpora.ldc.evaluation import Evaluation, read_rt03
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import glm_text
 
 HEADER = """\
 ;; CATEGORY "0" "" ""

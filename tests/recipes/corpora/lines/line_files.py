@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from espnet_distopt.recipes.commands.prepare_lines import main
+from espnet_distopt.recipes.commands.preparing import prepare_lines_command as main
 from espnet_distopt.recipes.corpora.lines.images import Gray
 from espnet_distopt.recipes.corpora.lines.sets import LineDir
 from tests.refusal import error_of

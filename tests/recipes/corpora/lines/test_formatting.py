@@ -8,8 +8,8 @@ import pytest
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.tables import read_table, write_table
-from espnet_distopt.recipes.commands.format_lines import main
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import (
+from espnet_distopt.recipes.commands.formatting import format_lines_command as main
+from espnet_distopt.recipes.corpora.kaldi.arks import (
     MatrixArkWriter,
     read_matrix,
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands.prepare_iam import main
+from espnet_distopt.recipes.commands.preparing import prepare_iam_command as main
 from espnet_distopt.recipes.corpora.lines.iam import image_of
 from espnet_distopt.recipes.corpora.lines.sets import LineDir
 from tests.recipes.corpora.lines.line_files import save

@@ -1,44 +1,40 @@
 """The corpus of rendered lines and handwritten digits: what its sets share."""
 
 import random
-import re
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
+from PIL import ImageFont
 from scipy import ndimage
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands import make_mini_ocr
+from espnet_distopt.recipes.commands.preparing import (
+    make_mini_ocr_command,
+    make_mini_ocr_parser,
+)
 from espnet_distopt.recipes.corpora.lines.images import line_features, read_image
 from espnet_distopt.recipes.corpora.lines.sets import LineDir
 from espnet_distopt.recipes.corpora.mini_ocr.corpus import (
-    LineSizes,
-    draw_line,
-    make_corpus,
-    plan_corpus,
-)
-from espnet_distopt.recipes.corpora.mini_ocr.degradation import degrade
-from espnet_distopt.recipes.corpora.mini_ocr.digits import (
     DEV_FORMS,
     FORMS,
     TEST_FORMS,
     TRAIN_FORMS,
+    LineSizes,
     digits_of,
+    make_corpus,
+    plan_corpus,
     render_digits,
 )
-from espnet_distopt.recipes.corpora.mini_ocr.fonts import (
-    Font,
-    added_fonts,
-    has_characters,
+from espnet_distopt.recipes.corpora.mini_ocr.rendering import (
+    degrade,
     known_fonts,
+    render_text,
     unseen_fonts,
 )
-from espnet_distopt.recipes.corpora.mini_ocr.rendering import render_text
 from espnet_distopt.recipes.corpora.mini_ocr.texts import ALPHABET, random_text
 from tests.refusal import error_of
 
@@ -50,7 +46,6 @@ TINY = LineSizes(
     test_printed=4,
     test_digits=3,
 )
-FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +164,11 @@ def test_strings_of_digits(seed):
     "font", [*known_fonts(), *unseen_fonts()], ids=lambda f: f.name
 )
 def test_fonts_have_the_alphabet_and_nothing_is_cut_off(font):
-    assert has_characters(font.path, ALPHABET)
+    face = ImageFont.truetype(font.path, 32, layout_engine=ImageFont.Layout.BASIC)
+    drawn = [bytes(face.getmask(char)) for char in ALPHABET if char != " "]
+    assert (
+        all(any(each) for each in drawn) and bytes(face.getmask("\uffff")) not in drawn
+    )
     for seed in range(5):
         ink = render_text("(Wjg/Q)", font.path, np.random.default_rng(seed))
         edges = ink[:, 0].max(), ink[:, -1].max(), ink[0].max(), ink[-1].max()
@@ -193,59 +192,20 @@ def test_degraded_lines_keep_their_text(seed):
     assert np.corrcoef(profile, clean.sum(axis=1))[0, 1] > 0.7
 
 
-def test_added_fonts(tmp_path):
-    fonts, lacking = added_fonts(
-        [FONTS / "STIXNonUni.ttf", FONTS / "DejaVuSansDisplay.ttf"], "a"
-    )
-    assert not fonts and len(lacking) == 2
-    link = tmp_path / "My Font.ttf"
-    link.symlink_to(FONTS / "DejaVuSans-BoldOblique.ttf")
-    fonts, lacking = added_fonts([tmp_path], ALPHABET)
-    assert (fonts, lacking) == ([Font("My_Font", link)], [])
-    trained = {p.writer for p in plan_corpus(TINY, 0, fonts) if p.set == "train"}
-    assert "My_Font" in trained
-
-
-@pytest.mark.parametrize("font", unseen_fonts(), ids=lambda font: font.name)
-def test_an_unseen_font_stays_out_of_training_under_any_name(font, tmp_path):
-    copy = tmp_path / "My Font.ttf"
-    copy.symlink_to(font.path)
-    fonts, _ = added_fonts([copy], "a")
-    expected = f"{copy}: the font {font.name} is for test lines only"
-    with pytest.raises(InputError, match=re.escape(expected)):
-        plan_corpus(TINY, 0, fonts)
-
-
-def test_lines_in_added_fonts_are_drawn(tmp_path):
-    font = Font("new", FONTS / "DejaVuSans-BoldOblique.ttf")
-    plans = plan_corpus(TINY, 0, [font])
-    plan = next(plan for plan in plans if plan.font == font.path)
-    assert draw_line(plan).ndim == 2
-
-
 BAD = {
     "no lines": (["--train_printed", "0"], "--train_printed is 0, expected at least 1"),
     "no digits": (["--test_digits", "-1"], "--test_digits is -1, expected at least 1"),
     "no process": (["--nj", "0"], "--nj is 0, expected at least 1"),
-    "no such font": (["--fonts", "x.ttf"], "x.ttf: no such font or directory"),
-    "no fonts": (["--fonts", "{tmp}"], "{tmp}: no font in it"),
-    "text as font": (["--fonts", "{tmp}/text"], "{tmp}/text: no font that can be read"),
-    "twice": (
-        ["--fonts", str(FONTS / "DejaVuSans.ttf")],
-        "two fonts are called DejaVu",
-    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_options(name, tmp_path, capsys):
     options, message = BAD[name]
-    (tmp_path / "text").write_text("hello")
-    options = [option.format(tmp=tmp_path) for option in options]
     options = ["--out", str(tmp_path / "corpus"), *options]
-    error = error_of(make_mini_ocr.main, options, capsys)
-    assert error.startswith(message.format(tmp=tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+    error = error_of(make_mini_ocr_command, options, capsys)
+    assert error.startswith(message)
+    assert not list(tmp_path.iterdir())
 
 
 def test_somebody_elses_directory_stays(tmp_path):
@@ -256,7 +216,7 @@ def test_somebody_elses_directory_stays(tmp_path):
 
 
 def test_defaults_of_the_command_are_those_of_the_library():
-    args = make_mini_ocr.get_parser().parse_args(["--out", "x"])
+    args = make_mini_ocr_parser().parse_args(["--out", "x"])
     assert (
         LineSizes(**{name: getattr(args, name) for name in vars(LineSizes())})
         == LineSizes()
@@ -267,7 +227,7 @@ def test_command_replaces_its_own(tmp_path, capsys):
     out = str(tmp_path / "corpus")
     sizes = [f"--{name}={size}" for name, size in vars(TINY).items()]
     for seed in ("0", "1"):
-        make_mini_ocr.main(["--out", out, "--nj", "1", "--seed", seed, *sizes])
+        make_mini_ocr_command(["--out", out, "--nj", "1", "--seed", seed, *sizes])
     assert "seed 1" in (tmp_path / "corpus" / "mini_ocr.txt").read_text()
     assert len(read_table(tmp_path / "corpus" / "dev" / "text", str)) == 3
     rows = capsys.readouterr().out.splitlines()[-3:]

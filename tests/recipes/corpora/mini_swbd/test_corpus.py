@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,30 +10,35 @@ import pytest
 import soundfile
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.commands import make_mini_swbd, prepare_swbd
-from espnet_distopt.recipes.corpora.audio.sphere_header import read_header
-from espnet_distopt.recipes.corpora.hub5.marks import reference_words
-from espnet_distopt.recipes.corpora.hub5.stm import read_stm
-from espnet_distopt.recipes.corpora.ldc.acronyms import read_acronyms
-from espnet_distopt.recipes.corpora.ldc.conv_tab import read_conv_tab
+from espnet_distopt.recipes.commands.preparing import (
+    make_mini_swbd_command,
+    make_mini_swbd_parser,
+    prepare_swbd_command,
+)
+from espnet_distopt.recipes.corpora.audio.sphere import read_header
+from espnet_distopt.recipes.corpora.hub5.stm import read_stm, reference_words
 from espnet_distopt.recipes.corpora.ldc.discs import find_files
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
-    Ms98Segment,
+    read_acronyms,
     read_transcript,
-    read_words,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.conversation import record, speak
-from espnet_distopt.recipes.corpora.mini_swbd.corpus import make_corpus
-from espnet_distopt.recipes.corpora.mini_swbd.hub5 import reference_text
-from espnet_distopt.recipes.corpora.mini_swbd.ms98 import spread
-from espnet_distopt.recipes.corpora.mini_swbd.phrases import ACRONYMS, SHARED, TOPICS
+from espnet_distopt.recipes.corpora.ldc.swbd import read_conv_tab
+from espnet_distopt.recipes.corpora.mini_swbd.conversation import (
+    good_line,
+    record,
+    speak,
+)
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
+    make_corpus,
+    reference_text,
+)
+from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, SHARED, TOPICS
 from espnet_distopt.recipes.corpora.mini_swbd.plan import (
     SWBD,
     TRAIN,
     Sizes,
     plan_corpus,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.telephone import good_line
 from tests.refusal import error_of
 
 TINY = Sizes(
@@ -63,17 +67,15 @@ def test_discs_look_like_the_ldcs(corpus):
         f"{reference}/en20000405_hub5.glm",
         f"{reference}/hub5e00.english.000405.stm",
         "hub5e_00/english/en_4156.sph",
-        "hub5e_00/english/hub5e_00.pem",
         "hub5e_00/english/sw_4390.sph",
         "mini_swbd.txt",
         "swb1/swb1_d1/data/sw02001.sph",
         "swb1/swb1_d3/data/sw02002.sph",
         "swb1/tables/conv.tab",
         *(
-            f"{transcripts}/20/{number}/sw{number}{side}-ms98-a-{kind}.text"
+            f"{transcripts}/20/{number}/sw{number}{side}-ms98-a-trans.text"
             for number in (2001, 2002)
             for side in "AB"
-            for kind in ("trans", "word")
         ),
         f"{transcripts}/sw-ms98-dict.text",
     ]
@@ -91,27 +93,6 @@ def test_samples_survive_the_disc(corpus):
     path = corpus / "swb1/swb1_d1/data/sw02001.sph"
     samples, _ = soundfile.read(path, dtype="float32", always_2d=True)
     assert np.array_equal(samples, said.samples)
-
-
-def test_words_are_spread_over_their_segments(corpus):
-    for path in find_files(corpus, r"sw\d{4}.-ms98-a-word.text"):
-        transcript = path.with_name(path.name.replace("word", "trans"))
-        words = read_words(path)
-        for number, segment in enumerate(read_transcript(transcript), start=1):
-            inside = [word for word in words if word.segment == number]
-            assert " ".join(word.word for word in inside) == segment.text
-            assert (inside[0].start, inside[-1].end) == (segment.start, segment.end)
-            assert all(a.end == b.start for a, b in pairwise(inside))
-
-
-def test_spread_goes_by_letters():
-    words = spread(Ms98Segment(1.0, 2.0, "a bcd [silence]"), 7)
-    edges = [(word.segment, word.start, word.end, word.word) for word in words]
-    assert edges == [
-        (7, 1.0, pytest.approx(1 + 1 / 13), "a"),
-        (7, pytest.approx(1 + 1 / 13), pytest.approx(1 + 4 / 13), "bcd"),
-        (7, pytest.approx(1 + 4 / 13), 2.0, "[silence]"),
-    ]
 
 
 def test_dictionary_tells_acronyms_from_words(corpus):
@@ -228,7 +209,7 @@ def test_switchboard_half_is_left_known_when_train_dev_is_taken():
 )
 def test_impossible_sizes(options, message, tmp_path, capsys):
     options = ["--out", str(tmp_path / "corpus"), *options]
-    assert error_of(make_mini_swbd.main, options, capsys).startswith(message)
+    assert error_of(make_mini_swbd_command, options, capsys).startswith(message)
     assert not list(tmp_path.iterdir())
 
 
@@ -239,7 +220,7 @@ def test_somebody_elses_directory_stays(tmp_path):
 
 
 def test_defaults_of_the_command_are_those_of_the_library():
-    args = make_mini_swbd.get_parser().parse_args(["--out", "x"])
+    args = make_mini_swbd_parser().parse_args(["--out", "x"])
     assert Sizes(**{name: getattr(args, name) for name in vars(Sizes())}) == Sizes()
 
 
@@ -250,7 +231,7 @@ def test_from_discs_to_data_directories(corpus, tmp_path, capsys):
     command += ["--eval2000_text", str(corpus / "2000_hub5_eng_eval_tr")]
     command += ["--out", str(tmp_path / "data")]
     for _ in range(2):
-        prepare_swbd.main(command)
+        prepare_swbd_command(command)
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
         "eval2000",
         "train_dev",

@@ -5,11 +5,12 @@ import pytest
 
 from espnet_distopt.recipes.corpora.ldc.ms98 import plain_words
 from espnet_distopt.recipes.corpora.mini_swbd.dialogue import (
+    SHARED,
+    TOPICS,
     Variety,
     expand,
     invent_dialogue,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.phrases import SHARED, TOPICS
 
 
 def dialogues(count, turns=66):

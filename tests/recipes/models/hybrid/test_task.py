@@ -16,19 +16,19 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands import hybrid_scores
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import read_matrix
+from espnet_distopt.recipes.commands.decoding import hybrid_scores_command
+from espnet_distopt.recipes.corpora.kaldi.arks import read_matrix
 from espnet_distopt.recipes.hmm.alignments import (
     Pdfs,
-    read_alignments,
     write_alignments,
 )
-from espnet_distopt.recipes.hmm.states import PhoneStates, write_states
+from espnet_distopt.recipes.hmm.language import PhoneStates, write_states
 from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
 from tests.espnet.training import learners
 from tests.espnet.training.learners import Injection
 from tests.espnet.training.test_stop import SignalAt
+from tests.recipes.hmm.toy import read_alignments
 from tests.recipes.models.hybrid.toy import STATES, arguments, write_toy_frames
 from tests.refusal import error_of
 
@@ -50,7 +50,7 @@ def test_the_model_learns_the_states(root: Path, trained: Path) -> None:
     model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
     assert model.pdfs == len(STATES)
     feats = read_table(root / "valid/feats.scp", str)
-    labels = dict(read_alignments(root / "valid/ali.scp", len(STATES)))
+    labels = read_alignments(root / "valid/ali.scp")
     right = []
     for name, log_posteriors in model.log_posteriors(feats):
         np.testing.assert_allclose(np.exp(log_posteriors).sum(1), 1, rtol=1e-5)
@@ -92,7 +92,7 @@ def test_scores_for_kaldi_are_posteriors_over_priors(
     (data / "hybrid/feats.scp").write_text((root / "valid/feats.scp").read_text())
     out = tmp_path / "out"
     files = ["--data", str(data), "--ali", str(root / "train"), "--out", str(out)]
-    hybrid_scores.main(["--exp", str(trained), *files])
+    hybrid_scores_command(["--exp", str(trained), *files])
     counts = np.array((root / "train/counts").read_text().split()[1:-1], float)
     model = PosteriorModel(trained / "config.yaml", trained / "valid.loss.ave.pth")
     scores = kaldiio.load_scp(str(out / "scores.scp"))
@@ -145,12 +145,12 @@ def test_labels_of_other_states_are_refused(
     feats = (root / "valid/feats.scp").read_text()
     (tmp_path / "hybrid/feats.scp").write_text(feats)
     files = ["--data", str(tmp_path), "--ali", str(ali), "--out", str(tmp_path / "out")]
-    error = error_of(hybrid_scores.main, ["--exp", str(trained), *files], capsys)
+    error = error_of(hybrid_scores_command, ["--exp", str(trained), *files], capsys)
     assert error.startswith(f"{trained}: its states are not those of {ali}/states.txt")
 
 
 def read_labels(ali: Path) -> dict[str, Pdfs]:
-    return dict(read_alignments(ali / "ali.scp", len(STATES)))
+    return read_alignments(ali / "ali.scp")
 
 
 ALGORITHMS = {
@@ -260,7 +260,7 @@ def test_an_encoder_that_subsamples_is_refused(root: Path, tmp_path: Path) -> No
 
 
 def test_features_of_another_size(tmp_path: Path, trained: Path) -> None:
-    from espnet_distopt.recipes.corpora.kaldi.matrix_arks import FloatArkWriter
+    from espnet_distopt.recipes.corpora.kaldi.arks import FloatArkWriter
 
     with FloatArkWriter(tmp_path / "x.ark") as ark:
         ark["a"] = np.zeros((5, 3), np.float32)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from espnet_distopt.files.tables import write_table
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import FloatArkWriter
+from espnet_distopt.recipes.corpora.kaldi.arks import FloatArkWriter
 from espnet_distopt.recipes.hmm.alignments import Pdfs, write_alignments
-from espnet_distopt.recipes.hmm.states import PhoneStates, write_states
+from espnet_distopt.recipes.hmm.language import PhoneStates, write_states
 
 STATES = PhoneStates(("SIL", "a"))
 DIMENSIONS = 8

@@ -9,11 +9,15 @@ import torch
 from PIL import Image
 
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands.make_ngram import main as make_ngram
-from espnet_distopt.recipes.commands.ocr_inference import main
+from espnet_distopt.recipes.commands.decoding import ocr_inference_command as main
+from espnet_distopt.recipes.commands.language import make_ngram_command as make_ngram
 from espnet_distopt.recipes.models.ocr.inference import LineRecognizer, batches
-from espnet_distopt.recipes.models.ocr.language_model import PrefixScorer
-from espnet_distopt.recipes.models.ocr.search import Decoding, greedy, prefix_beam
+from espnet_distopt.recipes.models.ocr.search import (
+    Decoding,
+    PrefixScorer,
+    greedy,
+    prefix_beam,
+)
 from espnet_distopt.recipes.models.ocr.task import DistoptOCRTask
 from tests.recipes.models.ocr.toy import HEIGHT, arguments, write_lines, write_toy_lines
 
@@ -367,7 +371,7 @@ def write_bad_input(folder: Path) -> None:
     (folder / "search.yaml").write_text("search: best\n")
     (folder / "lm.yaml").write_text("search: prefix_beam\n")
     (folder / "ngram.yaml").write_text("search: ngram_beam\n")
-    from espnet_distopt.recipes.corpora.kaldi.matrix_arks import MatrixArkWriter
+    from espnet_distopt.recipes.corpora.kaldi.arks import MatrixArkWriter
 
     for name in ("high", "empty", "other"):
         (folder / name).mkdir()

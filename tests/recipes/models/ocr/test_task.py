@@ -14,7 +14,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.simulated import EspnetProblem
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.models.ocr.line_data import line_images
+from espnet_distopt.recipes.models.ocr.data import line_images
 from espnet_distopt.recipes.models.ocr.task import DistoptOCRTask
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from tests.espnet.training.learners import read, train

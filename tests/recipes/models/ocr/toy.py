@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from espnet_distopt.files.tables import write_table
-from espnet_distopt.recipes.corpora.kaldi.matrix_arks import MatrixArkWriter
+from espnet_distopt.recipes.corpora.kaldi.arks import MatrixArkWriter
 from espnet_distopt.recipes.corpora.lines.images import line_features, read_image
 
 HEIGHT = 16
