@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.distributed.forks import private
+from espnet_distopt.distributed.connections import private
 
 BACKLOG = 128
 """The most connections that wait to be accepted."""

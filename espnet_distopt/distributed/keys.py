@@ -9,7 +9,7 @@ client, too. There are four kinds of keys:
         session begins with none, and none is deleted at its end, unless it is said.
     `espnet_distopt/N/group/...` are those by which a process group connects.
 
-The keys of the work queue are beside its code (`queue_keys`).
+The keys of the work queue are beside its code.
 
 A `learner` is "RANK.INCARNATION", as 3.1: its rank, and how often a learner of this
 rank was started before. In the launcher's keys that is counted over the run; in a

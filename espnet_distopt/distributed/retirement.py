@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 
 from espnet_distopt.distributed import keys
+from espnet_distopt.distributed.channel import WakeUp
 from espnet_distopt.distributed.membership import end_epoch, read_members
-from espnet_distopt.distributed.wakeup import WakeUp
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 

@@ -6,7 +6,7 @@ the learners agree: each that has its result counts itself in the store, and the
 one to do so writes `commit`. Who fails, or notices that one of them is no member any
 more, writes `abort`. Both are written by compare-and-set, and everybody waits for what
 it says. A learner whose part takes long looks whether another one has written it: a
-network may fail for one of them, while gloo lets the other wait for ever (`waiter`).
+network may fail for one of them, while gloo lets the other wait for ever (`gloo`).
 
 After an abort a collective of all learners is repeated among those who live, from what
 each has contributed (`contributions`); so all survivors have the same result, of the
@@ -41,10 +41,10 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight, alone
 from espnet_distopt.distributed.contributions import Contribution, contribution
+from espnet_distopt.distributed.gloo import Job, in_vain
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.waiter import Job, in_vain
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError, message
 
@@ -302,7 +302,9 @@ class SurvivingCollectives:
         if not of_network(error):
             raise error
         self._groups.drop(attempt.members)
-        live.suspect(attempt.members.ranks, f"the network said: {message(error)}")
+        if set(attempt.members.ranks) <= set(live.members.ranks):
+            # Otherwise it is known already who has died, and that explains it.
+            live.suspect(attempt.members.ranks, f"the network said: {message(error)}")
 
     def _settle(self, members: Members) -> None:
         """Wait until it is known which members have died, if any is suspected."""

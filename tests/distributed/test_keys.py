@@ -16,7 +16,7 @@ OPERATIONS = {
 STORES = ("store", "root", "asked")
 """What a store is called."""
 
-QUEUE = ("queue", "share", "work_queue")
+QUEUE = ("queue", "share", "work_queue", "open_queues")
 """The beginnings of the files that have the keys of the work queue."""
 
 

@@ -10,10 +10,9 @@ import torch.distributed as dist
 
 from espnet_distopt.distributed import keys, liveness
 from espnet_distopt.distributed.addresses import reachable
-from espnet_distopt.distributed.door import token_of
-from espnet_distopt.distributed.hosting import LATER, Host
-from espnet_distopt.distributed.joining import _ask
+from espnet_distopt.distributed.joining import LATER, StateServer, _ask
 from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.pairs import token_of
 from espnet_distopt.distributed.watch import Watch
 
 
@@ -39,7 +38,7 @@ def test_a_state_is_not_written_down_once_the_gossip_is_over(watch: Watch) -> No
         written.append(1)
         return {"parameters": torch.ones(3)}
 
-    host = Host(watch.liveness, watch, lambda: over[0])
+    host = StateServer(watch.liveness, watch, lambda: over[0])
     assert ask(watch) is LATER
     host.end_step(state)
     assert not written
@@ -63,15 +62,15 @@ def test_a_failure_to_serve_one_replacement_does_not_end_the_service(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = iter([ValueError("no such tensor"), None])
-    answer = Host._answer
+    answer = StateServer._answer
 
-    def first_fails(host: Host, asking: Any) -> None:
+    def first_fails(host: StateServer, asking: Any) -> None:
         if (error := next(answers)) is not None:
             raise error
         answer(host, asking)
 
-    monkeypatch.setattr(Host, "_answer", first_fails)
-    host = Host(watch.liveness, watch, lambda: True)
+    monkeypatch.setattr(StateServer, "_answer", first_fails)
+    host = StateServer(watch.liveness, watch, lambda: True)
     with pytest.raises(OSError, match=r"closed|reset"):
         ask(watch)
     assert ask(watch) is LATER
