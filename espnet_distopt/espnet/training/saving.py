@@ -39,6 +39,7 @@ from espnet2.train.reporter import (
 )
 from torch import Tensor, nn
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.training.batches import QueuedBatches
 from espnet_distopt.espnet.training.checkpoints import (
@@ -294,7 +295,7 @@ class SavedStates:
         content, self._parts = _take_apart(plain({**state, "saves": self.saves}), epoch)
         mine = []
         for name in self._parts:
-            key = f"checkpoint/{self.saves}/{name}"
+            key = keys.checkpoint(self.saves, name)
             with driver.asking("saving the learners' states"):
                 first = driver.store.compare_set(key, "", str(driver.rank))
             if int(first) == driver.rank:
