@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from report import ROOT
 
-from espnet_distopt.files.tables import write_table
-from espnet_distopt.files.whole_directory import whole_directory
-from espnet_distopt.recipes.corpora.fsdd import (
+from espnet_distopt.corpora.fsdd import (
     SAMPLE_RATE,
     SPEAKERS,
     WORDS,
@@ -20,7 +18,9 @@ from espnet_distopt.recipes.corpora.fsdd import (
     deal,
     read_recordings,
 )
-from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter
+from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter
+from espnet_distopt.corpora.kaldi.tables import write_table
+from espnet_distopt.files.whole_directory import whole_directory
 
 if TYPE_CHECKING:
     from espnet_distopt.espnet.training.simulated import EspnetProblem

@@ -23,7 +23,12 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed import keys
+from espnet_distopt.distributed.launch_variables import (
+    END,
+    HOPELESS,
+    JOINED,
+    SURVIVES,
+)
 
 POLL = 0.5
 """Seconds between two looks into the store."""
@@ -37,11 +42,9 @@ CONNECT = timedelta(seconds=300)
 FAREWELL = 5.0
 """Seconds for which node 0 keeps the store, so that the others read the verdict."""
 
-_FROM_LEARNERS = {
-    "survives": keys.SURVIVES,
-    "replaced": keys.JOINED,
-    "hopeless": keys.HOPELESS,
-}
+_KEYS = "distopt/launch/"
+
+_FROM_LEARNERS = {"survives": SURVIVES, "replaced": JOINED, "hopeless": HOPELESS}
 """What learners tell the launcher, and the keys by which they do."""
 
 
@@ -64,7 +67,7 @@ class StoreProcess:
         keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
         # Node 0 of several listens at all its addresses, a single one at `host` alone.
         own = "127.0.0.1" if self.others else host
-        self.store: Any = TCPStore(
+        self.store = TCPStore(
             host if descriptor < 0 else own,
             port,
             timeout=CONNECT,
@@ -81,7 +84,7 @@ class StoreProcess:
 
         The supervisor reads `joined`, or `error` if this node does not fit the others.
         """
-        key = keys.launch("counts")
+        key = f"{_KEYS}counts"
         if (
             self.node == 0
         ):  # It keeps the store; refused, it would take the others along.
@@ -93,12 +96,12 @@ class StoreProcess:
             self.say(error=f"another launcher is node {self.node} of this run")
         else:
             # From now on node 0 notices if this node looks no more.
-            self.store.set(keys.launch(f"look/{self.node}"), "0")
-            self.say(joined=self.store.add(keys.launch(f"joined/{self.node}"), 1) - 1)
+            self.store.set(f"{_KEYS}look/{self.node}", "0")
+            self.say(joined=self.store.add(f"{_KEYS}joined/{self.node}", 1) - 1)
 
     def _is_taken(self) -> bool:
         """Return whether another process of this node looks into the store."""
-        key = keys.launch(f"look/{self.node}")
+        key = f"{_KEYS}look/{self.node}"
         if not self.others or not self.store.check([key]):
             return False
         before = self.store.get(key)
@@ -119,7 +122,7 @@ class StoreProcess:
                     self.write(json.loads(line))
             self.look()
             while self._asked:
-                key = keys.end(self._asked.pop(0))
+                key = END + self._asked.pop(0)
                 said = self.store.get(key).decode() if self.store.check([key]) else ""
                 self.say(answered=said)
         if self.node == 0:
@@ -128,7 +131,6 @@ class StoreProcess:
     def write(self, message: dict[str, Any]) -> None:
         """Write what the supervisor says; of failures, the first one counts.
 
-        `gone` is a process (RANK.INCARNATION) that has ended, for the learners.
         `asked` is not for the store: what a process (RANK.INCARNATION) has said of its
         end, if it has, is the answer after the next look. Answers come in the order of
         the questions.
@@ -136,12 +138,10 @@ class StoreProcess:
         for name, value in message.items():
             if name == "asked":
                 self._asked.append(value)
-            elif name == "gone":
-                self.store.append(keys.ENDED, f"{value} ")
             elif name == "failed":
-                self.store.compare_set(keys.launch(name), "", json.dumps(value))
+                self.store.compare_set(_KEYS + name, "", json.dumps(value))
             else:
-                self.store.set(keys.launch(name), json.dumps(value))
+                self.store.set(_KEYS + name, json.dumps(value))
 
     def look(self) -> None:
         """Say what is new in the store."""
@@ -151,25 +151,23 @@ class StoreProcess:
         if not self.others:
             return
         self._looks += 1
-        self.store.set(keys.launch(f"look/{self.node}"), str(self._looks))
+        self.store.set(f"{_KEYS}look/{self.node}", str(self._looks))
         for name in ("failed", "verdict"):
-            key = keys.launch(name)
-            if self.store.check([key]):
-                self._say_new(name, json.loads(self.store.get(key)))
+            if self.store.check([_KEYS + name]):
+                self._say_new(name, json.loads(self.store.get(_KEYS + name)))
         if "verdict" in self._told:
-            self.store.set(keys.launch(f"read/{self.node}"), "")
+            self.store.set(f"{_KEYS}read/{self.node}", "")
         if self.node == 0:
             for node in (*self.others, 0):  # Its own end is news after all other.
                 self._look_for(node)
 
     def _look_for(self, node: int) -> None:
         """Say that a node has ended, and how; or whether it looks into the store."""
-        key = keys.launch(f"ended/{node}")
-        if self.store.check([key]):
-            how = json.loads(self.store.get(key))
+        if self.store.check([f"{_KEYS}ended/{node}"]):
+            how = json.loads(self.store.get(f"{_KEYS}ended/{node}"))
             self._say_new(f"ended/{node}", how)
             return
-        key, now = keys.launch(f"look/{node}"), time.monotonic()
+        key, now = f"{_KEYS}look/{node}", time.monotonic()
         count = self.store.get(key) if self.store.check([key]) else b""
         before, since = self._seen.get(node, (None, now))
         if count != before:
@@ -190,12 +188,12 @@ class StoreProcess:
 
     def _wait_for_readers(self) -> None:
         deadline = time.monotonic() + FAREWELL
-        read = [
-            keys.launch(f"read/{node}")
+        keys = [
+            f"{_KEYS}read/{node}"
             for node in self.others
             if f"ended/{node}" in self._told
         ]
-        while read and not self.store.check(read) and time.monotonic() < deadline:
+        while keys and not self.store.check(keys) and time.monotonic() < deadline:
             time.sleep(POLL / 5)
 
 

@@ -167,7 +167,6 @@ class Supervisor:
             status = learner.take_end()
             if status is None:
                 continue
-            self._link.send(gone=learner.name)  # The others wait to hear it.
             for pipe in learner.pipes:
                 while not pipe.closed:
                     self._relay(learner, pipe)
@@ -191,7 +190,7 @@ class Supervisor:
         """Decide on the first of those that have died.
 
         Args:
-            said: what it has said of its end (`keys.end`); "" for nothing.
+            said: what it has said of its end (`launch_variables.END`); "" for nothing.
         """
         if not self._undecided:  # The run has failed meanwhile.
             return

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from espnet_distopt.distributed.channel import LEAST, Channel, Header, Kind, WakeUp
+from espnet_distopt.distributed.channel import LEAST, Channel, Header, Kind
+from espnet_distopt.distributed.wakeup import WakeUp
 
 SIZE = 6 * LEAST + 5
 PIECE = LEAST // 16

@@ -9,7 +9,12 @@ import torch
 from espnet2.train.reporter import Reporter
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.saving import TrainingState, load_learner
+from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.learner_state import (
+    TrainingState,
+    capture,
+    restore_within,
+)
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments
@@ -155,13 +160,12 @@ def test_mixed_precision_may_be_switched_on_within_an_epoch() -> None:
         reporter.observe("train") as figures,
     ):
         parts = session, model, figures, optimizer, None
-        position = {"step": 3, "spent": None}
-        state = TrainingState(*parts, None).capture(batches=3)
-        TrainingState(*parts, scaler).restore_within({**state, **position})
+        state = capture(TrainingState(*parts, None), batches=3)
+        restore_within(TrainingState(*parts, scaler), state)
         assert scaler.get_scale() == 65536.0
-        state = TrainingState(*parts, scaler).capture(batches=3)
+        state = capture(TrainingState(*parts, scaler), batches=3)
         state["scaler"]["scale"] = 8.0
-        TrainingState(*parts, scaler).restore_within({**state, **position})
+        restore_within(TrainingState(*parts, scaler), state)
         assert scaler.get_scale() == 8.0
 
 

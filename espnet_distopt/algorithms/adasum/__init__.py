@@ -1,0 +1,1 @@
+"""Adasum adds updates that are orthogonal and averages updates that are parallel."""

@@ -1,0 +1,106 @@
+"""Imitates what ink, paper and scanner do to a line between the pen and the file.
+
+Every line gets its own random faults: ink bleeds or fades, the line is skewed, the
+paper is uneven, and the image is blurred, noisy, of some resolution, and perhaps saved
+as a JPEG.
+"""
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import ndimage
+
+from espnet_distopt.corpora.mini_ocr.rendering import Ink
+
+Gray = NDArray[np.uint8]
+"""A grey image, shape (height, width), from 0 for black to 255 for white."""
+
+_HEIGHTS = (28, 56)  # pixels of the finished image
+
+
+def degrade(ink: Ink, rng: np.random.Generator) -> Gray:
+    """Make a scan of a line of ink.
+
+    Args:
+        ink: The line, shape (height, width), from 0 for paper to 1 for ink.
+        rng: Decides which faults the line gets, and how strong they are.
+
+    Returns:
+        The grey levels, in another shape (height, width), of the same text.
+    """
+    ink = _skew(ink, rng)
+    ink = _spread(ink, rng)
+    ink = ink * (1 - rng.uniform(0, 0.5) * _clouds(ink.shape, 12, rng))
+    scan = _paper(ink.shape, rng) * (1 - ink) + rng.uniform(5, 90) * ink
+    scan = _scale(scan, rng)
+    if rng.random() < 0.5:
+        scan = np.array(ndimage.gaussian_filter(scan, rng.uniform(0.2, 0.9)))
+    scan += rng.normal(0, rng.uniform(0, 9), scan.shape).astype(np.float32)
+    if rng.random() < 0.2:
+        _specks(scan, rng)
+    image = np.clip(scan, 0, 255).astype(np.uint8)
+    return _jpeg(image, int(rng.integers(30, 91))) if rng.random() < 0.4 else image
+
+
+def _skew(ink: Ink, rng: np.random.Generator) -> Ink:
+    """Let the line rise or fall by up to a sixth of its height."""
+    height, width = ink.shape
+    drift = rng.uniform(-1, 1) * min(height / 6, 0.03 * width)
+    room = int(abs(drift)) // 2 + 1
+    padded = np.pad(ink, ((room, room), (0, 0)))
+    slope = drift / width
+    matrix = np.array([[1, slope], [0, 1]])
+    skewed = ndimage.affine_transform(
+        padded, matrix, offset=(-slope * width / 2, 0), order=1
+    )
+    return np.asarray(skewed, np.float32)
+
+
+def _spread(ink: Ink, rng: np.random.Generator) -> Ink:
+    """Let strokes grow (the ink bleeds) or shrink a little, with soft edges."""
+    soft = ndimage.gaussian_filter(ink, rng.uniform(0.4, 0.8))
+    edge = rng.uniform(0.25, 0.5)  # a low edge lets the ink spread
+    return np.asarray(np.clip((soft - edge) * 2.5 + 0.5, 0, 1), np.float32)
+
+
+def _paper(shape: tuple[int, ...], rng: np.random.Generator) -> Ink:
+    """Return the grey levels of empty paper with a gradient, stains and a grain."""
+    level = rng.uniform(170, 250)
+    across = np.linspace(-1, 1, shape[1], dtype=np.float32) * rng.uniform(-30, 30)
+    down = np.linspace(-1, 1, shape[0], dtype=np.float32) * rng.uniform(-12, 12)
+    stains = rng.uniform(0, 40) * _clouds(shape, 40, rng)
+    grain = rng.uniform(0, 12) * _clouds(shape, 3, rng)
+    paper = level + across + down[:, np.newaxis] - stains - grain
+    return np.asarray(paper, np.float32)
+
+
+def _clouds(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> Ink:
+    """Return a smooth random field in [0, 1] with spots of about `size` pixels."""
+    coarse = (max(shape[0] // size, 2), max(shape[1] // size, 2))
+    field = Image.fromarray(rng.random(coarse, np.float32))
+    smooth = field.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    return np.asarray(smooth, np.float32)
+
+
+def _scale(scan: Ink, rng: np.random.Generator) -> Ink:
+    """Scale the line to a random height, as a scanner of some resolution would."""
+    height = int(rng.integers(_HEIGHTS[0], _HEIGHTS[1] + 1))
+    width = max(round(scan.shape[1] * height / scan.shape[0]), 1)
+    image = Image.fromarray(scan.astype(np.float32))
+    return np.array(image.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def _specks(scan: Ink, rng: np.random.Generator) -> None:
+    """Add single dark or light pixels of dust, in place."""
+    count = int(scan.size * rng.uniform(0, 0.004))
+    rows = rng.integers(0, scan.shape[0], count)
+    scan[rows, rng.integers(0, scan.shape[1], count)] = rng.choice((0, 255), count)
+
+
+def _jpeg(image: Gray, quality: int) -> Gray:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=quality)
+    with Image.open(file) as decoded:
+        return np.array(decoded)

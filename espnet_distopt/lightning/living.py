@@ -1,0 +1,119 @@
+"""Lightning's collectives among the learners that live, over the session's connections.
+
+The process group that Lightning makes fails as a whole with its first dead member. Here
+a collective in which a learner dies is repeated among the others.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.core.effects import AllReduceMean, Program
+from espnet_distopt.errors import InputError, PeerLostError
+from espnet_distopt.session import Session
+
+_OVER_LEARNERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda rows: rows.sum(0),
+    "avg": lambda rows: rows.mean(0),
+    "mean": lambda rows: rows.mean(0),
+    "max": lambda rows: rows.amax(0),
+    "min": lambda rows: rows.amin(0),
+    "product": lambda rows: rows.prod(0),
+}
+
+
+class Living:
+    """The collectives of all learners that live; each of them calls the same ones.
+
+    Cost: an all-reduce of N times the tensor in float64, for small tensors as metrics.
+
+    Args:
+        session: the session of this learner, whose algorithm survives deaths.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the learners that took part in the last collective."""
+        ranks: tuple[int, ...] = self._session.learner.members.ranks
+        return ranks
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The place of this learner among the living, from 0, and their number."""
+        return self.ranks.index(self._session.learner.rank), len(self.ranks)
+
+    def barrier(self) -> None:
+        """Wait for all of them."""
+        self._session.barrier()
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the `tensor` (...) of each of them, (living learners, ...)."""
+        learner = self._session.learner
+        shape = (learner.size, *tensor.shape)
+        rows = learner.params.new_zeros(shape, dtype=torch.float64)
+        rows[learner.rank] = tensor.detach()
+        # The mean of this row and zeros; float64 keeps what it was.
+        self._session.driver.run(_mean(rows))
+        rows = rows[list(self.ranks)] * len(self.ranks)
+        if not tensor.is_floating_point():
+            rows = rows.round()
+        return rows.to(tensor.device, tensor.dtype)
+
+    def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
+        """Return the sum, mean, maximum, minimum or product over all of them.
+
+        Args:
+            tensor: this learner's tensor, of any shape.
+            op: Lightning's name of the operation, or torch's `ReduceOp`; None: the sum.
+
+        Raises:
+            InputError: the operation is another one.
+        """
+        name = "sum" if op is None else str(op).rpartition(".")[2].lower()
+        if name not in _OVER_LEARNERS:
+            known = ", ".join(_OVER_LEARNERS)
+            raise InputError(f"DistoptStrategy.reduce: op {op!r} is none of {known}")
+        rows = self.gather(tensor)
+        return _OVER_LEARNERS[name](rows.double()).to(tensor.dtype)
+
+    def broadcast(self, thing: Any, source: int = 0) -> Any:
+        """Return learner `source`'s object, which can be pickled.
+
+        Raises:
+            PeerLostError: learner `source` has died.
+        """
+        learner = self._session.learner
+        data = pickle.dumps(thing) if learner.rank == source else b""
+        length = int(self.reduce(torch.tensor(len(data)), "sum"))
+        if not length:
+            raise cannot_train_on([source])
+        own = torch.zeros(length, dtype=torch.uint8)
+        if data:
+            own = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        said = self.reduce(own, "sum")
+        if source not in self.ranks:
+            raise cannot_train_on([source])
+        return thing if data else pickle.loads(said.numpy().tobytes())
+
+
+def cannot_train_on(lost: Sequence[int]) -> PeerLostError:
+    """Return the error of a fit that needs learners who have died.
+
+    Args:
+        lost: their ranks.
+    """
+    why = ", which logs and saves" if 0 in lost else ""
+    return PeerLostError(
+        f"Lightning cannot train on without learner {', '.join(map(str, lost))}{why}: "
+        "fit(ckpt_path=...) goes on from the last checkpoint"
+    )
+
+
+def _mean(tensor: Tensor) -> Program:
+    yield AllReduceMean(tensor)

@@ -1,1 +1,0 @@
-"""What recipes need: corpora, HMMs, scoring, models. No trainer imports it."""

@@ -1,1 +1,0 @@
-"""Models of the recipes: text lines, hybrid systems, and words from a CTC output."""

@@ -1,0 +1,184 @@
+import pytest
+
+from espnet_distopt.corpora.ldc.ms98 import (
+    Entry,
+    Ms98Segment,
+    Ms98Word,
+    plain_words,
+    read_dictionary,
+    read_transcript,
+    read_words,
+    transcript_path,
+    write_dictionary,
+    write_transcript,
+    write_words,
+)
+from tests.refusal import refuses
+
+TRANS = "sw2001A-ms98-a-trans.text"
+WORD = "sw2001A-ms98-a-word.text"
+DICT = "sw-ms98-dict.text"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # marks of sounds
+        ("[silence]", ""),
+        ("[noise] [vocalized-noise] oh [laughter]", "oh"),
+        ("[SILENCE] Okay [Noise]", "okay"),
+        # asides: the marks go, the words stay
+        ("<b_aside> wait <e_aside> okay", "wait okay"),
+        ("<B_ASIDE> come here <E_ASIDE>", "come here"),
+        # words as they are
+        ("hi um yeah I'd like", "hi um yeah i'd like"),
+        ("uh-huh um-hum huh-uh", "uh-huh um-hum huh-uh"),
+        ("Texas AT&T", "texas at&t"),
+        # spoken with a laugh
+        ("[laughter-yeah] sure", "yeah sure"),
+        ("[laughter-um-hum]", "um-hum"),
+        ("[laughter-that's]", "that's"),
+        ("[laughter-th[at]-] no", "th- no"),
+        ("[laughter-[it'n/isn't]]", "it'n"),
+        ("[laughter-so]-", "so-"),
+        # partial words
+        ("th[is]- w[e]-", "th- w-"),
+        ("ab[solute]", "ab-"),
+        ("-[th]is [an]y", "-is -y"),
+        ("-[a]b[out]-", "-b-"),
+        ("-[40]1k", "-1k"),
+        ("ex[specially]-/especially]", "ex"),
+        ("mother-in-l[aw]-", "mother-in-l-"),
+        ("ammu[n]it- re[al]ly", "ammu-it- re-ly"),
+        # said / meant
+        ("[it'n/isn't]", "it'n"),
+        ("[said/meant]-", "said-"),
+        ("[lem[guini]-/linguini]", "lem-"),
+        # coinages
+        ("{yuppiedom} then", "yuppiedom then"),
+        ("[laughter-{alrighty}]", "alrighty"),
+        # one of several pronunciations
+        ("let them_1 about_1", "let them about"),
+        ("them_1's", "them's"),
+        # Fisher's acronyms, and other dots
+        ("i._b._m. t._v.'s mr. x", "i b m t v's mr x"),
+    ],
+)
+def test_plain_words(text, words):
+    assert plain_words(text) == words.split()
+
+
+def test_acronyms_are_spelled_in_the_case_of_the_text():
+    acronyms = {"IBM": "i b m", "IT": "i t", "TV's": "t v's"}
+    text = "IBM ibm it's it IT [laughter-IBM] TV's I_1"
+    expected = "i b m ibm it's it i t i b m t v's i"
+    assert plain_words(text, acronyms) == expected.split()
+
+
+def test_written_as_the_release_writes_and_read_back(tmp_path):
+    segments = [
+        Ms98Segment(0.0, 0.977625, "[silence]"),
+        Ms98Segment(0.977625, 11.561375, "hi"),
+    ]
+    write_transcript(tmp_path, "2001", "A", segments)
+    path = tmp_path / "20" / "2001" / TRANS
+    assert path.read_text().splitlines() == [
+        "sw2001A-ms98-a-0001 0.000000 0.977625 [silence]",
+        "sw2001A-ms98-a-0002 0.977625 11.561375 hi",
+    ]
+    assert read_transcript(path) == segments
+    assert read_transcript(path)[1].where == f"{path}:2"
+
+
+def test_words_written_and_read_back(tmp_path):
+    words = [
+        Ms98Word(1, 0.0, 0.977625, "[silence]"),
+        Ms98Word(2, 0.977625, 1.25, "hi"),
+        Ms98Word(2, 1.25, 1.5, "um"),
+    ]
+    write_words(tmp_path, "2001", "A", words)
+    path = tmp_path / transcript_path("2001", "A", "word")
+    assert path == tmp_path / "20" / "2001" / WORD
+    assert path.read_text().splitlines()[2] == (
+        "sw2001A-ms98-a-0002 1.250000 1.500000 um"
+    )
+    assert read_words(path) == words
+
+
+def test_dictionary_written_and_read_back(tmp_path):
+    entries = [Entry("IBM", ("ay", "b", "iy", "eh", "m")), Entry("them_1", ("eh", "m"))]
+    write_dictionary(tmp_path, entries)
+    assert read_dictionary(tmp_path / DICT) == entries
+
+
+def test_dictionary_with_comments_blanks_and_two_pronunciations(tmp_path):
+    (tmp_path / DICT).write_text(
+        "\n# words\n\n-[an]y   iy \nread r iy d\nread r eh d\n"
+    )
+    entries = read_dictionary(tmp_path / DICT)
+    assert [entry.word for entry in entries] == ["-[an]y", "read", "read"]
+    assert entries[0].phones == ("iy",)
+
+
+def line(number, start, end, text="hi", side="2001A"):
+    return f"sw{side}-ms98-a-{number:04d} {start} {end} {text}\n"
+
+
+BAD_SIDES = {  # of transcripts and word files alike
+    "empty": ("", "text: empty"),
+    "only blank lines": ("\n \n", "text: empty"),
+    "no such line": (line(1, 0.0, 1.0) + "hello\n", "text:2: expected 'sw2001A"),
+    "no text": ("sw2001A-ms98-a-0001 0.0 1.0\n", "text:1: expected"),
+    "no end": ("sw2001A-ms98-a-0001 0.0 hi\n", "text:1: expected"),
+    "time is a word": (line(1, "zero", 1.0), "text:1: expected"),
+    "negative time": (line(1, -1.0, 1.0), "text:1: expected"),
+    "time is nan": (line(1, "nan", 1.0), "text:1: expected"),
+    "id without number": ("sw2001A-ms98-a 0.0 1.0 hi\n", "text:1: expected"),
+    "Kaldi's id": ("sw02001-A_000000-000100 0.0 1.0 hi\n", "text:1: expected"),
+    "other side": (
+        line(1, 0, 1, side="2001B"),
+        "text:1: expected a segment of sw2001A",
+    ),
+    "other conversation": (line(1, 0, 1, side="2002A"), "got one of sw2002A"),
+    "ends before start": (line(1, 2.0, 1.0), "text:1: ends at 1.0 s, before its start"),
+    "backwards": (
+        line(1, 2, 3) + line(2, 1, 2),
+        "text:2: starts before the line above",
+    ),
+    "Latin-1": (line(1, 0, 1) + line(2, 1, 2, "caf\xe9"), "text:2: expected UTF-8"),
+    "binary": ("\x80\x81\x82", "text:1: expected UTF-8"),
+}
+
+
+@pytest.mark.parametrize("read", [read_transcript, read_words])
+@pytest.mark.parametrize("kind", BAD_SIDES)
+def test_bad_sides(tmp_path, read, kind):
+    path = tmp_path / (TRANS if read is read_transcript else WORD)
+    content, message = BAD_SIDES[kind]
+    refuses(read, path, content.encode("latin-1"), message)
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content", "message"),
+    [
+        (read_transcript, TRANS, None, "no such file"),
+        (read_transcript, "notes.text", "x", "not named like"),
+        (read_transcript, TRANS, line(1, 0, 1) * 2, "text:2: a second segment 0001"),
+        (read_words, WORD, line(1, 0, 1, "hi there"), "text:1: expected one word"),
+        (
+            read_words,
+            WORD,
+            line(2, 0, 1) + line(1, 1, 2),
+            "text:2: a word of segment 0001 after one of segment 0002",
+        ),
+        (read_dictionary, DICT, None, "no such file"),
+        (read_dictionary, DICT, "", "text: empty"),
+        (read_dictionary, DICT, "# nothing\n", "text: only comments"),
+        (read_dictionary, DICT, "# a\nhi hh ay\nIBM\n", "text:3: expected a word and"),
+        (read_dictionary, DICT, "IBM 4 5\n", "text:1: expected a word and its phones"),
+        (read_dictionary, DICT, "hi hh ay\ncaf\xe9 k ae\n", "text:2: expected UTF-8"),
+    ],
+)
+def test_bad_files(tmp_path, read, name, content, message):
+    raw = None if content is None else content.encode("latin-1")
+    refuses(read, tmp_path / name, raw, message)
