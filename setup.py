@@ -9,7 +9,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from espnet_distopt.files.recipes import copy_recipe, recipe_names  # noqa: E402
+from espnet_distopt.recipes.commands.recipe import copy_recipe, recipe_names  # noqa: E402
 
 
 class BuildWithRecipes(build_py):

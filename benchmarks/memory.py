@@ -41,20 +41,12 @@ METHODS |= {
     for name, entry in ALGORITHMS.items()
     if hasattr(entry.config, "delay")
 }
-METHODS["bmuf_adam, start moments in bfloat16"] = (
-    "bmuf_adam",
-    {**BLOCK, "start_moments": "bfloat16"},
-)
 TURNS = {"period": 16, "delay": 1, "fragments": 8}
 METHODS |= {
     f"{name}, delay 1, 8 fragments": (name, TURNS)
     for name, entry in ALGORITHMS.items()
     if hasattr(entry.config, "fragments")
 }
-METHODS["bmuf_adam, delay 1, 8 fragments, start moments in bfloat16"] = (
-    "bmuf_adam",
-    {**TURNS, "start_moments": "bfloat16"},
-)
 METHODS |= {
     f"{title}, bfloat16": (name, {**options, "exchange": "bfloat16"})
     for title, (name, options) in METHODS.items()

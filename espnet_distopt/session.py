@@ -1,6 +1,12 @@
-"""A session ties a learner, its algorithm and its driver to a training loop."""
+"""A session ties a learner, its algorithm and its driver to a training loop.
+
+While a session is open, the parameters are views of one flat buffer, and hooks watch
+the optimizer and the model. `close` gives each parameter storage of its own and removes
+the hooks, so that nothing of the session stays behind.
+"""
 
 import contextlib
+import logging
 import math
 import sys
 from collections.abc import Generator, Sequence
@@ -11,15 +17,34 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.algorithms.training_options import check_session_options
-from espnet_distopt.attached import Attached
+from espnet_distopt.algorithms import build, lookup, options
+from espnet_distopt.algorithms.joining import Joining, can_be_joined, check_joinable
+from espnet_distopt.algorithms.lifecycle import Lifecycle
+from espnet_distopt.algorithms.training_options import SessionConfig
+from espnet_distopt.core.agreement import Items, agree, items
+from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.driver import Driver, Place, Stateful
-from espnet_distopt.core.effects import AllReduceMean, Barrier, only
+from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect, only
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Meeting, Members
+from espnet_distopt.core.refusals import check_algorithm, check_model
+from espnet_distopt.distributed.launcher import check_process_group
+from espnet_distopt.distributed.nccl import advised
+from espnet_distopt.distributed.process_group import ProcessGroupDriver
+from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.errors import InputError
 
 
-class Session(Attached):
+def steps_alone(algorithm: str | None) -> bool:
+    """Return whether learners, or nodes of them, step without waiting for others.
+
+    Args:
+        algorithm: the name of an algorithm; None where each step waits for all.
+    """
+    return algorithm is not None and bool(lookup(algorithm).algorithm.wants_gossip)
+
+
+class Session:
     """One learner's part in a distributed training.
 
     While a session is open, the model's parameters lie in one buffer. A user who
@@ -44,21 +69,28 @@ class Session(Attached):
         optimizer: any `torch.optim` optimizer over its parameters.
         algorithm: the name of an algorithm (`espnet_distopt.algorithms.names`).
         driver: what carries out the communication; None takes the process group.
-        heartbeat_seconds: seconds of silence after which a learner counts as lost, at
-            least 1. It is for the process group; another driver has its own.
         carries: what the training loop keeps beside the session, as a schedule: an
             object with `state_dict` and `load_state_dict`. A learner that joins in the
             place of a dead one takes its state over from a member; None: nothing.
-        repeat_begun: whether another learner trains on the item of a `WorkQueue` that a
-            learner was training on when it died. If so, the item may be trained on
-            twice; if not, it may be trained on not at all.
-        options: the options of the algorithm.
+        options: the options of the algorithm, and those of the session itself
+            (`algorithms.training_options.SessionConfig`): `heartbeat_seconds`, after
+            whose silence a learner counts as lost, and `repeat_begun`, whether another
+            learner trains on the item of a `WorkQueue` that a dead one had begun.
+
+    Attributes:
+        name: the name of the algorithm.
+        algorithm: the algorithm.
+        learner: this learner's parameters, moments and counts.
+        driver: what carries out the communication.
+        repeat_begun: see `SessionConfig`.
 
     Raises:
-        InputError: the algorithm or an option is unknown, the number of learners or
-            `heartbeat_seconds` is impossible, the algorithm cannot train the model or
+        InputError: the algorithm or an option is unknown, the number of learners or an
+            option of the session is impossible, the algorithm cannot train the model or
             the optimizer (`core.refusals`), or the learners have different ones.
     """
+
+    learner: Learner
 
     def __init__(
         self,
@@ -66,19 +98,86 @@ class Session(Attached):
         optimizer: Optimizer,
         algorithm: str,
         driver: Driver | None = None,
-        heartbeat_seconds: float = 30,
         carries: Stateful | None = None,
-        repeat_begun: bool = False,
         **options: Any,
     ) -> None:
-        check_session_options(heartbeat_seconds, repeat_begun)
-        super().__init__(
-            model, optimizer, algorithm, driver, options, heartbeat_seconds, carries
-        )
-        self.repeat_begun = repeat_begun
-        self._first_epoch = self._lifecycle.epochs
+        config, self._options = SessionConfig.split(options)
+        if driver is None:
+            check_process_group()
+        check_model(model, optimizer)
+        self.driver: Driver = driver or ProcessGroupDriver(config.heartbeat_seconds)
+        self.repeat_begun = config.repeat_begun
+        self.name = algorithm
+        self._carries = carries
+        self._model = model
+        self._own: Tensor | None = None
+        self._closed = False
+        self._may_pause = False
         self._stop_requested = False
         self._stop_at: Place | None = None
+        self._hold = contextlib.ExitStack()
+        try:
+            with advised():
+                self._take_hold(optimizer)
+        except BaseException as error:
+            self._detach(error)
+            raise
+        self._first_epoch = self._lifecycle.epochs
+
+    def _take_hold(self, optimizer: Optimizer) -> None:
+        model, driver = self._model, self.driver
+        self.learner = learner = Learner(
+            model, optimizer, driver.rank, driver.size, driver.per_node
+        )
+        self._hold.callback(learner.release)
+        self.algorithm = build(self.name, self._options, learner)
+        self._lifecycle = Lifecycle(model, learner, self.algorithm)
+        self._hold.callback(self._lifecycle.close)
+        check_algorithm(self.name, self.algorithm, learner, model)
+        found = items(model, learner, self.name, options(self.name, self._options))
+        joins = learner.size > 1 and driver.joins
+        if joins:
+            check_joinable(self.name, self.algorithm, learner)
+        elif learner.size > 1:
+            self._run(agree(found, learner))
+        if learner.size > 1 and self.algorithm.wants_gradients:
+            learner.watch_backward(self._after_backward, self._after_bucket)
+        if not joins:
+            self._run(self._lifecycle.start())
+            self._advise()
+        if self.algorithm.survives:
+            driver.survive(
+                lambda rank: self.algorithm.lost_with(learner, rank),
+                lambda members: self.algorithm.change_members(learner, members),
+            )
+        if learner.size > 1 and can_be_joined(self.algorithm, learner):
+            self._admit(found, joins)
+        self._changes = Changes(learner, model)
+        self._hold.callback(self._changes.close)
+
+    def _advise(self) -> None:
+        if self.algorithm.advice and self.learner.rank == 0:
+            logging.getLogger(__name__).info(f"{self.name}: {self.algorithm.advice}")
+
+    def _admit(self, found: Items, joins: bool) -> None:
+        """Let replacements join, and join the others if this learner is one."""
+        place = Joining(
+            self._model,
+            self.learner,
+            self._lifecycle,
+            found,
+            self._carries,
+        )
+        if self._carries is not None:
+            state = self._carries.state_dict()
+            check_sendable(state, f"{self.learner.where}: the state of `carries`")
+        if joins:
+            self.driver.join(place.take)
+            place.begin(self.driver.members)
+            self._run(self._lifecycle.begin_batch())
+        self.driver.offer(place.state)
+
+    # The end
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +210,22 @@ class Session(Attached):
             error = failure
             raise
         finally:
-            super().close(error)
+            self._detach(error)
+
+    def _detach(self, error: BaseException | None) -> None:
+        """Leave the training, and take the hands off the model and the optimizer.
+
+        Args:
+            error: the error that ends the training, which the other learners are told;
+                None if nothing has failed.
+        """
+        self._closed = True
+        try:
+            self.driver.leave(error)
+        finally:
+            self._hold.close()
+
+    # The steps of an epoch
 
     @property
     def first_epoch(self) -> int:
@@ -144,6 +258,21 @@ class Session(Attached):
             )
         self.learner.begin_batch(float(samples))
         self._run(self._lifecycle.begin_batch())
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Generator[None, None, None]:
+        """Inside, backward passes only accumulate gradients, as in DDP's `no_sync`.
+
+        An update of several backward passes has all but the last one inside. Then its
+        gradients are averaged once, by algorithms that average any. Each learner's
+        count by the samples of all its batches of the update. What an epoch leaves over
+        counts in the next one, unless the gradients are cleared.
+        """
+        before, self.learner.accumulates = self.learner.accumulates, True
+        try:
+            yield
+        finally:
+            self.learner.accumulates = before
 
     def step(self) -> None:
         """Follow one attempted step; call it also where the update was skipped.
@@ -186,6 +315,8 @@ class Session(Attached):
         self._check_others_come()
         meeting: Meeting = self._run(only(Barrier()))
         return meeting.members
+
+    # A stop within the epoch
 
     def request_stop(self) -> None:
         """Ask all learners to stop soon. A signal handler may call this."""
@@ -234,6 +365,8 @@ class Session(Attached):
         self._may_pause = False
         self._changes.remember()
 
+    # The consensus, and figures
+
     def enter_consensus(self) -> float:
         """Put the consensus model xbar in place of the learner's parameters x_i.
 
@@ -250,24 +383,6 @@ class Session(Attached):
         self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)
         return self.mean(float(distance))
-
-    def mean(self, value: float) -> float:
-        """Return the mean of `value` over the living learners, who all call this."""
-        return self.means([value])[0]
-
-    def means(self, values: Sequence[float]) -> list[float]:
-        """Return the mean of each value over the living learners, who all call this.
-
-        Afterwards `learner.members` is the list of those who have taken part, the same
-        on all of them, if the algorithm survives deaths.
-
-        Raises:
-            InputError: another learner may have paused (`agree_to_stop`).
-        """
-        self._check_others_come()
-        tensor = self.learner.params.new_tensor(values, dtype=torch.float64)
-        mean: Tensor = self._run(only(AllReduceMean(tensor)))
-        return mean.tolist()
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if they were set aside."""
@@ -298,12 +413,32 @@ class Session(Attached):
         finally:
             self.leave_consensus()
 
+    def mean(self, value: float) -> float:
+        """Return the mean of `value` over the living learners, who all call this."""
+        return self.means([value])[0]
+
+    def means(self, values: Sequence[float]) -> list[float]:
+        """Return the mean of each value over the living learners, who all call this.
+
+        Afterwards `learner.members` is the list of those who have taken part, the same
+        on all of them, if the algorithm survives deaths.
+
+        Raises:
+            InputError: another learner may have paused (`agree_to_stop`).
+        """
+        self._check_others_come()
+        tensor = self.learner.params.new_tensor(values, dtype=torch.float64)
+        mean: Tensor = self._run(only(AllReduceMean(tensor)))
+        return mean.tolist()
+
     def metrics(self) -> dict[str, float]:
         """Return figures since the last call: seconds, bytes, exchanges, staleness."""
         spent = dict(self.driver.spent)
         self.driver.spent.clear()
         zeros = {"comm_time": 0.0, "wait_time": 0.0, "bytes": 0.0}
         return {**zeros, **spent, **self.algorithm.metrics()}
+
+    # The state
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this learner between epochs; each learner has its own.
@@ -340,3 +475,98 @@ class Session(Attached):
         self._lifecycle.epoch_start = state["epoch_start"]
         self.algorithm.load_state_dict(state["state"])
         self._changes.forget_load()
+
+    def restart_from_model(self) -> None:
+        """Begin anew, between epochs, at learner 0's model.
+
+        All learners call it, for example after a state was loaded into the model. The
+        algorithm forgets what it remembers; the optimizer keeps its state.
+
+        Raises:
+            InputError: within an epoch, or inside the consensus.
+        """
+        learner, lifecycle = self.learner, self._lifecycle
+        self._check_between_epochs("restart_from_model")
+        self._check_others_come()
+        self._changes.check_same_parameters()
+        learner.check_storage()
+        learner.forget_algorithm()
+        self.algorithm = build(self.name, self._options, learner)
+        lifecycle.algorithm = self.algorithm
+        self._run(lifecycle.start())
+        self._changes.forget_load()
+
+    # What a call may not find
+
+    def _check(self) -> None:
+        """Raise InputError where this learner cannot go on with its training.
+
+        It cannot if the session was left, the model was loaded, or holds the consensus:
+        what is trained there would be lost when the learner leaves it.
+        """
+        self._check_open()
+        self._changes.check_not_loaded()
+        if self._own is not None:
+            raise InputError(
+                f"{self.learner.where}: the model holds the consensus: leave it, by "
+                "the end of its `with` or leave_consensus(), before training goes on"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(
+                f"{self.learner.where}: the session was left: begin a new one"
+            )
+
+    def _check_averaged(self) -> None:
+        learner = self.learner
+        if learner.accumulated is not None:
+            raise InputError(
+                f"{learner.where}: the optimizer has stepped on gradients that were "
+                "not averaged: leave no_sync() for the last backward pass of each "
+                "update"
+            )
+
+    def _check_between_epochs(self, call: str) -> None:
+        """Raise InputError within an epoch, where what is under way would be mixed in.
+
+        Args:
+            call: the name of the method that is for between epochs.
+        """
+        learner, lifecycle = self.learner, self._lifecycle
+        self._check_open()
+        if lifecycle.gossiping or learner.steps != lifecycle.epoch_start:
+            raise InputError(
+                f"{learner.where}: {call} is for between epochs: call it after "
+                "finish() or consensus(), or before the first step"
+            )
+        if self._own is not None:
+            raise InputError(
+                f"{learner.where}: the model holds the consensus: leave it before a "
+                f"state is loaded and {call} is called"
+            )
+
+    def _check_others_come(self) -> None:
+        """Raise InputError where others may not come: they have paused, or all left."""
+        self._check_open()
+        if self._may_pause:
+            raise InputError(
+                f"{self.learner.where}: agree_to_stop() was asked in this epoch, so "
+                "that another learner may have paused and would be waited for without "
+                "end: do what waits for all (a new WorkQueue, barrier(), mean(), ...) "
+                "before the first agree_to_stop() of an epoch, or after finish()"
+            )
+
+    # Programs of the algorithm
+
+    def _run(self, program: Generator[Effect, Any, Any]) -> Any:
+        return self.driver.run(program)
+
+    def _train(self, program: Generator[Effect, Any, Any]) -> Any:
+        return self.driver.run(program, in_epoch=True)
+
+    def _after_bucket(self, number: int) -> None:
+        self._train(self._lifecycle.after_bucket(number))
+
+    def _after_backward(self) -> None:
+        self._train(self._lifecycle.after_backward())

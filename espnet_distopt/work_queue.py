@@ -1,55 +1,45 @@
 """A work queue deals out the items of an epoch while learners train on them.
 
-An item is what one step trains on, usually a batch. At first each learner has a share
+An item is what one step trains on, usually a batch. At first each learner holds a share
 of the items, as equal as a static division makes them. A learner that has finished its
 share takes items that others have not begun, so that no learner waits for a slow one.
 An epoch ends for all learners within about one item of the slowest, and each item is
 trained on exactly once. This is work stealing (Blumofe and Leiserson 1999, section 3),
 with a share in the place of a deque.
 
-An epoch of six items and two learners, Anna, who is fast, and Ben, who is slow:
-
-    1. Anna's share is items 0, 2 and 4; Ben's is 1, 3 and 5. Both give their share to
-       their loaders, which read ahead. The first item of a share is taken already.
-    2. Anna trains on 0, 2 and 4, Ben on 1. Before a learner trains on another item of
-       its own share, it counts the item as taken in the rendezvous store.
-    3. Anna's share is empty. She takes item 5, the last one of Ben's share, and calls
-       for a loader that reads it.
-    4. Ben counts item 3 as taken and trains on it. His loader has read 5 already, but
-       when he counts it, the store says that it is not his any more. He drops it.
-    5. Anna and Ben both find nothing left in any share, and end their epochs.
-
-What could go wrong, and why it does not:
-
-    If Anna and Ben took item 5 at the same time, it might be trained on twice. To take
-    an item is one atomic change of the record of Ben's share, which fails if another
-    one was faster: see `distributed.shares`.
-
-    If Anna died in step 3, nobody might train on item 5. But the change that takes it
-    also says that she holds it. When Ben finds nothing left, he claims it.
-
-    If the run is saved in step 3, item 5 has been taken but not begun. `state_dict`
-    names it, and Anna trains on it first when the run is resumed. If she had died, the
-    learner that has her place then does.
+`core.queue_records` says how items are taken, and why none is lost or trained on twice
+if learners take them at the same moment, or die.
 """
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ref
 
-from espnet_distopt.core.driver import Driver
-from espnet_distopt.distributed.queue_group import WHAT, QueueGroup
-from espnet_distopt.distributed.queue_keys import QueueKeys, position
-from espnet_distopt.distributed.queue_left import Left
-from espnet_distopt.distributed.queue_terms import QueueTerms
-from espnet_distopt.distributed.shares import MOST_ITEMS
+import torch
+
+from espnet_distopt.core.effects import Broadcast, Program
+from espnet_distopt.core.open_queues import Opened, position
+from espnet_distopt.core.queue_records import (
+    Holder,
+    Records,
+    Runs,
+    count,
+    from_lists,
+    to_lists,
+)
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 
 T = TypeVar("T")
 
-_keys: WeakKeyDictionary[Driver, QueueKeys] = WeakKeyDictionary()
-"""For each driver whose session has queues: the keys of these queues."""
+MOST_ITEMS = 1 << 30
+"""The most items of a queue."""
+
+WHAT = "asking the work queue's store"
+"""The words in which errors of the store say what was under way."""
 
 
 class WorkQueue:
@@ -61,22 +51,22 @@ class WorkQueue:
     of them. Several queues may be open at once, if all learners construct them in the
     same order.
 
-    A learner may break out of `read` early. The others then take the rest of its share,
-    but neither its first item nor those that it has taken `ahead` from others. It may
-    read on later, and then gets what it has not begun. If nobody trains on the rest,
-    the log says so, unless `state_dict` has saved it.
+    A learner may break out of `read` early. The others then take the rest of what it
+    holds, but not its first item, if it has not begun with that. It may read on later,
+    and then gets what they have left it. If nobody trains on the rest, the log says so,
+    unless `state_dict` has saved it.
 
     If a learner dies, the others take what its group had not begun. The item that it
     was training on counts as done; with the session's `repeat_begun`, another learner
-    trains on it. What it had trained on before is not trained on again. A learner that
-    joins in its place goes on with what is left: its first queue is the one that the
-    others are reading, and its constructor does not wait for anybody. A death that
+    trains on it. What it had trained on before is not trained on again. The first queue
+    of a learner that joins in its place is the one that the others are reading; it
+    takes from what is left, and its constructor does not wait for anybody. A death that
     becomes known when all others have found nothing left comes too late for all this.
 
-    Cost: a step takes two operations of the rendezvous store, and one more each time
-    that others have taken of the same share meanwhile. In a group of several learners
-    the first one makes them, and broadcasts 16 bytes. The constructor takes a barrier
-    and about eight operations. `benchmarks/work_queue.py` measures both.
+    Cost: a step takes two operations of the rendezvous store, and one more if others
+    have taken some of this learner's items since its last step. In a group of several
+    learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
+    barrier and about six operations. `benchmarks/work_queue.py` measures both.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch
@@ -99,12 +89,8 @@ class WorkQueue:
     Args:
         session: this learner's session.
         items: number of items of the epoch, the same on every learner; at most 2**30.
-        ahead: number of items that are taken from others at a time, so that a loader
-            can read ahead; 1 for a loader that does not. It is the same on learners
-            that step together.
-        state: what `state_dict` has returned in a run that was stopped within this
-            epoch, on this learner; if it had died, on any other one. None means that
-            the epoch begins.
+        state: what `state_dict` has returned on any learner in a run that was stopped
+            within this epoch. None means that the epoch begins.
 
     Attributes:
         groups: number of groups of learners that step together.
@@ -114,88 +100,108 @@ class WorkQueue:
             this learner last heard from the store: with each item that it begins.
 
     Raises:
-        InputError: `items` or `ahead` is impossible, `state` is of another number of
-            items or groups, or the learners differ in what must be the same. All
-            learners raise it.
+        InputError: `items` is impossible, `state` is of another number of items or
+            groups, or the learners differ in one of them. All learners raise it.
         PeerLostError: another learner has died; the message names it.
     """
 
     def __init__(
-        self,
-        session: Session,
-        items: int,
-        ahead: int = 1,
-        state: dict[str, Any] | None = None,
+        self, session: Session, items: int, state: dict[str, Any] | None = None
     ) -> None:
-        _check(items, ahead)
-        self._driver = session.driver
-        rank, size = session.learner.rank, session.learner.size
-        ranks = session.algorithm.lockstep(session.learner)
-        self.groups = size // len(ranks)
-        self.items, self._ahead = items, min(ahead, max(1, items))
-        self.steps = -(-items // self.groups)
-        _check_saved(state, items, self.groups)
-        store = self._driver.store
-        self._position = position(self._driver)
-        new = QueueKeys(store, rank, size, self._position)
-        self._keys = _keys.setdefault(self._driver, new)
-        self._number = self._position.opened
-        self._prefix = self._keys.prefix()
-        self._group = QueueGroup(
-            self._driver,
-            rank,
-            ranks,
+        if not 0 <= items <= MOST_ITEMS:
+            raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
+        self._driver, self._rank = session.driver, session.learner.rank
+        self._ranks = session.algorithm.lockstep(session.learner)
+        self.groups = session.learner.size // len(self._ranks)
+        self.items, self.steps = items, -(-items // self.groups)
+        left = _left(state, items, self.groups)
+        self._queues = position(self._driver)
+        self._number = self._queues.opened
+        self._queues.opened += 1
+        self._prefix = f"work/{self._number}/"
+        first = self._ranks[0]
+        self._leads = self._rank == first
+        self._records = Records(
+            self._driver.store,
+            Holder(first // len(self._ranks), self._driver.incarnation(first)),
             self.groups,
-            items,
             self._prefix,
-            ahead=self._ahead,
-            repeats=session.repeat_begun,
+            session.repeat_begun,
         )
-        self._terms = QueueTerms(store, rank, self.groups, self._prefix)
-        if self._number == self._position.joined:
-            with self._driver.asking(WHAT):
-                self._join()
-            return
-        left = Left.everything(self.groups)
-        if state:
-            left = Left.saved(state, self._group.number)
+        self._started = 0
+        self._waiting: deque[int] = deque()
+        if self._number == self._queues.joined:
+            self._join()
+        else:
+            self._open(session, left)
+
+    def _open(self, session: Session, left: Sequence[Runs]) -> None:
+        """Open the queue with all learners, at the beginning of an epoch."""
+        group = self._ranks[0] // len(self._ranks)
+        self._waiting.extend(chain(*left[group]))
+        self._started = self.items - sum(map(count, left))
         with self._driver.asking(WHAT):
-            self._open(left)
+            self._remember(self._driver.members.version)
+            if self._leads:
+                self._records.open(left[group], self._started)
+            if difference := self._difference(str([*map(to_lists, left)])):
+                self._driver.store.set(self._prefix + "differs", difference)
+            self._queues.announce(self._driver.store, self._rank)
         met = session.barrier()
         with self._driver.asking(WHAT):
-            self._group.adopt(met.ranks, left)
-            self._keys.sweep(met.ranks, met.version)
-            self._refuse_differences()
-
-    def _open(self, left: Left) -> None:
-        """Write this group's record; compare what must be equal on all learners."""
-        self._keys.leave()
-        self._group.open(left)
-        state = f"{left.started} {left.taken}"
-        self._terms.note(self.items, state, self._ahead, self._group.number)
-        self._register(self._driver.members.version)
+            for absent, first in enumerate(self._firsts()):
+                if self._leads and first not in met.ranks:
+                    self._records.adopt(absent, left[absent])
+            self._queues.sweep(self._driver.store, self._rank, met.ranks, met.version)
+            if self._driver.store.check([self._prefix + "differs"]):
+                self._queues.used[self._number].complete = False
+                difference = self._driver.store.get(self._prefix + "differs").decode()
+                raise InputError(difference)
 
     def _join(self) -> None:
-        """Go on where a learner has died in whose place this one has joined."""
-        self._terms.check(self.items, self._ahead, self._group.number)
-        self._group.join()
-        self._register(-1)
+        """Open the queue that others are reading, with nothing to do of its own."""
+        with self._driver.asking(WHAT):
+            if difference := self._difference():
+                raise InputError(difference)
+            self._remember(version=-1)  # A death may explain why items are left.
+        self.count_started()
 
-    def _register(self, version: int) -> None:
-        """Remember the queue; if the members then had another version, one has died."""
-        names = [*self._group.keys, *self._terms.keys]
-        self._keys.register(self._prefix, self, self.items, names, version)
+    def _remember(self, version: int) -> None:
+        keys = [*self._records.keys, self._prefix + "terms", self._prefix + "differs"]
+        self._queues.used[self._number] = Opened(
+            ref(self), self.items, keys, self._records.counter, version
+        )
 
-    def _refuse_differences(self) -> None:
-        """Raise InputError if any learner has noted a difference."""
-        if message := self._terms.differences():
-            self._keys.stop(self._prefix)
-            raise InputError(message)
+    def _difference(self, state: str | None = None) -> str:
+        """Return how the first learner's queue differs from this one; "" if it doesn't.
+
+        Args:
+            state: what is left of the queue; None if that does not matter.
+        """
+        own = f"{self._rank}|{self.items}|{state}"
+        terms = self._driver.store.compare_set(self._prefix + "terms", "", own)
+        first, items, other = bytes(terms).decode().split("|")
+        if items != str(self.items):
+            return (
+                f"learner {self._rank} has opened a work queue of {self.items} items, "
+                f"and learner {first} the same one of {items}: give all learners the "
+                "same number"
+            )
+        if state not in (None, other):
+            return (
+                f"learner {self._rank} has opened a work queue with another state than "
+                f"learner {first}: resume all from the same save, or none"
+            )
+        return ""
+
+    def _firsts(self) -> range:
+        """Return the first learner of each group."""
+        return range(0, self.groups * len(self._ranks), len(self._ranks))
 
     @property
     def started(self) -> int:
         """The number of items that all learners have begun, as last heard."""
-        return self._group.started
+        return self._started
 
     @property
     def step(self) -> int:
@@ -203,12 +209,17 @@ class WorkQueue:
 
         A learning-rate schedule should be at this step. It is 1 from the first item on.
         """
-        return -(-self.started // self.groups)
+        return -(-self._started // self.groups)
 
     def count_started(self) -> int:
-        """Ask the store how many items all learners together have begun."""
+        """Ask the store how many items all learners together have begun.
+
+        Unlike `started`, this is exact if a learner has died between the two operations
+        by which it begins with an item.
+        """
         with self._driver.asking(WHAT):
-            return self._group.count_started()
+            self._started = self.items - self._records.read()
+        return self._started
 
     def read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
         """Yield the loaded items that this learner is to train on, one at a time.
@@ -218,43 +229,103 @@ class WorkQueue:
                 items, in the same order, which may read ahead. It is called again for
                 items taken from others; the iterable before is then no longer used.
         """
-        place, outer = self._position, self._position.reading
+        queues, outer = self._queues, self._queues.reading
         if outer is None:
-            place.reading = self._number
+            queues.reading = self._number
         try:
-            yield from self._read(load)
+            yield from self._read_held(load)
+            while self._take():
+                yield from self._read_held(load)
         finally:
-            place.reading = outer
+            queues.reading = outer
 
-    def _read(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        yield from self._read_own(load)
-        while self._group.steal():
-            yield from self._read_own(load)
-
-    def _read_own(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
-        """Yield the items that this group has, loaded: those it holds, then its share.
-
-        One loader reads both, because it may be slow to start.
-        """
-        items = (*self._group.held, *self._group.own)
+    def _read_held(self, load: Callable[[Sequence[int]], Iterable[T]]) -> Iterator[T]:
+        """Yield the items that this group holds, loaded, until others have the rest."""
+        items = tuple(self._waiting)
         loaded = iter(load(items) if items else ())
-        for count, item in enumerate(items):
+        for number, item in enumerate(items):
             each = next(loaded, _NOTHING)
             if each is _NOTHING:
-                raise _wrong_number(f"{count} of {len(items)}")
-            if not self._group.begin(item):
+                raise _wrong_number(f"{number} of {len(items)}")
+            if not self._begin(item):
                 return
             yield each
         if next(loaded, _NOTHING) is not _NOTHING:
             raise _wrong_number(f"more than {len(items)}")
 
+    def _begin(self, item: int) -> bool:
+        """Begin with the next item; return False if others have taken the rest."""
+        got = False
+        if self._leads:
+            with self._driver.asking(WHAT):
+                self._driver.await_lease()
+                got = self._records.begin(item)
+        told, started = self._tell(int(got), self._records.started)
+        if told:
+            self._waiting.popleft()
+            self._started = started
+        else:
+            self._waiting.clear()
+        return bool(told)
+
+    def _take(self) -> bool:
+        """Take items that others have not begun; return whether there were any."""
+        run = range(0)
+        if self._leads:
+            with self._driver.asking(WHAT):
+                self._driver.await_lease()
+                run, again = self._records.take(self._dead())
+            if again:
+                logging.warning(
+                    f"learner {self._rank} trains again on item {run[0]} of the work "
+                    "queue, with which a learner that has died had begun"
+                )
+        run = range(*self._tell(run.start, run.stop, run.step))
+        self._waiting.extend(run)
+        return bool(run)
+
+    def _dead(self) -> dict[int, int]:
+        """Return group -> the greatest incarnation of its first learner that has died.
+
+        Of a group that lives, those before the present one have died.
+        """
+        dead = self._driver.dead
+        return {
+            group: dead.get(first, self._driver.incarnation(first) - 1)
+            for group, first in enumerate(self._firsts())
+        }
+
+    def _tell(self, *numbers: int) -> list[int]:
+        """Return the numbers of the group's first learner, which asks the store."""
+        if len(self._ranks) == 1:
+            return list(numbers)
+        told = torch.tensor(numbers)
+        self._driver.run(_broadcast(told, self._ranks))
+        return told.tolist()
+
+    def put_back(self, items: Sequence[int]) -> None:
+        """Say that this learner has read items and will not train on them.
+
+        The learners of a group all say the same.
+
+        Args:
+            items: those that `read` has yielded last, in their order.
+        """
+        self._waiting.extendleft(reversed(items))
+        if self._leads:
+            with self._driver.asking(WHAT):
+                self._driver.await_lease()
+                self._records.put_back(items)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the epoch, once no learner takes items any more.
 
-        That is also what learners had taken that have died.
+        That is also what learners hold that have died. It is the same on all learners.
         """
-        self._keys.stop(self._prefix)
-        return {"items": self.items, **self._group.state_dict()}
+        self._queues.used[self._number].complete = False
+        self.count_started()
+        left = self._records.left(self._dead())
+        return {"items": self.items, "left": [*map(to_lists, left)]}
 
 
 _NOTHING: Any = object()
@@ -267,18 +338,23 @@ def _wrong_number(found: str) -> InputError:
     )
 
 
-def _check(items: int, ahead: int) -> None:
-    """Raise InputError for numbers that no queue can have."""
-    if not 0 <= items <= MOST_ITEMS:
-        raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
-    if ahead < 1:
-        raise InputError(f"a work queue's ahead must be >= 1, not {ahead}")
+def _left(state: dict[str, Any] | None, items: int, groups: int) -> list[Runs]:
+    """Return what each group is to do: what a save says, or its share of everything.
 
-
-def _check_saved(state: dict[str, Any] | None, items: int, groups: int) -> None:
-    """Raise InputError for a save of another queue."""
-    if state and (state["items"], len(state["taken"])) != (items, groups):
+    Raises:
+        InputError: the save is of another queue.
+    """
+    if state is None:
+        shares = (range(group, items, groups) for group in range(groups))
+        return [(share,) if share else () for share in shares]
+    saved = state["items"], len(state["left"])
+    if saved != (items, groups):
         raise InputError(
-            f"the saved work queue is of {state['items']} items for "
-            f"{len(state['taken'])} groups of learners, not of {items} for {groups}"
+            f"the saved work queue is of {saved[0]} items for {saved[1]} groups of "
+            f"learners, not of {items} for {groups}"
         )
+    return [from_lists(runs) for runs in state["left"]]
+
+
+def _broadcast(tensor: torch.Tensor, ranks: tuple[int, ...]) -> Program:
+    yield Broadcast(tensor, ranks)

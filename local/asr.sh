@@ -164,7 +164,7 @@ gpus=()
 [ "$share_gpu" = false ] || [ "${#gpus[@]}" = 0 ] || gpus+=(--share_gpu)
 for algorithm in $distopt; do
     experiment "$algorithm"
-    run "$python" -m espnet_distopt.bin.check --config "$train_config" "${options[@]}" \
+    run "$python" -m espnet_distopt check --config "$train_config" "${options[@]}" \
         --nlearners "$learners" "${written[@]}" "${gpus[@]}"
 done
 
@@ -292,7 +292,7 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     log "results in $expdir/RESULTS.md:"
     sed '/^## /,$d' "$expdir/RESULTS.md"
     if [ -n "$picture" ]; then
-        tool status "$expdir/$task"_*/ --compare "$picture" \
+        locally "$python" -m espnet_distopt.bin.status "$expdir/$task"_*/ --compare "$picture" \
             --title "$title${slow:+ (slow learners: $slow)}" >/dev/null
         log "losses over time in $picture"
     fi

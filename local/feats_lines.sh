@@ -4,6 +4,7 @@
 # The file feats_raw.sh has the same functions for speech, and describes them.
 
 task=ocr
+train_program=espnet_distopt.recipes.commands.ocr_train
 data_scp=images.scp
 dump_list=utt2num_frames
 
@@ -57,7 +58,7 @@ use_search() {
 searches() { grep -Eq "^search: *$1( |$)" "$config"; }
 
 formatting() {
-    format=(-m espnet_distopt.bin.format_lines "data/$1" "dump/$1" --nj "$nj")
+    format=(-m espnet_distopt format_lines "data/$1" "dump/$1" --nj "$nj")
     format+=(--height "$height" --feats "$line_feats")
     [ -z "$least_rows" ] || format+=(--least_rows "$least_rows")
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
@@ -85,7 +86,7 @@ decode_part() {
     mkdir -p "$out/log"
     [ -z "$lm" ] || more+=(--lm "$lm")
     [ -z "$arpa" ] || more+=(--ngram_file "$arpa")
-    exec "$python" -m espnet_distopt.bin.ocr_inference \
+    exec "$python" -m espnet_distopt ocr_inference \
         --exp "$exp" --model "$model" --data "$data" --config "$config" "${more[@]}" \
         --out "$out/log/output.$1" --job "$1" --nj "$nj"
 }

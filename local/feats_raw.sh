@@ -5,6 +5,7 @@
 
 # The programs asr_train and asr_inference run; the names of experiments begin with asr.
 task=asr
+train_program=espnet_distopt.bin.asr_train
 # This file of data/train says where the input is stored.
 data_scp=wav.scp
 # This file of dump/train has one line for each utterance.
@@ -66,7 +67,7 @@ search_of() { sed -n 's/^search: *\([^ #]*\).*/\1/p' "$1"; }
 
 # formatting SET: set `format`, the arguments of python that format a set.
 formatting() {
-    format=(-m espnet_distopt.bin.format_data "data/$1" "dump/$1" --nj "$nj" --sample_rate "$fs")
+    format=(-m espnet_distopt format_data "data/$1" "dump/$1" --nj "$nj" --sample_rate "$fs")
     [[ " $test_sets " != *" $1 "* ]] || format+=(--keep_all)
     [ "$1" != "$train_set" ] || [ -z "$speed_perturb_factors" ] ||
         format+=(--speed_factors "$speed_perturb_factors")
@@ -96,7 +97,7 @@ measuring() {
     fi
     stats_processes=$nj
     stats=(
-        -m espnet_distopt.bin.speech_shapes --nj "$nj" --out "$statsdir"
+        -m espnet_distopt speech_shapes --nj "$nj" --out "$statsdir"
         --train "dump/$train_set" --valid "dump/$valid_set"
         --token_type "$token_type" --bpemodel "$bpemodel"
     )
@@ -136,7 +137,7 @@ decode_part() {
     mkdir -p "$out/log"
     [ -z "$arpa" ] || more=(--config "$config" --ngram_file "$arpa")
     if [ -n "$(search_of "$config")" ]; then
-        exec "$python" -m espnet_distopt.bin.ctc_inference \
+        exec "$python" -m espnet_distopt ctc_inference \
             --exp "$exp" --model "$model" --data "$data" "${more[@]}" \
             --out "$output/1best_recog" --job "$1" --nj "$nj"
     fi
@@ -144,7 +145,7 @@ decode_part() {
     [ -z "$lm" ] ||
         more+=(--lm_train_config "$lm/config.yaml" --lm_file "$lm/valid.loss.ave.pth")
     [ -z "$ngram_file" ] || more+=(--ngram_file "$ngram_file")
-    exec "$python" -m espnet_distopt.bin.asr_inference \
+    exec "$python" -m espnet_distopt asr_inference \
         --ngpu 0 --batch_size 1 --config "$config" \
         --data_path_and_name_and_type "$data/wav.scp,speech,kaldi_ark" \
         --key_file "$keys" \
@@ -166,7 +167,7 @@ merge() {
     joined text
     if [ -f "$align_data/stm" ]; then
         logged "$out/log/align.log" "aligning $data" \
-            "$python" -m espnet_distopt.bin.ctc_align --exp "$exp" --model "$model" \
+            "$python" -m espnet_distopt ctc_align --exp "$exp" --model "$model" \
             --data "$align_data" --dump "$data" --tokens "$out/token" --out "$out/ctm"
     fi
     mv "$out/text"{.tmp,}

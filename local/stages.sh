@@ -24,7 +24,7 @@ locally() {
     [ "$dry_run" = true ] || run "$@"
 }
 
-# tool NAME ARGUMENTS...: run a command of the package on this machine.
+# tool NAME ARGUMENTS...: run a command of the recipes on this machine.
 tool() {
-    locally "$python" -m "espnet_distopt.bin.$1" "${@:2}"
+    locally "$python" -m espnet_distopt "$1" "${@:2}"
 }

@@ -46,7 +46,7 @@ options+=(--dev_speakers "$dev_speakers" --max_lost "$max_lost")
 [ -z "$fisher_speech" ] || options+=(--fisher_speech $fisher_speech)
 # shellcheck disable=SC2206
 [ -z "$fisher_text" ] || options+=(--fisher_text $fisher_text)
-"${python:?}" -m espnet_distopt.bin.prepare_swbd "${options[@]}"
+"${python:?}" -m espnet_distopt prepare_swbd "${options[@]}"
 
 # The dictionary of the transcripts gives the hybrid system its lexicon, which has the
 # words of all sets that it may train on.
@@ -54,5 +54,5 @@ texts=(--text data/train_nodup/text --text data/train_dev/text)
 [ -z "$fisher_text" ] || texts+=(--text data/train_fisher/text)
 place=${swbd_text:-$swbd} dictionary=
 [ ! -d "$place" ] || dictionary=$(find -L "$place" -iname sw-ms98-dict.text -print -quit)
-[ -z "$dictionary" ] || "$python" -m espnet_distopt.bin.make_lexicon "${texts[@]}" \
+[ -z "$dictionary" ] || "$python" -m espnet_distopt make_lexicon "${texts[@]}" \
     --dictionary "$dictionary" --max_lost "$max_lost" --out data/lexicon.txt

@@ -58,7 +58,7 @@ model_options() {
 collecting() {
     stats_processes=1
     stats=(
-        -m "espnet_distopt.bin.${task}_train" --collect_stats true --ngpu 0
+        -m "$train_program" --collect_stats true --ngpu 0
         "${model_options[@]}" --output_dir "$statsdir"
         --train_shape_file "dump/$train_set/$dump_scp"
         --valid_shape_file "dump/$valid_set/$dump_scp"
@@ -93,7 +93,7 @@ training() {
     model_options
     # shellcheck disable=SC2206  # The variable train_args is a list of options.
     train=(
-        -m "espnet_distopt.bin.${task}_train"
+        -m "$train_program"
         "${options[@]}" "${model_options[@]}" --output_dir "$exp" --resume true --ngpu "$ngpu"
         "${feats[@]}" $train_args
         --train_shape_file "$statsdir/train/speech_shape"

@@ -69,7 +69,7 @@ make_tokens() {
 
 # featuring SET: set `features`, the arguments of python that compute a set's features.
 featuring() {
-    features=(-m espnet_distopt.bin.make_features --data "dump/$1" --out "dump/$1/hybrid")
+    features=(-m espnet_distopt make_features --data "dump/$1" --out "dump/$1/hybrid")
 }
 
 complete_set() {
@@ -101,14 +101,14 @@ statistics() {
     fi
     # shellcheck disable=SC2086  # The variable is a list of options.
     job stats gmm "$expdir/log/gmm.log" "training the GMM" -- \
-        "$python" -m espnet_distopt.bin.gmm_train --lang "$lang" --out "$gmm" \
+        "$python" -m espnet_distopt gmm_train --lang "$lang" --out "$gmm" \
         --data "train=dump/$train_set" --data "valid=dump/$valid_set" $gmm_args
 }
 
 training() {
     # shellcheck disable=SC2206  # The variable train_args is a list of options.
     train=(
-        -m espnet_distopt.bin.hybrid_train
+        -m espnet_distopt.recipes.commands.hybrid_train
         "${options[@]}" --config "$train_config" --output_dir "$exp" --resume true
         --ngpu "$ngpu" --use_preprocessor false --normalize none
         --token_list "$token_list" $train_args
@@ -128,7 +128,7 @@ decode_part() {
     rm -rf "$output" "$out"/{text,ctm,score_wer}
     mkdir -p "$out/log"
     [ "$exp" = "$gmm" ] || network=(--exp "$exp" --model "$model")
-    exec "$python" -m espnet_distopt.bin.hybrid_inference "${network[@]}" \
+    exec "$python" -m espnet_distopt hybrid_inference "${network[@]}" \
         --gmm "$gmm" --lang "$lang" --data "$data" --places "$align_data" \
         --config "$config" --out "$output" --job "$1" --nj "$nj"
 }

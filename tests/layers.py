@@ -1,9 +1,10 @@
 """The rooms of the package, and which may import which.
 
-A *family* is a folder or a module directly in espnet_distopt/ (algorithms, session).
-A *room* is a folder that directly holds modules. `ROOMS_AT_MOST` counts the folders of
-one subject as one room: algorithms/*, corpora/* and simulation/* count once each, the
-five folders of espnet/ five times, each root module once, and __init__.py not at all.
+A *family* is a folder or a module directly in espnet_distopt/ (algorithms, session), or
+in espnet_distopt/recipes/ (recipes/hmm). A *room* is a folder that directly holds
+modules. `ROOMS_AT_MOST` counts the folders of one subject as one room: algorithms/*,
+simulation/* and recipes/corpora/* count once each, the two folders of espnet/ twice,
+each other root module once, and __init__.py and __main__.py not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +19,18 @@ SOURCES = read_sources(ROOT, PACKAGE, "benchmarks")
 
 FLOORS = [
     {"benchmarks"},
+    {"__main__"},
+    {"recipes/commands"},
+    {"recipes/models"},
+    {"recipes/hmm", "recipes/scoring"},
+    {"recipes", "recipes/corpora"},
     {"bin"},
     {"espnet", "lightning"},
     {"__init__"},
     {"work_queue"},
-    {"session", "simulation", "scoring", "hmm"},
-    {"attached", "launch"},
-    {"algorithms", "distributed", "corpora"},
+    {"session", "simulation"},
+    {"launch"},
+    {"algorithms", "distributed"},
     {"optimizers"},
     {"core", "cluster", "monitoring"},
     {"files"},
@@ -32,9 +38,13 @@ FLOORS = [
 ]
 """The families, from the top floor to the lowest."""
 
-ROOMS_AT_MOST = 23
-SHARED_ROOM = {"algorithms", "corpora", "simulation"}
+ROOMS_AT_MOST = 22
+SHARED_ROOM = {"algorithms", "simulation", "recipes/corpora", "recipes/models"}
 """Families that count as one room."""
+
+MODULES_ALONE = {"algorithms", "recipes", "recipes/corpora", "recipes/models"}
+"""Folders whose modules count by themselves in the search for circles, as they may lie
+below the folders beside them (algorithms/base.py)."""
 
 ARITHMETIC = {"algorithms", "core", "optimizers"}
 """Families that compute, and know neither processes nor time nor ESPnet."""
@@ -59,14 +69,13 @@ OUTSIDE_OF_ARITHMETIC = [
     "lightning",
 ]
 
-NOTHING_OF_TRAINING = {"corpora", "scoring", "files", "hmm"}
+NOTHING_OF_TRAINING = {"recipes/corpora", "recipes/scoring", "recipes/hmm", "files"}
 TRAINING = {
     "core",
     "algorithms",
     "optimizers",
     "distributed",
     "simulation",
-    "attached",
     "session",
     "work_queue",
     "__init__",
@@ -85,7 +94,9 @@ def family(name: str) -> str:
     top, *rest = name.split(".")
     if top == "benchmarks":
         return top
-    return (rest or ["__init__"])[0] if top == PACKAGE else ""
+    if top != PACKAGE:
+        return ""
+    return "/".join(rest[:2]) if rest[:1] == ["recipes"] else (rest or ["__init__"])[0]
 
 
 def inside(path: str) -> str:
@@ -119,9 +130,10 @@ def arithmetic(imports: list[Import]) -> Iterator[Import]:
 
 
 def espnet(imports: list[Import]) -> Iterator[Import]:
-    """Only espnet/ and bin/ import ESPnet."""
+    """Only espnet/, bin/ and recipes/ import ESPnet."""
     for each in imports:
-        known = family(module_name(each.path)) in {"espnet", "bin", "benchmarks"}
+        own = family(module_name(each.path)).split("/")[0]
+        known = own in {"espnet", "bin", "recipes", "benchmarks"}
         if each.reaches("espnet2") and not known:
             yield each
 
@@ -197,15 +209,15 @@ def circle(sources: Sources) -> list[str]:
 def _room(name: str) -> str:
     """Return what a module of the package counts as in the search for circles.
 
-    That is its folder. A module directly in the package, or in a family whose folders
-    are rooms as well (algorithms/base.py), counts by itself: it may lie below them.
+    That is its folder. A module directly in the package, or in one of `MODULES_ALONE`,
+    counts by itself.
     """
     parts = name.split(".")
     if parts[0] != PACKAGE or len(parts) == 1:
         return ""
-    folders = 3 if parts[1] in {"algorithms", "corpora"} else 2
     is_folder = f"{name.replace('.', '/')}/__init__.py" in SOURCES
-    return name if is_folder or len(parts) <= folders else name.rpartition(".")[0]
+    alone = len(parts) == 2 or "/".join(parts[1:-1]) in MODULES_ALONE
+    return name if is_folder or alone else name.rpartition(".")[0]
 
 
 def rooms(sources: Iterable[str]) -> set[str]:
@@ -213,7 +225,9 @@ def rooms(sources: Iterable[str]) -> set[str]:
     found = set()
     for path in sources:
         folder, name = inside(path).rpartition("/")[::2]
-        if path.startswith(PACKAGE) and name != "__init__.py":
-            top = folder.split("/")[0]
-            found.add(top if top in SHARED_ROOM else folder or name)
+        if path.startswith(PACKAGE) and not name.startswith("__"):
+            shared = [
+                each for each in SHARED_ROOM if f"{folder}/".startswith(f"{each}/")
+            ]
+            found.add(shared[0] if shared else folder or name)
     return found

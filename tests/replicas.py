@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from espnet_distopt.algorithms import ALGORITHMS, Algorithm, build
-from espnet_distopt.algorithms.block.block_filter import BlockFilter
 from espnet_distopt.algorithms.block.bmuf import Bmuf
+from espnet_distopt.algorithms.block.filter import BlockFilter
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import Effect, Program, RunInBackground
 from espnet_distopt.core.learner import Learner

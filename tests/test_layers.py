@@ -10,6 +10,7 @@ from tests.layers import (
     SOURCES,
     breaches,
     circle,
+    family,
     rooms,
 )
 
@@ -33,7 +34,8 @@ def test_every_room_has_a_floor() -> None:
 
 
 def without_floor(found: set[str]) -> set[str]:
-    families = {room.split("/")[0].removesuffix(".py") for room in found}
+    modules = [room.removesuffix(".py").replace("/", ".") for room in found]
+    families = {family(f"{PACKAGE}.{module}") for module in modules}
     return families - set().union(*FLOORS)
 
 
@@ -56,7 +58,7 @@ MUTATIONS = [
     ("cluster/job.py", "from espnet_distopt.monitoring import lines", "floors"),
     ("core/topology.py", "import time", "arithmetic"),
     ("core/layout.py", "import torch\nx = torch.distributed.barrier", "arithmetic"),
-    ("algorithms/block/rule.py", "from threading import Lock", "arithmetic"),
+    ("algorithms/block/options.py", "from threading import Lock", "arithmetic"),
     ("optimizers/lamb.py", IN_A_FUNCTION.format("import socket"), "arithmetic"),
     ("algorithms/base.py", "from torch import distributed as dist", "arithmetic"),
     ("core/effects.py", "import espnet2.tasks.asr", "arithmetic espnet"),
@@ -65,9 +67,14 @@ MUTATIONS = [
     ("distributed/groups.py", "import espnet_distopt.algorithms", "floors drivers"),
     ("simulation/gossip.py", "import espnet_distopt.algorithms.block.bmuf", "drivers"),
     ("simulation/virtual_learner.py", BASE, "drivers"),
-    ("corpora/fsdd.py", "from espnet_distopt.core import effects", "training"),
-    ("scoring/sclite.py", "import espnet_distopt.simulation", "floors training"),
+    ("recipes/corpora/fsdd.py", "from espnet_distopt.core import effects", "training"),
+    ("recipes/scoring/scorers.py", "import espnet_distopt.simulation", "training"),
     ("files/text.py", "from espnet_distopt import core", "floors training"),
+    ("recipes/corpora/fsdd.py", "import espnet_distopt.recipes.scoring.trn", "floors"),
+    ("bin/launch.py", "import espnet_distopt.recipes.corpora.fsdd", "floors"),
+    ("espnet/training/tasks.py", "from espnet_distopt import recipes", "floors"),
+    ("lightning/fit.py", "import espnet_distopt.recipes.models.trained", "floors"),
+    ("simulation/wire.py", "from espnet_distopt.recipes import hmm", "floors"),
     ("cluster/job.py", "from tests.processes import launch", "no_tests"),
     ("../benchmarks/report.py", "from processes import launch", "no_tests"),
 ]
@@ -83,9 +90,9 @@ def test_a_breach_is_noticed(path: str, line: str, rules: str) -> None:
 ALLOWED = [
     ("simulation/study/trial.py", "import espnet_distopt.algorithms.block.bmuf"),
     ("bin/status.py", "import espnet2.tasks.asr"),
-    ("algorithms/gossip/adpsgd.py", "import espnet_distopt.algorithms.adasum.tree"),
+    ("algorithms/gossip/adpsgd.py", "import espnet_distopt.algorithms.adasum"),
     ("distributed/groups.py", "import time, threading"),
-    ("espnet/ocr/task.py", "from espnet_distopt import WorkQueue"),
+    ("recipes/models/ocr/task.py", "from espnet_distopt import WorkQueue"),
 ]
 
 
@@ -94,12 +101,13 @@ def test_what_is_no_breach(path: str, line: str) -> None:
     assert breaches(with_line(path, line)).keys() == TODAY.keys()
 
 
+SWBD = "import espnet_distopt.recipes.corpora.ldc.swbd"
 CIRCLES = [
-    ("corpora/kaldi/tokens.py", "import espnet_distopt.corpora.ldc.swbd"),
+    ("recipes/corpora/kaldi/tokens.py", SWBD),
     ("simulation/clock.py", "from espnet_distopt.simulation.study import problem"),
-    ("algorithms/block/rule.py", "from espnet_distopt.algorithms import ALGORITHMS"),
-    ("espnet/models/cnn_rnn.py", "import espnet_distopt.espnet.training.trainer"),
-    ("attached.py", FOR_TYPES.format("from espnet_distopt.session import Session")),
+    ("algorithms/block/options.py", "from espnet_distopt.algorithms import ALGORITHMS"),
+    ("espnet/models/padded_rnn.py", "import espnet_distopt.espnet.training.trainer"),
+    ("distributed/nccl.py", FOR_TYPES.format("from espnet_distopt import session")),
 ]
 
 
@@ -111,7 +119,8 @@ def test_a_circle_is_noticed(path: str, line: str) -> None:
 def test_too_many_rooms_are_noticed() -> None:
     more = [f"{PACKAGE}/espnet/new_{n}/x.py" for n in range(ROOMS_AT_MOST)]
     assert len(rooms([*SOURCES, *more])) > ROOMS_AT_MOST
-    same_room = [f"{PACKAGE}/corpora/new_{n}/x.py" for n in range(ROOMS_AT_MOST)]
+    corpora = f"{PACKAGE}/recipes/corpora"
+    same_room = [f"{corpora}/new_{n}/x.py" for n in range(ROOMS_AT_MOST)]
     assert rooms([*SOURCES, *same_room]) == rooms(SOURCES)
 
 

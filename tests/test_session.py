@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Adam
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig
+from espnet_distopt.algorithms.block.options import BmufAdamConfig
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
@@ -373,7 +373,7 @@ def test_who_may_stop_apart_meets_after_the_epoch(name: str, found: str) -> None
 
 
 def advised(name: str, **options: Any) -> list[str]:
-    handler, logger = Lines(), logging.getLogger("espnet_distopt.attached")
+    handler, logger = Lines(), logging.getLogger("espnet_distopt.session")
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     model = net()

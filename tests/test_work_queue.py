@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import SGD
 
 from espnet_distopt import Session, WorkQueue
+from espnet_distopt.core.open_queues import position
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
 
@@ -75,11 +76,9 @@ class Pace:
             time.sleep(0.001)
 
 
-def epoch(
-    name: str, run: Session, slow: int, items: int, **options: Any
-) -> tuple[list[int], int]:
+def epoch(name: str, run: Session, slow: int, items: int) -> tuple[list[int], int]:
     """Return the items that this learner has trained on, and the last step."""
-    pace, queue = Pace(name, run, slow, items), WorkQueue(run, items, **options)
+    pace, queue = Pace(name, run, slow, items), WorkQueue(run, items)
     trained = []
     for item in queue.read(identity):
         trained.append(item)
@@ -91,7 +90,7 @@ def epoch(
 
 def stop_and_go_on(run: Session, items: int) -> list[int]:
     """Stop an epoch after unequal numbers of items, and begin anew where it was."""
-    rank, queue = run.learner.rank, WorkQueue(run, items, ahead=3)
+    rank, queue = run.learner.rank, WorkQueue(run, items)
     trained = []
     for item in queue.read(identity):
         trained.append(item)
@@ -101,7 +100,7 @@ def stop_and_go_on(run: Session, items: int) -> list[int]:
     run.pause()
     state = queue.state_dict()
     run.mean(0.0)
-    for item in WorkQueue(run, items, 3, state).read(identity):
+    for item in WorkQueue(run, items, state).read(identity):
         trained.append(item)
         step(run)
     run.finish()
@@ -125,7 +124,7 @@ def means_after_stops(run: Session, stops: int) -> list[float]:
 
 def deal_to_learners() -> list[Any]:
     with session("adpsgd") as run:
-        slow = [epoch(f"e{ahead}", run, 2, 210, ahead=ahead) for ahead in (1, 4)]
+        slow = [epoch(f"e{number}", run, 2, 210) for number in (0, 1)]
         return [*slow, stop_and_go_on(run, 30), means_after_stops(run, 10)]
 
 
@@ -144,7 +143,7 @@ def test_learners_deal_themselves_every_item_once() -> None:
 
 def deal_to_nodes() -> list[Any]:
     with session("hadpsgd", per_node=2) as run:
-        return [epoch(f"e{ahead}", run, 2, 110, ahead=ahead) for ahead in (1, 4)]
+        return [epoch(f"e{number}", run, 2, 110) for number in (0, 1)]
 
 
 def test_the_learners_of_a_node_get_the_same_items() -> None:
@@ -188,22 +187,61 @@ def test_a_learner_that_dies_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "ahead", "message"),
+    ("items", "message"),
     [
-        (-1, 1, "has 0 to 1073741824 items, not -1$"),
-        (2**30 + 1, 1, "has 0 to 1073741824 items, not 1073741825$"),
-        (5, 0, "ahead must be >= 1, not 0$"),
+        (-1, "has 0 to 1073741824 items, not -1$"),
+        (2**30 + 1, "has 0 to 1073741824 items, not 1073741825$"),
     ],
 )
-def test_impossible_queues_are_refused(items: int, ahead: int, message: str) -> None:
+def test_impossible_queues_are_refused(items: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        WorkQueue(session("adpsgd"), items, ahead)
+        WorkQueue(session("adpsgd"), items)
 
 
 def test_who_reads_on_after_a_break_gets_what_is_left() -> None:
     queue = WorkQueue(session("adpsgd"), 5)
     first = list(islice(queue.read(identity), 2))
     assert [*first, *queue.read(identity)] == [0, 1, 2, 3, 4]
+
+
+def test_what_is_put_back_is_read_again_and_saved() -> None:
+    run = session("adpsgd")
+    queue = WorkQueue(run, 5)
+    read = list(islice(queue.read(identity), 3))
+    queue.put_back(read[1:])
+    state = queue.state_dict()
+    assert list(queue.read(identity)) == [1, 2, 3, 4]
+    again = WorkQueue(run, 5, state)
+    assert again.started == 1
+    assert list(again.read(identity)) == [1, 2, 3, 4]
+
+
+def test_a_learner_that_was_stopped_for_long_asks_nothing_before_its_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = session("adpsgd")
+    queue = WorkQueue(run, 2)
+    items = queue.read(identity)
+    next(items)
+
+    def given_up() -> None:
+        raise PeerLostError("given up")
+
+    monkeypatch.setattr(run.driver, "await_lease", given_up)
+    for ask in (lambda: next(items), lambda: queue.put_back([0]), queue._take):
+        with pytest.raises(PeerLostError):
+            ask()
+    assert queue.count_started() == 1
+
+
+def test_a_learner_that_joins_a_queue_of_other_items_is_refused_alone() -> None:
+    run = session("adpsgd")
+    queue = WorkQueue(run, 9)
+    place = position(run.driver)
+    place.opened, place.joined = 0, 0
+    with pytest.raises(InputError, match=r"opened a work queue of 8 items, .* of 9:"):
+        WorkQueue(run, 8)
+    assert list(queue.read(identity)) == list(range(9))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import pytest
 
 from espnet_distopt.core.effects import Broadcast, Program
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed.queue_keys import position
+from espnet_distopt.core.open_queues import position
 from espnet_distopt.work_queue import WorkQueue
 from tests.virtual_threads import Meeting, VirtualThreads
 
@@ -217,19 +217,17 @@ class Epochs:
             for _ in range(nodes)
         ]
 
-    def run(
-        self, items: int, ahead: int, deaths: Deaths | None = None
-    ) -> list[list[int]]:
+    def run(self, items: int, deaths: Deaths | None = None) -> list[list[int]]:
         deaths = deaths or Deaths()
         return self.threads.run(
-            [lambda r=r: self._train(r, items, ahead, deaths) for r in range(self.size)]
+            [lambda r=r: self._train(r, items, deaths) for r in range(self.size)]
         )
 
-    def _train(self, rank: int, items: int, ahead: int, deaths: Deaths) -> list[int]:
+    def _train(self, rank: int, items: int, deaths: Deaths) -> list[int]:
         trained: list[int] = []
         self._reading.add(rank)
         try:
-            self._read(self.drivers[rank], rank, items, ahead, deaths, trained)
+            self._read(self.drivers[rank], rank, items, deaths, trained)
         except Died:
             self._reading.discard(rank)
             if deaths.delay:
@@ -239,7 +237,7 @@ class Epochs:
                 deaths.replaced = True
                 for driver in self.drivers:
                     driver.tell(rank, new.incarnation(rank), deaths.delay())
-                self._read(new, rank, items, ahead, deaths, trained)
+                self._read(new, rank, items, deaths, trained)
         self._reading.discard(rank)
         return trained
 
@@ -248,7 +246,6 @@ class Epochs:
         driver: Driver,
         rank: int,
         items: int,
-        ahead: int,
         deaths: Deaths,
         trained: list[int],
     ) -> None:
@@ -261,7 +258,7 @@ class Epochs:
             algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
             repeat_begun=deaths.repeat,
         )
-        queue = WorkQueue(session, items, ahead)
+        queue = WorkQueue(session, items)
 
         def load(numbers: Sequence[int]) -> Sequence[int]:
             deaths.at(self.drivers, rank, None)
@@ -296,6 +293,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def exactly_once(trained: list[list[int]], per_node: int, items: int) -> None:
     for rank, own in enumerate(trained):
         assert own == trained[rank - rank % per_node]
+        node = rank // per_node
+        assert node >= items or own[0] == node  # Nobody takes one's first item.
     dealt = Counter(item for own in trained[::per_node] for item in own)
     assert dealt == Counter(range(items))
 
@@ -312,13 +311,12 @@ def test_every_item_is_dealt_once(pool: ThreadPoolExecutor, part: int) -> None:
         epochs = Epochs(pool, nodes, per_node, order)
         for _ in range(2):
             items = order.randrange(4 * nodes + 20)
-            ahead = order.choice([1, 1, 2, 4, 16])
-            exactly_once(epochs.run(items, ahead), per_node, items)
+            exactly_once(epochs.run(items), per_node, items)
 
 
-@pytest.mark.parametrize(("per_node", "ahead"), [(1, 1), (2, 1), (2, 4)])
+@pytest.mark.parametrize("per_node", [1, 2])
 def test_all_take_from_a_slow_one_at_the_same_moment(
-    pool: ThreadPoolExecutor, per_node: int, ahead: int
+    pool: ThreadPoolExecutor, per_node: int
 ) -> None:
     """Equal latencies: all thieves have read the records before one changes any."""
     epochs = Epochs(pool, 16, per_node, random.Random(0))
@@ -326,14 +324,14 @@ def test_all_take_from_a_slow_one_at_the_same_moment(
     epochs.store._request = lambda: epochs.threads.sleep(0.01)
     epochs.seconds = [1.0] * 15 + [100.0]
     for items in (80, 48, 200):
-        exactly_once(epochs.run(items, ahead), per_node, items)
+        exactly_once(epochs.run(items), per_node, items)
 
 
 def test_keys_do_not_gather_in_the_store(pool: ThreadPoolExecutor) -> None:
     epochs = Epochs(pool, 4, 1, random.Random(0))
     sizes = []
     for _ in range(8):
-        epochs.run(9, 2)
+        epochs.run(9)
         sizes.append(len(epochs.store.values))
     assert len(set(sizes[3:])) == 1
 
@@ -349,11 +347,11 @@ def test_what_a_dead_group_has_taken_is_done_by_others(
     for _ in range(schedules):
         nodes, per_node = order.randrange(2, 9), order.choice([1, 1, 2])
         epochs = Epochs(pool, nodes, per_node, order)
-        items, ahead = order.randrange(nodes, 60), order.choice([1, 2, 4, 16])
+        items = order.randrange(nodes, 60)
         dying = order.randrange(nodes) * per_node
         ranks = tuple(range(dying, dying + per_node))
         deaths = Deaths(ranks, order.randrange(12), order.random() < 0.5)
-        trained = epochs.run(items, ahead, deaths)
+        trained = epochs.run(items, deaths)
         dealt = Counter(item for own in trained[::per_node] for item in own)
         expected = Counter(range(items))
         if deaths.repeat and deaths.begun is not None:
@@ -379,7 +377,7 @@ def test_a_replacement_and_the_others_share_what_a_dead_learner_has_left(
     for _ in range(schedules):
         nodes = order.randrange(2, 9)
         epochs = Epochs(pool, nodes, 1, order)
-        items, ahead = order.randrange(nodes, 60), order.choice([1, 2, 4, 16])
+        items = order.randrange(nodes, 60)
         mean = order.choice([0.01, 1.0, 10.0])
         deaths = Deaths(
             (order.randrange(nodes),),
@@ -387,7 +385,7 @@ def test_a_replacement_and_the_others_share_what_a_dead_learner_has_left(
             order.random() < 0.5,
             lambda mean=mean: order.expovariate(1 / mean),
         )
-        trained = epochs.run(items, ahead, deaths)
+        trained = epochs.run(items, deaths)
         dealt = Counter(item for own in trained for item in own)
         expected = Counter(range(items))
         if deaths.repeat and deaths.begun is not None:

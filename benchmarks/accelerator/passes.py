@@ -8,13 +8,13 @@ from torch import nn
 from torch.optim import Adam
 
 from accelerator.clock import seconds
-from espnet_distopt.algorithms.adasum.chunks import Shard, cut
-from espnet_distopt.algorithms.adasum.tree import coefficients
-from espnet_distopt.algorithms.block.block_filter import BlockFilter
-from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
-from espnet_distopt.algorithms.block.extrapolation import extrapolate
-from espnet_distopt.algorithms.block.message import Agreed
+from espnet_distopt.algorithms.adasum import Shard, coefficients, cut
+from espnet_distopt.algorithms.block.compression import average_changes
+from espnet_distopt.algorithms.block.filter import BlockFilter
+from espnet_distopt.algorithms.block.moments import extrapolate
+from espnet_distopt.algorithms.block.options import BmufConfig
+from espnet_distopt.algorithms.block.part import BlockSummary
+from espnet_distopt.algorithms.block.part import cut as cut_model
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.layout import Slot
 from espnet_distopt.core.learner import Learner
@@ -77,12 +77,13 @@ def passes(
     learner = Learner(model, Adam(model.parameters()), 0, 2)
     params = learner.params
     rule = BmufConfig().rule(2)
-    block = BlockFilter(rule, params, 8, None)
-    agreed = Agreed(0.0, 8.0, False, 0.0, [], [])
+    block = BlockFilter(rule, cut_model(learner, 1)[0])
+    summary = BlockSummary(0.0, 8.0, 0.0, 0.0)
     mean, other = params.clone(), params.clone()
-    message = torch.empty_like(params, dtype=torch.bfloat16)
-    start = BlockStart(block.theta, block.delta, 0.5)
     snapshot = Snapshot(learner)
+
+    def message() -> None:
+        next(average_changes(params, block.block_start, None))
 
     def publish() -> None:
         snapshot._pending = snapshot.spare()
@@ -95,9 +96,9 @@ def passes(
         "Adam's step, corrected": (step(fused=False, batches=4).step, 15),
         "Adam's step, fused": (step(fused=True, batches=1).step, 7),
         "Adam's step, fused, corrected": (step(fused=True, batches=4).step, 15),
-        "BMUF: the filter": (partial(block.end_block, mean, rule, agreed), 6),
+        "BMUF: the filter": (partial(block.end_block, mean, rule, summary), 6),
         "BMUF-Adam: a moment": (partial(extrapolate, mean, other, 0.5, 0.9), 4),
-        "bfloat16: a message": (partial(start.changes, params, message), 3.5),
+        "bfloat16: a message": (message, 3.5),
         "gossip: publish and correct": (publish, 4),
         f"Adasum of {VECTORS}": (adasum(size, device), 2 + 1 / VECTORS),
     }

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from report import ROOT
 
-from espnet_distopt.corpora.fsdd import (
+from espnet_distopt.files.tables import write_table
+from espnet_distopt.files.whole_directory import whole_directory
+from espnet_distopt.recipes.corpora.fsdd import (
     SAMPLE_RATE,
     SPEAKERS,
     WORDS,
@@ -18,9 +20,7 @@ from espnet_distopt.corpora.fsdd import (
     deal,
     read_recordings,
 )
-from espnet_distopt.corpora.kaldi.arks import Samples, WavArkWriter
-from espnet_distopt.corpora.kaldi.tables import write_table
-from espnet_distopt.files.whole_directory import whole_directory
+from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter
 
 if TYPE_CHECKING:
     from espnet_distopt.espnet.training.simulated import EspnetProblem

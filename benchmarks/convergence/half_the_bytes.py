@@ -22,7 +22,7 @@ def claim(learners: int, seeds: range) -> Claim:
             f"BMUF-Adam with {learners} learners are not more than 2 % worse than with "
             "float32."
         ),
-        source="this project, `espnet_distopt/algorithms/block/bfloat16.py`",
+        source="this project, `espnet_distopt/algorithms/block/compression.py`",
         setting=(
             f"{SETTING} Blocks have {PERIOD} steps. With BMUF-Adam, blocks end in a "
             "plain average in the first fifth of the steps."

@@ -9,8 +9,13 @@ import torch
 from report import ROOT
 from torch import Tensor, nn
 
-from espnet_distopt.corpora.fsdd import SAMPLE_RATE, SPEAKERS, Take, read_recordings
 from espnet_distopt.files.writing import whole_file
+from espnet_distopt.recipes.corpora.fsdd import (
+    SAMPLE_RATE,
+    SPEAKERS,
+    Take,
+    read_recordings,
+)
 
 FRAMES, MELS = 12, 40
 SETS = {"train": range(10, 50), "valid": range(10)}

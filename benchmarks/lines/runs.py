@@ -12,8 +12,8 @@ import torch
 from recipes.recipe import RECIPES
 from report import ROOT
 
-from espnet_distopt.corpora.kaldi.tables import read_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.tables import read_table
 from espnet_distopt.files.writing import write_text
 from lines.methods import CONFIG, ORDER, SCALES, Method
 

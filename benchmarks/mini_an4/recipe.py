@@ -27,7 +27,7 @@ _SPH2PIPE = """
     #!{python}
     import io, sys, wave
     from pathlib import Path
-    from espnet_distopt.corpora.audio.sphere import SphereFile
+    from espnet_distopt.recipes.corpora.audio.sphere import SphereFile
     with SphereFile(Path(sys.argv[-1])) as file:
         samples = file.read(0, file.header.samples, 0)
         out = io.BytesIO()

@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-from espnet_distopt.bin import ocr_inference, score, score_lines
-from espnet_distopt.corpora.kaldi.tables import read_table, write_table
 from espnet_distopt.espnet.training.progress import ALL_WRONG
+from espnet_distopt.files.tables import read_table, write_table
 from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.recipes.commands import decoding, scoring
 from recipes.recipe import Recipe
 
 # ESPnet prints while it is imported.
 with redirect_stdout(sys.stderr):
     from espnet2.text.build_tokenizer import build_tokenizer
 
-    from espnet_distopt.espnet.alignment.ctc_model import CTCModel
+    from espnet_distopt.recipes.models.ctc import CTCModel
 
 MODEL = "latest.pth"
 GREEDY = "conf/decode_greedy.yaml"
@@ -79,10 +79,10 @@ def errors(recipe: Recipe, folder: Path) -> dict[str, Any]:
     for name, pattern in recipe.halves.items():
         arguments += ["--half", f"{name}={pattern}"]
     if recipe.task == "asr":
-        score.main(arguments)
+        scoring.score_command(arguments)
         found = [folder / "scored/result.json"]
     else:
-        score_lines.main(arguments)
+        scoring.score_lines_command(arguments)
         found = sorted(folder.glob("scored/score_*/result.json"))
     figures: dict[str, Any] = {}
     for path in found:
@@ -113,7 +113,7 @@ def _decode_speech(folder: Path, data: Path) -> None:
 
 
 def _decode_lines(folder: Path, data: Path) -> None:
-    ocr_inference.main(
+    decoding.ocr_inference_command(
         [
             *("--exp", str(folder), "--model", MODEL, "--data", str(data)),
             *("--config", GREEDY, "--out", f"{folder}/decoded"),

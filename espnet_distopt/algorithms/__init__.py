@@ -8,19 +8,20 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from espnet_distopt.algorithms.adasum.algorithm import Adasum, AdasumConfig
+from espnet_distopt.algorithms.adasum import Adasum, AdasumConfig
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.block.bmuf import Bmuf
-from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig, BmufConfig
-from espnet_distopt.algorithms.block.diloco import DilocoConfig
-from espnet_distopt.algorithms.block.local_sgd import LocalSgdConfig
-from espnet_distopt.algorithms.block.slowmo import SlowMoConfig
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.block.options import (
+    BmufAdamConfig,
+    BmufConfig,
+    DilocoConfig,
+    LocalSgdConfig,
+    SlowMoConfig,
+)
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
 from espnet_distopt.algorithms.options import configure
-from espnet_distopt.algorithms.plugins import Plugins, load_plugins
-from espnet_distopt.algorithms.registration import Registration
+from espnet_distopt.algorithms.plugins import Plugins, Registration, load_plugins
 from espnet_distopt.algorithms.synchronous.allreduce import AllReduce, AllReduceConfig
 from espnet_distopt.algorithms.synchronous.d1d import (
     D1dGrad,

@@ -187,8 +187,12 @@ class Algorithm:
         yield from ()
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the consensus model (P,), which has the same bits on every learner."""
-        raise NotImplementedError
+        """Return the consensus model (P,), which has the same bits on every learner.
+
+        That is the parameters, where all replicas are equal after `finish`.
+        """
+        yield from ()
+        return learner.params.detach().clone()
 
     def metrics(self) -> dict[str, float]:
         """Return figures, name -> value, about the steps since the last call."""

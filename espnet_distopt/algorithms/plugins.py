@@ -10,14 +10,54 @@ The name is what a user asks for; the object that it leads to is a `Registration
 
 import functools
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from espnet_distopt.algorithms.registration import Registration
-from espnet_distopt.errors import message
+from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.errors import InputError, message
 
 GROUP = "espnet_distopt.algorithms"
+
+Config = TypeVar("Config")
+ConfigIn = TypeVar("ConfigIn", contravariant=True)
+
+
+class AlgorithmClass(Protocol[ConfigIn]):
+    """A subclass of `Algorithm` whose instances are made of options and a learner."""
+
+    wants_gossip: bool
+    survives: bool
+
+    def __call__(self, config: ConfigIn, learner: Learner) -> Algorithm:
+        """Return the algorithm of one learner."""
+
+    def check_size(self, config: Any, size: int) -> None:
+        """Raise InputError if, with `config`, it cannot run on `size` learners."""
+
+
+@dataclass(frozen=True)
+class Registration(Generic[Config]):
+    """What the registry knows of an algorithm.
+
+    Attributes:
+        algorithm: the subclass of `Algorithm`.
+        config: the dataclass of its options; each option has a default.
+
+    Raises:
+        InputError: either of them is something else.
+    """
+
+    algorithm: AlgorithmClass[Config]
+    config: type[Config]
+
+    def __post_init__(self) -> None:
+        made = self.algorithm
+        if not (isinstance(made, type) and issubclass(made, Algorithm)):
+            raise InputError(f"{made!r} is not a subclass of Algorithm")
+        if not (isinstance(self.config, type) and is_dataclass(self.config)):
+            raise InputError(f"{self.config!r}, the options, is not a dataclass")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Run a command of the package by its name: `distopt status exp/asr_*`.
 
-`distopt NAME ARGUMENTS...` is `python -m espnet_distopt.bin.NAME ARGUMENTS...`.
+`python -m espnet_distopt NAME` is the same where the package is not installed.
 """
 
 import ast
@@ -11,56 +11,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from espnet_distopt.bin import WINGS
 from espnet_distopt.errors import InputError, one_line_errors
-
-GROUPS = {
-    "begin": ("doctor", "recipe", "calibrate", "simulate"),
-    "train": (
-        "launch",
-        "slurm",
-        "asr_train",
-        "espnet_train",
-        "ocr_train",
-        "hybrid_train",
-        "lm_train",
-        "check",
-    ),
-    "watch": ("status", "report"),
-    "decode and score": (
-        "asr_inference",
-        "ctc_inference",
-        "ocr_inference",
-        "hybrid_inference",
-        "hybrid_scores",
-        "ctc_align",
-        "score",
-        "score_hub5",
-        "score_lines",
-        "error_sheet",
-        "wer_report",
-    ),
-    "prepare data": (
-        "prepare_swbd",
-        "prepare_fsdd",
-        "prepare_iam",
-        "prepare_lines",
-        "make_mini_swbd",
-        "make_mini_ocr",
-        "make_tokens",
-        "make_lexicon",
-        "make_lang",
-        "make_ngram",
-        "make_features",
-        "speech_shapes",
-        "gmm_train",
-        "import_alignments",
-        "format_data",
-        "format_lines",
-    ),
-}
-"""The commands, in the order in which the help shows them."""
-
-NAMES = [name for group in GROUPS.values() for name in group]
 
 COMPLETION = """\
 _distopt() {{
@@ -82,39 +34,69 @@ complete -o default -F _distopt distopt
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command that the first argument names, with the arguments behind it."""
     name, *rest = (sys.argv[1:] if cmd is None else cmd) or ["--help"]
+    known = {name: where for group in commands().values() for name, where in group}
     if name in ("-h", "--help"):
         print(_help(), end="")
     elif name == "--version":
         print(f"distopt {_version()}")
     elif name == "--completion":
-        print(COMPLETION.format(names=" ".join(NAMES)), end="")
-    elif name in NAMES:
+        print(COMPLETION.format(names=" ".join(known)), end="")
+    elif name in known:
         # The command reads its own arguments, and its help shows its own name.
         sys.argv = [f"distopt {name}", *rest]
-        importlib.import_module(f"espnet_distopt.bin.{name}").main()
+        module, function = known[name]
+        getattr(importlib.import_module(module), function)()
     else:
-        close = difflib.get_close_matches(name, NAMES, n=1)
+        close = difflib.get_close_matches(name, known, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no command {name}: {meant}`distopt --help` lists them")
 
 
+Place = tuple[str, str]
+"""The module of a command, and its function there."""
+
+
+def commands() -> dict[str, list[tuple[str, Place]]]:
+    """Return what commands are for -> their names and places, in the help's order.
+
+    No command is imported, which takes seconds.
+    """
+    found: dict[str, list[tuple[str, Place]]] = {}
+    for wing in WINGS:
+        for group, entries in importlib.import_module(wing).COMMANDS.items():
+            for entry in entries:
+                module, _, name = entry.rpartition(":")
+                function = f"{name}_command" if module else "main"
+                place = f"{wing}.{module or name}", function
+                found.setdefault(group, []).append((name, place))
+    return found
+
+
 def _help() -> str:
-    """Return the list of commands; none is imported for it, which takes seconds."""
+    """Return the list of commands."""
     lines = [
         "usage: distopt COMMAND ARGUMENTS...",
         "",
         "`distopt COMMAND --help` shows a command's options. For completion in bash:",
         'eval "$(distopt --completion)"',
     ]
-    for group, names in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {n:15} {_summary(n)}" for n in names)]
+    for group, members in commands().items():
+        lines += [
+            "",
+            f"{group}:",
+            *(f"  {n:17} {_summary(place)}" for n, place in members),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _summary(name: str) -> str:
+def _summary(place: Place) -> str:
     """Return the first line of a command's docstring."""
-    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].rstrip(".")
+    wing, _, module = place[0].rpartition(".")
+    folder = importlib.import_module(wing).__path__[0]
+    tree = ast.parse(Path(folder, f"{module}.py").read_text(encoding="utf-8"))
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    documented = tree if place[1] == "main" else functions[place[1]]
+    return (ast.get_docstring(documented) or "").partition("\n")[0].rstrip(".")
 
 
 def _version() -> str:

@@ -16,7 +16,7 @@ from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 
 with importing_espnet():
-    from espnet_distopt.espnet.training.any_task import names, task
+    from espnet_distopt.espnet.training.tasks import names, task
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 
 with importing_espnet():
-    from espnet_distopt.espnet.training.lm_task import DistoptLMTask
+    from espnet_distopt.espnet.training.tasks import DistoptLMTask
 
 
 def get_parser() -> argparse.ArgumentParser:

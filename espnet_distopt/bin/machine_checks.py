@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from espnet_distopt.errors import InputError
-
 OLDEST_TORCH = (2, 8)
 """The oldest version with which the tests were run; setup.cfg has it, too."""
 
@@ -191,10 +189,10 @@ def check_espnet(folder: Path) -> Finding:
     code = (
         "from espnet_distopt.bin import asr_train\n"
         "from espnet_distopt.errors import InputError\n"
-        "from espnet_distopt.espnet.training import any_task\n"
-        "for name in any_task.names():\n"
+        "from espnet_distopt.espnet.training import tasks\n"
+        "for name in tasks.names():\n"
         "    why = None\n"
-        "    try: any_task.task(name)\n"
+        "    try: tasks.task(name)\n"
         "    except InputError as error: why = error.__cause__ or 'not for us'\n"
         "    except Exception as error: why = f'{type(error).__name__}: {error}'\n"
         "    print('task', name, *str(why or '').splitlines()[:1], sep='\\t')"
@@ -282,32 +280,6 @@ def program(name: str, purpose: str) -> Check:
     return check
 
 
-def check_sclite(folder: Path) -> Finding:
-    """Check for NIST's sclite, without which jiwer counts word errors."""
-    from espnet_distopt.scoring.sclite import find_sclite
-
-    try:
-        found = find_sclite()
-    except InputError as error:
-        return missing(str(error))
-    if found is None:
-        return note("no sclite (Debian: apt-get install sctk); jiwer counts instead")
-    return ok(found.label)
-
-
-def check_hubscr(folder: Path) -> Finding:
-    """Check for NIST's hubscr, without which Hub5 has no official figures."""
-    from espnet_distopt.scoring.hubscr import find_hubscr
-
-    try:
-        found = find_hubscr()
-    except InputError as error:
-        return missing(str(error))
-    if found is None:
-        return note("no hubscr (Debian: apt-get install sctk), for Hub5's official WER")
-    return ok("hubscr")
-
-
 def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
@@ -329,3 +301,27 @@ def _run_python(code: str, seconds: float) -> tuple[str, str]:
         return done.stdout, ""
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return "", lines[-1]
+
+
+SECTIONS: dict[str, list[Check]] = {
+    "a training loop of your own": [
+        check_python,
+        check_torch,
+        package("numpy", "everything"),
+        package("yaml", "configurations", "PyYAML"),
+        check_rendezvous,
+        check_host_name,
+        check_threads,
+        check_folder,
+    ],
+    "an ESPnet training": [
+        check_espnet,
+        check_nltk,
+        check_arks,
+        package("soundfile", "speech"),
+        package("sentencepiece", "subwords"),
+    ],
+    "Lightning": [check_lightning],
+    "a cluster": [program("sbatch", "jobs of Slurm")],
+}
+"""What a user may want to do -> what is checked for it, in the order of the output."""

@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.bin.options import named_algorithm
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.yaml import read_yaml
 
@@ -81,6 +80,16 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     launch = ["-m", "espnet_distopt.bin.launch", "--nproc", str(gpus), *launch]
     own = ["--ngpu", str(min(gpus, 1)), "--multiprocessing_distributed", "false"]
     return [*launch, *ours, *own]
+
+
+def named_algorithm(*sources: Mapping[str, Any]) -> str | None:
+    """Return the algorithm that a training names; None is stock training.
+
+    Args:
+        sources: The options of the training, the source that goes before others first.
+    """
+    found = [source["distopt"] for source in sources if source.get("distopt")]
+    return str(found[0]) if found and found[0] != "none" else None
 
 
 def _starts_learners(options: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.distributed.forks import private
+from espnet_distopt.distributed.connections import private
 
 BACKLOG = 128
 """The most connections that wait to be accepted."""
@@ -75,7 +75,7 @@ def own_address(port: int, store: tuple[str, int] | None) -> str:
         hosts = [host_towards(*store)] if store else ["127.0.0.1"]
         if is_loopback(hosts[0]):
             hosts.append(outward_host())
-    return " ".join([_machine(), *hosts, str(port)])
+    return " ".join([machine(), *hosts, str(port)])
 
 
 def interface_for_gloo(host: str, port: int) -> str | None:
@@ -117,43 +117,22 @@ def outward_host() -> str:
     return host_towards(*_ELSEWHERE)
 
 
-def machine_of(address: str) -> str:
-    """Return the machine of what `own_address` has returned."""
-    return address.split(" ")[0]
-
-
 def reachable(address: str) -> tuple[str, int]:
     """Return host and port at which this process reaches a learner.
 
     Args:
         address: what `own_address` has returned to that learner.
     """
-    machine, *hosts, port = address.split(" ")
-    if machine != _machine():
+    where, *hosts, port = address.split(" ")
+    if where != machine():
         hosts = [host for host in hosts if not is_loopback(host)] or hosts
     return hosts[0], int(port)
 
 
-def _machine() -> str:
+def machine() -> str:
     """Return a name of this machine; two that are copies of one may be called alike."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     return f"{socket.gethostname()}/{boot}"
-
-
-def refuses(address: str, seconds: float) -> bool:
-    """Return whether the machine at `address` says that nobody listens there.
-
-    That is so once the process is gone, while its machine lives.
-
-    Args:
-        address: what `own_address` has returned to the learner.
-        seconds: the time limit for an answer.
-    """
-    try:
-        socket.create_connection(reachable(address), seconds).close()
-    except OSError as error:
-        return error.errno == errno.ECONNREFUSED
-    return False
 
 
 def store_address(store: Any) -> tuple[str, int] | None:

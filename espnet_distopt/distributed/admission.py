@@ -17,6 +17,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import store_address
 from espnet_distopt.distributed.connections import keeps_store
 from espnet_distopt.distributed.launch_variables import incarnation
@@ -32,7 +33,7 @@ _LOOK = 0.05
 """Seconds between two looks into the store. A wait in the store could not be ended by
 Ctrl-C."""
 
-_DECIDED, _ADMITTED, _REFUSED = "decided", "admitted", "refused"
+_ADMITTED, _REFUSED = "admitted", "refused"
 
 
 def start_together(examine: Callable[[], str], decide: Callable[[], None]) -> None:
@@ -55,9 +56,9 @@ def start_together(examine: Callable[[], str], decide: Callable[[], None]) -> No
         examine()
         return
     default = dist.distributed_c10d._get_default_store()
-    store, rank = PrefixStore("distopt/start", default), dist.get_rank()
+    store, rank = PrefixStore(keys.START, default), dist.get_rank()
     try:
-        if rank > 0 or (incarnation() > 0 and store.check([_DECIDED])):
+        if rank > 0 or (incarnation() > 0 and store.check([keys.DECIDED])):
             _obey(store, rank, examine)
         else:
             _decide(store, examine, decide)
@@ -71,15 +72,17 @@ def start_together(examine: Callable[[], str], decide: Callable[[], None]) -> No
 def _obey(store: Any, rank: int, examine: Callable[[], str]) -> None:
     """Tell learner 0 what this machine has, and wait for its decision."""
     try:
-        store.set(str(rank), examine())
+        store.set(keys.found(rank), examine())
     except InputError as error:
         _say(error)
         why = f"learner {rank} on {socket.gethostname()}: {error}"
-        store.compare_set(_REFUSED, "", why)
+        store.compare_set(keys.REFUSED, "", why)
         raise SystemExit(2) from None
-    _await(lambda: store.check([_DECIDED]), "learner 0 has not decided on the start")
-    decided = bytes(store.get(_DECIDED)).decode()
-    store.set(f"read/{rank}", decided)
+    _await(
+        lambda: store.check([keys.DECIDED]), "learner 0 has not decided on the start"
+    )
+    decided = bytes(store.get(keys.DECIDED)).decode()
+    store.set(keys.decision_read(rank), decided)
     if decided != _ADMITTED:
         raise SystemExit(2)
 
@@ -90,19 +93,20 @@ def _decide(store: Any, examine: Callable[[], str], decide: Callable[[], None]) 
     A launcher ends all learners as soon as one has ended. So the reason is printed
     before the others can know that they have to end.
     """
-    others = [str(rank) for rank in range(1, dist.get_world_size())]
+    others = range(1, dist.get_world_size())
+    found = [keys.found(rank) for rank in others]
     decided = _REFUSED
     try:
         decide()
         own = examine()
         _await(
-            lambda: store.check(others) or store.check([_REFUSED]),
+            lambda: store.check(found) or store.check([keys.REFUSED]),
             "not all learners have come to the start",
         )
-        if store.check([_REFUSED]):
-            raise InputError(bytes(store.get(_REFUSED)).decode())
-        for rank, found in zip(others, store.multi_get(others), strict=True):
-            if (theirs := bytes(found).decode()) != own:
+        if store.check([keys.REFUSED]):
+            raise InputError(bytes(store.get(keys.REFUSED)).decode())
+        for rank, said in zip(others, store.multi_get(found), strict=True):
+            if (theirs := bytes(said).decode()) != own:
                 raise InputError(
                     f"learner {rank} has {theirs}, and learner 0 has {own}: all "
                     "machines need the same"
@@ -112,8 +116,8 @@ def _decide(store: Any, examine: Callable[[], str], decide: Callable[[], None]) 
         _say(error)
         raise SystemExit(2) from None
     finally:
-        store.set(_DECIDED, decided)
-        _linger(store, [f"read/{rank}" for rank in others])
+        store.set(keys.DECIDED, decided)
+        _linger(store, [keys.decision_read(rank) for rank in others])
 
 
 def _linger(store: Any, read: list[str]) -> None:

@@ -29,8 +29,8 @@ from espnet_distopt.core.effects import (
     Work,
 )
 from espnet_distopt.distributed import messages
+from espnet_distopt.distributed.gloo import LOOK, Vain, in_vain
 from espnet_distopt.distributed.groups import Group, Groups
-from espnet_distopt.distributed.waiter import LOOK, Vain, in_vain
 from espnet_distopt.distributed.watch import Watch
 
 TAG = 11
@@ -289,7 +289,7 @@ def _send_to_neighbours(
     if pinned:
         received = torch.empty(shape, dtype=tensor.dtype, pin_memory=True)
     # The receives are waited for first: gloo ends them when a connection fails, which
-    # it may not do with a send (see `waiter`).
+    # it may not do with a send (see `gloo`).
     works = [group.recv([row], p, TAG) for p, row in zip(peers, received, strict=True)]
     works += [group.send([sent], peer, TAG) for peer in peers]
     return InFlight(what, works, lambda: _back(received, into), sent)

@@ -1,4 +1,4 @@
-"""What the earlier sessions of a process mean for the next one.
+"""The sessions of a process: they are numbered, and refused after a death.
 
 All learners begin their sessions in the same order, and number them alike. Each session
 has keys of its own in the store, and so a list of members of its own.
@@ -7,8 +7,9 @@ A process that was started in the place of a dead learner joins the sessions tha
 dead one had begun, or is refused if the others have left them. Later sessions it begins
 as all others do, and so counts there as the first of its rank. Whoever has died and was
 not replaced can begin none, and so the others are refused the next session: they would
-wait for it. One may also die between two sessions, when nobody hears heartbeats. So
-those who wait for others to begin ask the machines of these for their processes.
+wait for it. One may also die between two sessions, when nobody hears heartbeats. Those
+who wait for it then hear that from the launcher, which knows it as the process that it
+was in the session before.
 """
 
 import itertools
@@ -19,13 +20,12 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed.bell import Bell, Bells
-from espnet_distopt.distributed.farewell import LEFT
+from espnet_distopt.distributed import keys
+from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import incarnation
-from espnet_distopt.distributed.membership import Membership, beat_key, read_members
+from espnet_distopt.distributed.liveness import processes
+from espnet_distopt.distributed.membership import Membership, read_members
 from espnet_distopt.errors import InputError
-
-_PREFIX = "espnet_distopt"
 
 _serial = itertools.count()
 """Numbers the sessions of a process: their keys in the store must not meet."""
@@ -37,12 +37,10 @@ class Begun(NamedTuple):
     Attributes:
         store: the session's part of the store.
         membership: what this process knows of its members.
-        bell: where others ask for this process.
     """
 
     store: Any
     membership: Membership
-    bell: Bell
 
     def dead(self, living: Collection[int]) -> list[int]:
         """Return who has died in it; one that has only left it may live.
@@ -53,20 +51,8 @@ class Begun(NamedTuple):
         absent = sorted({*range(self.membership.size)} - {*living})
         return [rank for rank in absent if not self._has_left(rank)]
 
-    def bells(self) -> dict[int, str]:
-        """Return the addresses of its learners' bells, if all had begun.
-
-        Cost: two operations of the store.
-        """
-        ranks = range(self.membership.size)
-        keys = [*map(self.membership.bell_key, ranks)]
-        if not self.store.check(keys):
-            return {}
-        found = self.store.multi_get(keys)
-        return {rank: bytes(at).decode() for rank, at in zip(ranks, found, strict=True)}
-
     def _has_left(self, rank: int) -> bool:
-        key = beat_key(rank, self.membership.incarnation(rank))
+        key = keys.beat(self.membership.name(rank))
         return self.store.check([key]) and bytes(self.store.get(key)) == LEFT
 
 
@@ -80,12 +66,13 @@ class Opening(NamedTuple):
     Attributes:
         store: its part of the store.
         incarnation: how often a learner of this rank had begun it before.
-        bells: where processes are asked for, also those that have not begun it.
+        before: rank -> the process of this learner in the session before; empty if
+            there was none.
     """
 
     store: Any
     incarnation: int
-    bells: Bells
+    before: dict[int, str]
 
 
 def next_session(rank: int) -> Opening:
@@ -101,22 +88,20 @@ def next_session(rank: int) -> Opening:
     earlier = _sessions.get(default, ())
     living = [read_members(begun.store).living for begun in earlier]
     _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
-    store, number = PrefixStore(f"{_PREFIX}/{next(_serial)}", default), incarnation()
-    if earlier and not any(store.check([beat_key(rank, n)]) for n in range(number)):
+    store, number = PrefixStore(keys.session(next(_serial)), default), incarnation()
+    if earlier and not any(
+        store.check([keys.beat(keys.learner(rank, n))]) for n in range(number)
+    ):
         number = 0
-    if earlier:
-        bells = Bells(earlier[-1].bell, earlier[-1].bells())
-    else:
-        bells = Bells(Bell(default), {})
-    return Opening(store, number, bells)
+    last = earlier[-1] if earlier else None
+    before = processes(last.store, last.membership) if last else {}
+    return Opening(store, number, before)
 
 
 def keep(opening: Opening, membership: Membership) -> None:
     """Remember a session that has begun, for those after it."""
     default = dist.distributed_c10d._get_default_store()
-    _sessions.setdefault(default, []).append(
-        Begun(opening.store, membership, opening.bells.own)
-    )
+    _sessions.setdefault(default, []).append(Begun(opening.store, membership))
 
 
 def _refuse_without(rank: int, dead: set[int]) -> None:

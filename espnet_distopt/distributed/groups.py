@@ -3,11 +3,28 @@
 The members of a group make it when they first need it. `torch.distributed.new_group`
 cannot be used for that. It names the new group by the number of groups that a process
 has made, and if these numbers differ between the members, it never returns.
+
+A group outlives its session: the learner that finishes first keeps its connections
+open, because others may still be reading from them. Nobody is any more when all have
+begun the next session, which destroys the groups, or when the process ends.
+
+At the end of the process all groups are destroyed while Python still runs. A thread of
+gloo drops the tensor of an operation when the operation is complete, and needs Python's
+lock for that. It may be late, on a busy machine. If Python has begun to end by then, it
+aborts the process. So the end waits for the threads of gloo. An error may have left
+operations under way, which end when their connections are severed; but gloo forgets
+some of them (see `gloo`), and then the process ends without its threads.
 """
 
+import atexit
 import contextlib
+import ctypes
 import functools
+import logging
+import os
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +34,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.connections import (
     Connections,
     KeptStore,
@@ -26,17 +44,122 @@ from espnet_distopt.distributed.connections import (
     sockets,
     unpacked,
 )
-from espnet_distopt.distributed.gloo import host_for_gloo, make_group
-from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.made_groups import (
-    Made,
-    destroy_left,
-    keep,
-    keep_for_ever,
+from espnet_distopt.distributed.gloo import (
+    GRACE,
+    Vain,
+    Waiter,
+    host_for_gloo,
+    in_vain,
+    make_group,
 )
+from espnet_distopt.distributed.liveness import Store, machine_of
 from espnet_distopt.distributed.nccl import NcclGroup
-from espnet_distopt.distributed.waiter import Vain, Waiter, in_vain
 from espnet_distopt.distributed.watch import Watch
+
+
+@dataclass
+class Made:
+    """A group that this process has made.
+
+    Attributes:
+        group: the group: a backend of `torch.distributed`, or an `NcclGroup`.
+        connections: its connections.
+        left: whether this learner has ended its session well.
+    """
+
+    group: Any
+    connections: Connections
+    left: bool = False
+
+
+_made: list[Made] = []
+"""The groups that are not destroyed."""
+
+_JOIN = 30.0
+"""Seconds for which the end of the process waits for the threads of gloo."""
+
+
+class _Destroyer(threading.Thread):
+    """Destroys the groups at the end of the process, when no thread can be started."""
+
+    def __init__(self) -> None:
+        super().__init__(name="distopt-destroyer", daemon=True)
+        self._begin, self._done = threading.Event(), threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        self._begin.wait()
+        _destroy(_made)
+        self._done.set()
+
+    def destroy(self, seconds: float) -> None:
+        """Destroy the groups; return when that is done, or after some seconds."""
+        self._begin.set()
+        self._done.wait(seconds)
+
+
+_destroyer: _Destroyer | None = None
+
+
+def keep(group: Any, connections: Connections) -> Made:
+    """Keep a group beyond its session, and return what is known of it."""
+    global _destroyer
+    _destroyer = _destroyer or _Destroyer()
+    _made.append(Made(group, connections))
+    return _made[-1]
+
+
+def keep_for_ever() -> None:
+    """Never destroy the groups, one of which has an operation that never ends.
+
+    gloo's destructor would wait for the thread that carries it out.
+    """
+    for made in _made:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made.group))
+
+
+def destroy_left() -> None:
+    """Destroy the groups of the sessions that all learners have left.
+
+    gloo's destructor waits for operations that an end within an epoch has left under
+    way. They fail when another learner does the same. If gloo forgets one, the thread
+    that waits for it is left behind.
+    """
+    left = [made for made in _made if made.left]
+    _made[:] = [made for made in _made if not made.left]
+    destroyer = threading.Thread(target=_destroy, args=(left,), daemon=True)
+    destroyer.start()
+    destroyer.join(GRACE)
+
+
+def _destroy(groups: list[Made]) -> None:
+    """Destroy groups, and remove them from the list."""
+    while groups:
+        made = groups.pop()
+        if isinstance(made.group, NcclGroup):
+            try:
+                made.group.end(made.left)
+            except RuntimeError as error:
+                logging.warning(f"a group of NCCL did not end well: {error}")
+
+
+@atexit.register
+def _join_threads() -> None:
+    # No variable of this thread may keep a group, which would be destroyed by it then.
+    for connections in [made.connections for made in _made if _is_severed(made)]:
+        connections.sever()
+    if _destroyer is not None:
+        _destroyer.destroy(_JOIN)
+
+
+def _is_severed(made: Made) -> bool:
+    """Return whether the end severs a group: one of NCCL may still have to send."""
+    return not (made.left and isinstance(made.group, NcclGroup))
+
+
+# A forked child has the groups without their threads.
+os.register_at_fork(after_in_child=lambda: atexit.unregister(_join_threads))
+
 
 Group = Any
 """A backend of `torch.distributed`, whose published types lack its operations."""
@@ -117,13 +240,13 @@ class Groups:
 
         A replacement asks for it when all have begun, and not before.
         """
-        return host_for_gloo(self.watch.store, self._bells)
+        return host_for_gloo(self.watch.store, self._machines)
 
-    def _bells(self) -> list[str]:
-        """Return where the processes of all learners are asked for; wait for them."""
+    def _machines(self) -> list[str]:
+        """Return the machines of all learners; wait for those that have not begun."""
         membership, what = self.watch.liveness.membership, "connecting all learners"
-        keys = map(membership.bell_key, self.everybody)
-        return [self.watch.wait_for(key, what).decode() for key in keys]
+        known = [keys.process(membership.name(rank)) for rank in self.everybody]
+        return [machine_of(self.watch.wait_for(each, what)) for each in known]
 
     def of(self, ranks: tuple[int, ...], tensor: Tensor) -> Group:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
@@ -149,9 +272,10 @@ class Groups:
                     "and is not one of them"
                 )
             name = "-".join(map(str, ranks))
+            meeting = keys.group(backend, name)
             others = [rank for rank in ranks if rank != self._rank]
             what = f"meeting learners {', '.join(map(str, others))}"
-            self._meet(f"group/{backend}/{name}", what, ranks)
+            self._meet(meeting, what, ranks)
             with self.watch.asking(f"connecting learners {ranks}"):
                 self._groups[key] = self._make(backend, name, ranks, tensor.device)
         return self._groups[key]
@@ -197,7 +321,7 @@ class Groups:
     def close(self, well: bool) -> None:
         """End the threads that wait for operations of the groups, and let go of them.
 
-        The groups live on (`made_groups`).
+        The groups live on until all have begun the next session.
 
         Args:
             well: whether the session has ended well.
@@ -240,7 +364,7 @@ class Groups:
         self._severed_with.setdefault(ranks, []).append(own)
         with live.connections.opening(), own.opening():
             # Severing its own connection to the store ends the wait for others.
-            store = PrefixStore(f"group/{backend}/{name}", self.watch.store.clone())
+            store = PrefixStore(keys.group(backend, name), self.watch.store.clone())
         # A death that was noticed before this connection was known has not severed it.
         if (why := vain()) is not None:
             raise RuntimeError(why)
@@ -288,16 +412,12 @@ class Groups:
         group = build()
         found = sockets()
         shown = found if name == ALL else found - before
-        store.set(_ports_key(self._rank), packed(ports_of(shown)))
-        others = [_ports_key(rank) for rank in ranks if rank != self._rank]
+        store.set(keys.ports(self._rank), packed(ports_of(shown)))
+        others = [keys.ports(rank) for rank in ranks if rank != self._rank]
         theirs = [p for each in store.multi_get(others) for p in unpacked(each)]
         own.adopt(found - before, theirs)
         self.watch.liveness.connections.adopt(shown, theirs)
         return group
-
-
-def _ports_key(rank: int) -> str:
-    return f"ports/{rank}"
 
 
 def _time_limit() -> timedelta:

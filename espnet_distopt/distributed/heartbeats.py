@@ -1,59 +1,97 @@
-"""What this process has heard of the heartbeats of others, and whom it suspects.
+"""What a process has heard of the heartbeats of others, and who is lost by that.
 
-Nothing here asks the network; `lookout` does, and decides who is lost.
+A learner is lost if its count stands still for `silence` seconds. It is lost sooner, if
+a connection to it has failed and it does not count on in `LOOKS` looks: it has died, or
+else a link was cut. Looks are counted rather than seconds, because a look that is late,
+when the store stalls or this machine swaps, says nothing of the other one.
+
+Nothing here asks the network or a clock; `liveness` does.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from espnet_distopt.distributed.farewell import LEFT, describe
-from espnet_distopt.distributed.suspects import Suspect
+LEFT = b"left"
+"""The count of a learner that has left the session."""
+
+LOOKS = 20
+"""The looks, a tenth of a second apart, in which a suspect must have counted on."""
+
+BEATS = 2
+"""The beats that clear a suspect. One may have been on its way when it died."""
+
+
+@dataclass
+class Suspect:
+    """A learner whose connection has failed.
+
+    Attributes:
+        why: what has happened, in words.
+        count: its last count; None before the first look.
+        looks: the number of looks at it since.
+        beats: how often it has counted on since.
+    """
+
+    why: str
+    count: bytes | None = None
+    looks: int = 0
+    beats: int = 0
 
 
 class Heartbeats:
     """The last count of each other learner, and since when it stands still.
 
+    Args:
+        silence: seconds without a heartbeat after which a learner counts as lost.
+
     Attributes:
-        suspects: rank -> a learner that may have died, because a connection to it has
-            failed.
+        suspects: rank -> a learner that may have died.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silence: float) -> None:
         self.suspects: dict[int, Suspect] = {}
+        self._silence = silence
         self._counts: dict[int, bytes] = {}
         self._since: dict[int, float] = {}
 
-    @property
-    def heard(self) -> tuple[int, ...]:
-        """The learners of which a count is known."""
-        return tuple(self._since)
-
     def hear(self, peer: int, count: bytes, now: float) -> None:
-        """Note the present count of a learner."""
+        """Note the present count of a learner; each call is one look at a suspect."""
+        count = bytes(count)
         if self._counts.get(peer) != count:
-            self._counts[peer], self._since[peer] = bytes(count), now
+            self._counts[peer], self._since[peer] = count, now
+        if (suspect := self.suspects.get(peer)) is not None:
+            if suspect.count is not None:
+                suspect.looks += 1
+                suspect.beats += count != suspect.count
+            suspect.count = count
+            if suspect.beats >= BEATS or count == LEFT:
+                self.clear(peer)
 
-    def forget(self, peer: int) -> None:
-        """Forget a learner that has been replaced."""
-        for known in (self._counts, self._since, self.suspects):
-            known.pop(peer, None)
+    def why_lost(self, peer: int, now: float, awaited: bool) -> str | None:
+        """Return why a learner is lost, in words; None if it is not, or nobody knows.
 
-    def begin_anew(self, now: float) -> None:
-        """Forget who was silent while this process was stopped itself."""
-        self._since = dict.fromkeys(self._since, now)
-        for peer in tuple(self.suspects):  # Other threads may add some.
-            self.suspects[peer] = Suspect(self.suspects[peer].why)
-
-    def silence(self, peer: int, now: float) -> float:
-        """Return for how many seconds the count of a learner stands still."""
-        return now - self._since[peer]
-
-    def has_left(self, peer: int) -> bool:
-        """Return whether a learner has left the session in an orderly way."""
-        return self._counts.get(peer) == LEFT
-
-    def in_words(self, peer: int, now: float) -> str:
-        """Return in words that a learner is silent."""
-        return describe(peer, self._counts[peer], self.silence(peer, now))
+        Args:
+            peer: its rank.
+            now: the present time.
+            awaited: whether this learner waits in the store. One that has left the
+                session may be silent, but it will not come any more.
+        """
+        if peer not in self._counts:
+            return None
+        seconds = now - self._since[peer]
+        if self._counts[peer] == LEFT:
+            if not awaited or seconds <= self._silence:
+                return None
+            return f"learner {peer} has left the session {seconds:.0f} s ago"
+        if seconds > self._silence:
+            return (
+                f"learner {peer} has been silent for {seconds:.0f} s: its process or "
+                "its machine is gone or does not respond"
+            )
+        suspect = self.suspects.get(peer)
+        if suspect is not None and suspect.looks > LOOKS:
+            return f"learner {peer} has died or does not respond: {suspect.why}"
+        return None
 
     def suspect(self, peers: Iterable[int], why: str) -> None:
         """Note that learners may have died.
@@ -65,17 +103,17 @@ class Heartbeats:
         for peer in peers:
             self.suspects.setdefault(peer, Suspect(why))
 
-    def is_cleared(self, peer: int, now: float) -> bool:
-        """Return whether a suspect has left or counts on, and then drop the suspicion.
+    def clear(self, peer: int) -> None:
+        """Drop a suspicion, if there is one."""
+        self.suspects.pop(peer, None)
 
-        Each call is one look at the suspect.
+    def forget(self, peer: int) -> None:
+        """Forget a learner that has been replaced."""
+        for known in (self._counts, self._since, self.suspects):
+            known.pop(peer, None)
 
-        Args:
-            peer: its rank.
-            now: when its count was read.
-        """
-        suspect = self.suspects[peer]
-        cleared = self.has_left(peer) or suspect.cleared(self._counts[peer], now)
-        if cleared:
-            del self.suspects[peer]
-        return cleared
+    def begin_anew(self, now: float) -> None:
+        """Forget who was silent while this process was stopped itself."""
+        self._since = dict.fromkeys(self._since, now)
+        for peer in tuple(self.suspects):  # Other threads may add some.
+            self.suspects[peer] = Suspect(self.suspects[peer].why)

@@ -1,19 +1,38 @@
 """A replacement joins the members in the place of a learner that has died.
 
-It takes over the state of a member (`hosting`) and then enters the list of members. If
-the gossip of the epoch has ended meanwhile, it does both once more in the next epoch.
+Ben replaces a learner that has died; Anna is a member.
+
+    1. Anna listens on a port of its own for replacements, as every member does.
+    2. Ben connects to Anna, and says who he is. At the end of her next step her
+       training thread writes her state down, which takes a pass over it. A thread of
+       its own sends it, while she trains on.
+    3. Ben takes her state over, and enters the list of members.
+
+What could go wrong, and what is done about it:
+
+    If Anna has ended her epoch in step 2, Ben waits until she makes a step in the next.
+    If she trains on in an epoch whose gossip is over, she tells him to come again
+    later: he could not join before the next epoch, and her state would be old by then.
+
+    If the gossip of the epoch has ended before step 3, Ben does all this once more in
+    the next epoch.
+
+    If Anna dies, or ends, Ben asks another member.
 """
 
+import contextlib
+import logging
+import queue
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from espnet_distopt.core.driver import JoinLater
-from espnet_distopt.distributed.addresses import reachable
-from espnet_distopt.distributed.door import CONNECT, token_of
-from espnet_distopt.distributed.farewell import LEFT
-from espnet_distopt.distributed.forks import private
-from espnet_distopt.distributed.hosting import LATER, LOOK, host_key
+from espnet_distopt.distributed import keys
+from espnet_distopt.distributed.addresses import listen_for, reachable
+from espnet_distopt.distributed.connections import private
+from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launcher import (
     announce_hopeless,
     announce_joined,
@@ -21,9 +40,94 @@ from espnet_distopt.distributed.launcher import (
 )
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.membership import read_members
-from espnet_distopt.distributed.state_transfer import State, receive_state
+from espnet_distopt.distributed.pairs import CONNECT, TOKEN, token_of
+from espnet_distopt.distributed.state_transfer import (
+    State,
+    frozen,
+    receive_bytes,
+    receive_state,
+    send_state,
+)
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
+
+_log = logging.getLogger(__name__)
+
+LATER: State = None
+"""What a learner sends that cannot be joined in this epoch any more."""
+
+LOOK = 0.5
+"""Seconds between two looks whether a wait has become pointless."""
+
+
+class StateServer:
+    """Serves this learner's state to replacements of others.
+
+    Cost: a look at a flag in each step; a copy of the state in the step that serves it.
+
+    Args:
+        liveness: knows which learners live.
+        watch: the training thread's connection to the store.
+        over: returns whether the gossip of the epoch is over that is being trained.
+    """
+
+    def __init__(
+        self, liveness: Liveness, watch: Watch, over: Callable[[], bool]
+    ) -> None:
+        self._over = over
+        self._asked = threading.Event()
+        self._served: queue.Queue[State] = queue.Queue()
+        self._stop = threading.Event()
+        self._listener, address = listen_for(watch.store)
+        self._listener.settimeout(LOOK)
+        with watch.asking("publishing the port for replacements"):
+            self._token = token_of(watch)
+            own = liveness.membership.name(liveness.rank)
+            watch.store.set(keys.host(own), address)
+        self._thread = threading.Thread(
+            target=self._serve, name="distopt-state-server", daemon=True
+        )
+        self._thread.start()
+
+    def end_step(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Write the state down at the end of a step, if a replacement has asked for it.
+
+        Args:
+            state: returns tensors, numbers, strings, lists and dicts.
+        """
+        if self._asked.is_set():
+            self._asked.clear()
+            self._served.put(frozen(state()))
+
+    def close(self) -> None:
+        """Close the port: who waits asks another member."""
+        self._stop.set()
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            try:
+                asking, _ = self._listener.accept()
+                with private(asking):
+                    self._answer(asking)
+            except OSError:  # It has gone; there may be another.
+                continue
+            except Exception:  # It cannot be served, and asks another member.
+                _log.exception("a replacement of another learner was not served")
+
+    def _answer(self, asking: socket.socket) -> None:
+        asking.settimeout(CONNECT)
+        if receive_bytes(asking, TOKEN) != self._token:
+            return
+        if self._over():
+            send_state(asking, LATER)
+            return
+        self._asked.set()
+        while not self._stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                send_state(asking, self._served.get(timeout=LOOK))
+                return
 
 
 def enter(
@@ -102,8 +206,9 @@ def _fetch(liveness: Liveness, watch: Watch) -> State:
         with watch.asking("joining"):
             token, members = token_of(watch), _others(liveness)
             _refuse_if_over(liveness, members, watch)
-            known = [r for r in members if watch.store.check([host_key(liveness, r)])]
-            addresses = [watch.store.get(host_key(liveness, r)).decode() for r in known]
+            hosts = {r: keys.host(liveness.membership.name(r)) for r in members}
+            known = [r for r in members if watch.store.check([hosts[r]])]
+            addresses = [watch.store.get(hosts[r]).decode() for r in known]
         waits = False
         for peer, address in zip(known, addresses, strict=True):
             try:
@@ -149,7 +254,8 @@ def _others(liveness: Liveness) -> list[int]:
 
 
 def _refuse_if_over(liveness: Liveness, members: list[int], watch: Watch) -> None:
-    beats = [watch.store.get(liveness.beat_key(peer)) for peer in members]
+    names = map(liveness.membership.name, members)
+    beats = [watch.store.get(keys.beat(name)) for name in names]
     if any(bytes(beat) != LEFT for beat in beats):
         return
     reason = "the others have ended their training, and nobody is left to join"

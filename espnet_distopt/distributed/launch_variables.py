@@ -22,24 +22,9 @@ LAZY = "Y"
 """The launcher's value of that variable; a user's own setting is another one of those
 that mean yes, as 1."""
 
-SURVIVES = "distopt/survives"
-"""The key of the store that is set when learners go on without one that has died."""
-
-JOINED = "distopt/joined"
-"""The key of the store with the replacements that have joined the others, or wait for
-one of them to do so, as 3.1 5.2: each with its rank and how often it was started
-before."""
-
-HOPELESS = "distopt/hopeless"
-"""The key of the store that says why nobody can join the others any more."""
-
-
-END = "distopt/end/"
-"""The beginning of the keys that say why a learner has left its session by an error,
-each with its rank and how often it was started before: distopt/end/3.1. The value
-begins with `LOST` if the others go on without it, and with `FAILED` if they do not."""
-
 LOST, FAILED = "lost", "failed"
+"""The first word of what a learner says of its end (`keys.end`): whether the others go
+on without it."""
 
 
 def incarnation() -> int:

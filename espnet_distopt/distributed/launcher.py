@@ -6,16 +6,13 @@ from typing import Any
 
 import torch.distributed as dist
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.launch_variables import (
-    END,
     FAILED,
-    HOPELESS,
     INCARNATION,
-    JOINED,
     LEARNERS,
     LOST,
     RETURNS,
-    SURVIVES,
     incarnation,
 )
 from espnet_distopt.distributed.slurm_step import tasks_per_node
@@ -84,12 +81,12 @@ def announce_survival() -> None:
     the launcher keeps; otherwise it does nothing.
     """
     if INCARNATION in os.environ:
-        _store().set(SURVIVES, "")
+        _store().set(keys.SURVIVES, "")
 
 
 def survival_announced() -> bool:
     """Return whether a learner has told the launcher that the others go on."""
-    return bool(_store().check([SURVIVES]))
+    return bool(_store().check([keys.SURVIVES]))
 
 
 def announce_joined(rank: int, incarnation: int) -> None:
@@ -101,10 +98,10 @@ def announce_joined(rank: int, incarnation: int) -> None:
     """
     if INCARNATION not in os.environ:
         return
-    store, own = _store(), f"{rank}.{incarnation}"
-    known = store.get(JOINED).decode() if store.check([JOINED]) else ""
+    store, own = _store(), keys.learner(rank, incarnation)
+    known = store.get(keys.JOINED).decode() if store.check([keys.JOINED]) else ""
     if own not in known.split():
-        store.append(JOINED, f"{own} ")
+        store.append(keys.JOINED, f"{own} ")
 
 
 def is_started_again() -> bool:
@@ -122,7 +119,7 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
         why: the reason, in words.
     """
     if INCARNATION in os.environ:
-        root, key = _root(store), f"{END}{rank}.{incarnation()}"
+        root, key = without_prefix(store), keys.end(keys.learner(rank, incarnation()))
         root.set(key, f"{LOST if lost else FAILED} {why}")
         root.check([key])  # It is answered, and so the store has what was set.
 
@@ -134,15 +131,16 @@ def announce_hopeless(reason: str) -> None:
         reason: why, in words.
     """
     if INCARNATION in os.environ:
-        _store().compare_set(HOPELESS, "", reason)
+        _store().compare_set(keys.HOPELESS, "", reason)
 
 
 def _store() -> Any:
     """Return the store of the default process group, without the group's prefix."""
-    return _root(dist.distributed_c10d._get_default_store())
+    return without_prefix(dist.distributed_c10d._get_default_store())
 
 
-def _root(store: Any) -> Any:
+def without_prefix(store: Any) -> Any:
+    """Return the store whose keys the launcher reads, of a part of it."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return store

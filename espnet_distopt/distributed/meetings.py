@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.membership import end_epoch, read_members
 from espnet_distopt.distributed.watch import Watch
@@ -61,7 +62,7 @@ class Meetings:
         self._watch = watch
         self._waiting = waiting
         live = watch.liveness
-        self._own = live.rank, live.membership.incarnation(live.rank)
+        self._own = live.membership.name(live.rank)
         self._before: list[str] = []
 
     def meet(
@@ -86,7 +87,7 @@ class Meetings:
             PeerLostError: the run has ended, or goes on without this learner.
         """
         live, store = self._watch.liveness, self._watch.store
-        key = f"met/{name}"
+        key = keys.met(name)
 
         def follow(asked: Store) -> None:
             ended = False
@@ -98,7 +99,8 @@ class Meetings:
                     for rank, number in entry.living.items()
                     if ranks is None or rank in ranks
                 }
-                if not asked.check([_arrival(name, *each) for each in awaited.items()]):
+                names = [keys.learner(*each) for each in awaited.items()]
+                if not asked.check([keys.arrival(name, each) for each in names]):
                     return
                 ended = end_epoch(asked, entry, closes)
             met = Members(entry.version, tuple(awaited))
@@ -106,7 +108,7 @@ class Meetings:
 
         with self._watch.asking(what):
             live.await_lease()
-            store.set(_arrival(name, *self._own), "1")
+            store.set(keys.arrival(name, self._own), "1")
             with self._waiting.until(follow):
                 follow(store)
                 met = _parse(self._watch.wait_for(key, what))
@@ -124,13 +126,9 @@ class Meetings:
         self._before.append(name)
         if len(self._before) > 2:
             old = self._before.pop(0)
-            self._watch.store.delete_key(_arrival(old, *self._own))
-            if self._own[0] == met.ranks[0]:
-                self._watch.store.delete_key(f"met/{old}")
-
-
-def _arrival(name: str, rank: int, incarnation: int) -> str:
-    return f"meet/{name}/{rank}.{incarnation}"
+            self._watch.store.delete_key(keys.arrival(old, self._own))
+            if self._watch.liveness.rank == met.ranks[0]:
+                self._watch.store.delete_key(keys.met(old))
 
 
 def _format(members: Members) -> str:

@@ -13,9 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from espnet_distopt.core.membership import Members
-
-KEY = "members"
-"""The key of the members in the store."""
+from espnet_distopt.distributed import keys
 
 
 class Entry(NamedTuple):
@@ -69,7 +67,7 @@ class Membership:
         self._present: int | None = None
         self._lock = threading.Lock()  # Of the training's and the heartbeat's thread.
         first = _format(Entry(0, dict.fromkeys(range(size), 0), 0))
-        self.read(store.compare_set(KEY, "", first))
+        self.read(store.compare_set(keys.MEMBERS, "", first))
 
     def read(self, value: bytes) -> bool:
         """Take over the store's value; return whether the members have changed."""
@@ -127,9 +125,9 @@ class Membership:
             if not gone:
                 return
             for rank in gone:
-                store.compare_set(self.fate_key(rank), "", why)
+                store.compare_set(keys.fate(self.name(rank)), "", why)
             desired = _format(Entry(entry.version + 1, left, entry.over))
-            found = store.compare_set(KEY, text, desired)
+            found = store.compare_set(keys.MEMBERS, text, desired)
             self.read(found)
             text = bytes(found).decode()
 
@@ -139,11 +137,11 @@ class Membership:
         It replaces the learner of this rank that was there before. Cost: two operations
         of the store, or more if others change the members at the same time.
         """
-        text = bytes(store.get(KEY)).decode()
+        text = bytes(store.get(keys.MEMBERS)).decode()
         while (entry := _parse(text)).over < epoch:
             living = dict(sorted({**entry.living, self._rank: self._own}.items()))
             desired = _format(Entry(entry.version + 1, living, entry.over))
-            found = bytes(store.compare_set(KEY, text, desired)).decode()
+            found = bytes(store.compare_set(keys.MEMBERS, text, desired)).decode()
             if found == desired:
                 self.read(found.encode())
                 self.joining = False
@@ -160,27 +158,14 @@ class Membership:
         """Return how often a learner of `rank` was started before; -1 if never."""
         return self._incarnations.get(rank, -1)
 
-    def fate_key(self, rank: int) -> str:
-        """Return the key that says why a learner is no member any more."""
-        return f"fate/{rank}.{self._incarnations[rank]}"
-
-    def bell_key(self, rank: int) -> str:
-        """Return the key of the address at which a learner's process is asked for."""
-        return f"bell/{rank}.{self.incarnation(rank)}"
-
-    def address_key(self, rank: int) -> str:
-        """Return the key of the address at which a learner listens."""
-        return f"address/{rank}.{self._incarnations[rank]}"
-
-
-def beat_key(rank: int, incarnation: int) -> str:
-    """Return the key of the heartbeats of a learner, of one of its incarnations."""
-    return f"beat/{rank}.{incarnation}"
+    def name(self, rank: int) -> str:
+        """Return the name of the present learner of `rank` in keys (`keys.learner`)."""
+        return keys.learner(rank, self.incarnation(rank))
 
 
 def read_members(store: Any) -> Entry:
     """Return the members that the store has now, which this process may not know."""
-    return _parse(bytes(store.get(KEY)).decode())
+    return _parse(bytes(store.get(keys.MEMBERS)).decode())
 
 
 def end_epoch(store: Any, before: Entry, epoch: int) -> bool:
@@ -197,12 +182,12 @@ def end_epoch(store: Any, before: Entry, epoch: int) -> bool:
     if before.over >= epoch:
         return True
     desired = _format(before._replace(over=epoch))
-    found: bytes = store.compare_set(KEY, _format(before), desired)
+    found: bytes = store.compare_set(keys.MEMBERS, _format(before), desired)
     return bytes(found).decode() == desired
 
 
 def _format(entry: Entry) -> str:
-    living = ",".join(f"{rank}.{number}" for rank, number in entry.living.items())
+    living = ",".join(keys.learner(*each) for each in entry.living.items())
     return f"{entry.version}:{living}:{entry.over}"
 
 

@@ -194,7 +194,7 @@ def _post(
     """Post a message to `target` and one from `source`, and return these operations.
 
     The receive comes first, and is waited for first: gloo ends it when a connection
-    fails, which it may not do with a send (see `waiter`).
+    fails, which it may not do with a send (see `gloo`).
     """
     receive = group.recv([received], source, TAG)
     return [receive, group.send([sent], target, TAG)]

@@ -10,8 +10,9 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
+from espnet_distopt.distributed import keys
+from espnet_distopt.distributed.channel import WakeUp
 from espnet_distopt.distributed.membership import end_epoch, read_members
-from espnet_distopt.distributed.wakeup import WakeUp
 from espnet_distopt.distributed.watch import Watch
 from espnet_distopt.errors import PeerLostError
 
@@ -47,9 +48,9 @@ class Retirement:
         """
         with self._watch.asking(WHAT):
             live = self._watch.liveness
-            own = live.rank, live.membership.incarnation(live.rank)
-            self._watch.store.set(_retired(self._epoch, *own), "1")
-            self._watch.store.delete_key(_retired(self._epoch - 2, *own))
+            own = live.membership.name(live.rank)
+            self._watch.store.set(keys.retired(self._epoch, own), "1")
+            self._watch.store.delete_key(keys.retired(self._epoch - 2, own))
             self._end_if_all_have(actives)
 
     def is_over(self, actives: Sequence[int]) -> bool:
@@ -80,19 +81,22 @@ class Retirement:
         store, ended = self._watch.store, False
         while not ended:
             entry = read_members(store)
-            living = entry.living.items()
-            keys = [_retired(self._epoch, r, n) for r, n in living if r in actives]
-            if keys and not store.check(keys):
+            awaited = [
+                keys.retired(self._epoch, keys.learner(*each))
+                for each in entry.living.items()
+                if each[0] in actives
+            ]
+            if awaited and not store.check(awaited):
                 return False
             ended = end_epoch(store, entry, self._epoch)
-        store.set(_over(self._epoch), "1")
-        store.delete_key(_over(self._epoch - 2))
+        store.set(keys.gossip_over(self._epoch), "1")
+        store.delete_key(keys.gossip_over(self._epoch - 2))
         return True
 
     def _wait(self) -> None:
         # If the run ends, the gossip thread notices it by itself.
         with contextlib.suppress(PeerLostError):
-            self._waiting.wait_for(_over(self._epoch), WHAT)
+            self._waiting.wait_for(keys.gossip_over(self._epoch), WHAT)
             self._over.set()
             self._wakeup.wake()
 
@@ -100,11 +104,3 @@ class Retirement:
         """Wait until the thread has ended; the gossip is over."""
         if self._thread is not None:
             self._thread.join()
-
-
-def _retired(epoch: int, rank: int, incarnation: int) -> str:
-    return f"retired/{epoch}/{rank}.{incarnation}"
-
-
-def _over(epoch: int) -> str:
-    return f"gossip-over/{epoch}"

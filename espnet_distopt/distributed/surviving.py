@@ -6,7 +6,7 @@ the learners agree: each that has its result counts itself in the store, and the
 one to do so writes `commit`. Who fails, or notices that one of them is no member any
 more, writes `abort`. Both are written by compare-and-set, and everybody waits for what
 it says. A learner whose part takes long looks whether another one has written it: a
-network may fail for one of them, while gloo lets the other wait for ever (`waiter`).
+network may fail for one of them, while gloo lets the other wait for ever (`gloo`).
 
 After an abort a collective of all learners is repeated among those who live, from what
 each has contributed (`contributions`); so all survivors have the same result, of the
@@ -38,12 +38,13 @@ from torch import Tensor
 
 from espnet_distopt.core.effects import GroupCollective
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight, alone
 from espnet_distopt.distributed.contributions import Contribution, contribution
+from espnet_distopt.distributed.gloo import Job, in_vain
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.waiter import Job, in_vain
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError, message
 
@@ -138,10 +139,10 @@ class SurvivingCollectives:
 
     def _count(self, attempt: Attempt, store: Store) -> None:
         """Say that this learner has its result; the last one decides."""
-        done = store.add(f"done/{attempt.name}", 1)
+        done = store.add(keys.done(attempt.name), 1)
         attempt.counted = True
         if done == len(attempt.members.ranks):
-            store.compare_set(f"decided/{attempt.name}", "", _COMMIT.decode())
+            store.compare_set(keys.decided(attempt.name), "", _COMMIT.decode())
 
     def _begin(self, own: Contribution, members: Members) -> Attempt:
         # A learner that knows of a death already begins one of given ranks in another
@@ -200,18 +201,18 @@ class SurvivingCollectives:
 
     def _agree(self, attempt: Attempt) -> None:
         """Agree with those who live on who they are, and on the parts to repeat."""
-        own, key = attempt.own, f"completed/{attempt.name}"
+        own, name = attempt.own, attempt.name
         rank, what = self._watch.liveness.rank, "a repeated collective"
         with self._watch.asking(what):
-            self._watch.store.set(f"{key}/{rank}", str(own.completed))
-        self.agreed = self._meetings.meet(f"again/{attempt.name}", what)
+            self._watch.store.set(keys.completed(name, rank), str(own.completed))
+        self.agreed = self._meetings.meet(f"again/{name}", what)
         with self._watch.asking(what):
-            keys = [f"{key}/{rank}" for rank in self.agreed.ranks]
-            own.rewind(min(map(int, self._watch.store.multi_get(keys))))
+            theirs = [keys.completed(name, rank) for rank in self.agreed.ranks]
+            own.rewind(min(map(int, self._watch.store.multi_get(theirs))))
 
     def _complete(self, attempt: Attempt) -> Tensor | None:
         """Return the result if all have it, and None if the collective was aborted."""
-        members, key = attempt.members, f"decided/{attempt.name}"
+        members, key = attempt.members, keys.decided(attempt.name)
 
         def follow(store: Store) -> None:
             if not set(members.ranks) <= set(self._watch.liveness.members.ranks):
@@ -245,8 +246,8 @@ class SurvivingCollectives:
         if attempt.members.ranks[0] != self._watch.liveness.rank:
             return
         for name in attempt.over:
-            self._watch.store.delete_key(f"done/{name}")
-            self._watch.store.delete_key(f"decided/{name}")
+            self._watch.store.delete_key(keys.done(name))
+            self._watch.store.delete_key(keys.decided(name))
         place = attempt.name.rpartition("/")[0]
         self._over[place].append(attempt.name)
 
@@ -285,7 +286,7 @@ class SurvivingCollectives:
             members: those that take part in it.
         """
         why = in_vain(self._watch.liveness, members.ranks)
-        key, store = f"decided/{name}", self._watch.store
+        key, store = keys.decided(name), self._watch.store
         if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:
             return "the connection of another learner has failed"
         return why
@@ -301,7 +302,9 @@ class SurvivingCollectives:
         if not of_network(error):
             raise error
         self._groups.drop(attempt.members)
-        live.suspect(attempt.members.ranks, f"the network said: {message(error)}")
+        if set(attempt.members.ranks) <= set(live.members.ranks):
+            # Otherwise it is known already who has died, and that explains it.
+            live.suspect(attempt.members.ranks, f"the network said: {message(error)}")
 
     def _settle(self, members: Members) -> None:
         """Wait until it is known which members have died, if any is suspected."""

@@ -68,7 +68,7 @@ class Learner:
         return f"{self.rank}.{self._incarnation}"
 
     def note_joined(self, replacements: str) -> None:
-        """Note which replacements have joined (`launch_variables.JOINED`)."""
+        """Note which replacements have joined (`keys.JOINED`)."""
         if self.joining and self.name in replacements.split():
             self.joining, self.failure = False, None
 

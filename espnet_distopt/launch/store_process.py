@@ -23,12 +23,7 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed.launch_variables import (
-    END,
-    HOPELESS,
-    JOINED,
-    SURVIVES,
-)
+from espnet_distopt.distributed import keys
 
 POLL = 0.5
 """Seconds between two looks into the store."""
@@ -42,9 +37,11 @@ CONNECT = timedelta(seconds=300)
 FAREWELL = 5.0
 """Seconds for which node 0 keeps the store, so that the others read the verdict."""
 
-_KEYS = "distopt/launch/"
-
-_FROM_LEARNERS = {"survives": SURVIVES, "replaced": JOINED, "hopeless": HOPELESS}
+_FROM_LEARNERS = {
+    "survives": keys.SURVIVES,
+    "replaced": keys.JOINED,
+    "hopeless": keys.HOPELESS,
+}
 """What learners tell the launcher, and the keys by which they do."""
 
 
@@ -67,7 +64,7 @@ class StoreProcess:
         keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": descriptor}
         # Node 0 of several listens at all its addresses, a single one at `host` alone.
         own = "127.0.0.1" if self.others else host
-        self.store = TCPStore(
+        self.store: Any = TCPStore(
             host if descriptor < 0 else own,
             port,
             timeout=CONNECT,
@@ -84,7 +81,7 @@ class StoreProcess:
 
         The supervisor reads `joined`, or `error` if this node does not fit the others.
         """
-        key = f"{_KEYS}counts"
+        key = keys.launch("counts")
         if (
             self.node == 0
         ):  # It keeps the store; refused, it would take the others along.
@@ -96,12 +93,12 @@ class StoreProcess:
             self.say(error=f"another launcher is node {self.node} of this run")
         else:
             # From now on node 0 notices if this node looks no more.
-            self.store.set(f"{_KEYS}look/{self.node}", "0")
-            self.say(joined=self.store.add(f"{_KEYS}joined/{self.node}", 1) - 1)
+            self.store.set(keys.launch(f"look/{self.node}"), "0")
+            self.say(joined=self.store.add(keys.launch(f"joined/{self.node}"), 1) - 1)
 
     def _is_taken(self) -> bool:
         """Return whether another process of this node looks into the store."""
-        key = f"{_KEYS}look/{self.node}"
+        key = keys.launch(f"look/{self.node}")
         if not self.others or not self.store.check([key]):
             return False
         before = self.store.get(key)
@@ -122,7 +119,7 @@ class StoreProcess:
                     self.write(json.loads(line))
             self.look()
             while self._asked:
-                key = END + self._asked.pop(0)
+                key = keys.end(self._asked.pop(0))
                 said = self.store.get(key).decode() if self.store.check([key]) else ""
                 self.say(answered=said)
         if self.node == 0:
@@ -131,6 +128,7 @@ class StoreProcess:
     def write(self, message: dict[str, Any]) -> None:
         """Write what the supervisor says; of failures, the first one counts.
 
+        `gone` is a process (RANK.INCARNATION) that has ended, for the learners.
         `asked` is not for the store: what a process (RANK.INCARNATION) has said of its
         end, if it has, is the answer after the next look. Answers come in the order of
         the questions.
@@ -138,10 +136,12 @@ class StoreProcess:
         for name, value in message.items():
             if name == "asked":
                 self._asked.append(value)
+            elif name == "gone":
+                self.store.append(keys.ENDED, f"{value} ")
             elif name == "failed":
-                self.store.compare_set(_KEYS + name, "", json.dumps(value))
+                self.store.compare_set(keys.launch(name), "", json.dumps(value))
             else:
-                self.store.set(_KEYS + name, json.dumps(value))
+                self.store.set(keys.launch(name), json.dumps(value))
 
     def look(self) -> None:
         """Say what is new in the store."""
@@ -151,23 +151,25 @@ class StoreProcess:
         if not self.others:
             return
         self._looks += 1
-        self.store.set(f"{_KEYS}look/{self.node}", str(self._looks))
+        self.store.set(keys.launch(f"look/{self.node}"), str(self._looks))
         for name in ("failed", "verdict"):
-            if self.store.check([_KEYS + name]):
-                self._say_new(name, json.loads(self.store.get(_KEYS + name)))
+            key = keys.launch(name)
+            if self.store.check([key]):
+                self._say_new(name, json.loads(self.store.get(key)))
         if "verdict" in self._told:
-            self.store.set(f"{_KEYS}read/{self.node}", "")
+            self.store.set(keys.launch(f"read/{self.node}"), "")
         if self.node == 0:
             for node in (*self.others, 0):  # Its own end is news after all other.
                 self._look_for(node)
 
     def _look_for(self, node: int) -> None:
         """Say that a node has ended, and how; or whether it looks into the store."""
-        if self.store.check([f"{_KEYS}ended/{node}"]):
-            how = json.loads(self.store.get(f"{_KEYS}ended/{node}"))
+        key = keys.launch(f"ended/{node}")
+        if self.store.check([key]):
+            how = json.loads(self.store.get(key))
             self._say_new(f"ended/{node}", how)
             return
-        key, now = f"{_KEYS}look/{node}", time.monotonic()
+        key, now = keys.launch(f"look/{node}"), time.monotonic()
         count = self.store.get(key) if self.store.check([key]) else b""
         before, since = self._seen.get(node, (None, now))
         if count != before:
@@ -188,12 +190,12 @@ class StoreProcess:
 
     def _wait_for_readers(self) -> None:
         deadline = time.monotonic() + FAREWELL
-        keys = [
-            f"{_KEYS}read/{node}"
+        read = [
+            keys.launch(f"read/{node}")
             for node in self.others
             if f"ended/{node}" in self._told
         ]
-        while keys and not self.store.check(keys) and time.monotonic() < deadline:
+        while read and not self.store.check(read) and time.monotonic() < deadline:
             time.sleep(POLL / 5)
 
 

@@ -167,6 +167,7 @@ class Supervisor:
             status = learner.take_end()
             if status is None:
                 continue
+            self._link.send(gone=learner.name)  # The others wait to hear it.
             for pipe in learner.pipes:
                 while not pipe.closed:
                     self._relay(learner, pipe)
@@ -190,7 +191,7 @@ class Supervisor:
         """Decide on the first of those that have died.
 
         Args:
-            said: what it has said of its end (`launch_variables.END`); "" for nothing.
+            said: what it has said of its end (`keys.end`); "" for nothing.
         """
         if not self._undecided:  # The run has failed meanwhile.
             return

@@ -1,24 +1,89 @@
-"""One fit, as one learner sees it: its session, its epochs, and its stop."""
+"""One fit, as one learner sees it: its session, its epochs, its stop, and its state.
+
+Lightning's checkpoint holds the consensus model, and loads in plain Lightning. What
+differs between learners goes to `distopt/NAME/learner{rank}.ckpt` beside it. Both have
+a stamp, so that files of different saves are never taken for those of one.
+"""
 
 import logging
+import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
+import numpy as np
+import torch
 from lightning.pytorch.trainer.states import TrainerStatus
 
 from espnet_distopt.errors import STOPPED
-from espnet_distopt.files.random_state import set_random_state
-from espnet_distopt.lightning import own_state
-from espnet_distopt.lightning.epoch_schedule import EpochSchedule, remember, take_back
-from espnet_distopt.lightning.living import Living, cannot_train_on
-from espnet_distopt.lightning.own_state import State
-from espnet_distopt.lightning.queued_loading import QueuedBatches
-from espnet_distopt.lightning.shared_schedule import SharedSchedule, share
-from espnet_distopt.lightning.signals import Signals
+from espnet_distopt.files.random_state import random_state, set_random_state
+from espnet_distopt.lightning import schedules
+from espnet_distopt.lightning.collectives import Living, cannot_train_on
 from espnet_distopt.session import Session
+from espnet_distopt.work_queue import WorkQueue
+
+State = dict[str, Any]
+
+KEY = "distopt"
+"""Where a checkpoint holds the stamp; plain Lightning ignores it."""
+
+_OF_TRAINER = ("loops", "optimizer_states", "lr_schedulers", "MixedPrecision")
+"""The parts of Lightning's checkpoint that differ between learners."""
+
+
+class Signals:
+    """Handles signals in the place of Lightning, which would stop one learner alone.
+
+    Args:
+        trainer: Lightning's trainer.
+    """
+
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self._trainer = trainer
+        self._requeue: int | None = None
+        self._received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    @property
+    def ask_to_stop(self) -> bool:
+        """Whether a signal has come."""
+        return self._received is not None
+
+    @property
+    def ask_to_requeue(self) -> bool:
+        """Whether it is the one on which Lightning requeues a job of Slurm."""
+        return self.ask_to_stop and self._received == self._requeue
+
+    def listen(self, requeue: int | None) -> None:
+        """Handle SIGTERM, SIGUSR1, which `distopt slurm` sends, and `requeue`.
+
+        Python lets only the main thread do so. A fit on another one leaves the signals
+        to whoever has started it, as Lightning's own strategies do.
+
+        Args:
+            requeue: the signal on which Lightning requeues the job; None: on none.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._requeue = requeue
+        for number in {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}:
+            self._before[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._received = number
+        launcher = self._trainer.strategy.launcher
+        if launcher is not None and hasattr(launcher, "procs"):
+            launcher.kill(number)
+
+    def give_back(self) -> None:
+        """Let the handlers of before handle the signals."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
 
 
 class Fit:
@@ -32,6 +97,7 @@ class Fit:
         trainer: Lightning's trainer.
         session: this learner's session, which is closed with the fit.
         queues: whether the learners may take batches from a work queue.
+        own: this learner's saved state, as `capture` has returned it; None without one.
 
     Attributes:
         session: the same.
@@ -43,12 +109,15 @@ class Fit:
             process.
         stopping: whether the fit is being stopped within an epoch.
         all_trained: whether all learners have had a batch in the last epoch.
-        own: this learner's saved state, until it is taken; None without one.
         signals: those that ask for a stop within the epoch.
     """
 
     def __init__(
-        self, trainer: pl.Trainer, session: Session, queues: bool = False
+        self,
+        trainer: pl.Trainer,
+        session: Session,
+        queues: bool = False,
+        own: State | None = None,
     ) -> None:
         self.session = session
         survives = queues and session.algorithm.survives
@@ -57,15 +126,15 @@ class Fit:
         self.begun = 0
         self.stopping = False
         self.all_trained = True
-        self.own: State | None = None
+        self._own = own
         self.signals = Signals(trainer)
         self._trainer = trainer
         self._met = False
         self._steps = 0
         self._began: State = {}
-        self._queued: QueuedBatches | None = None
-        self._schedules: list[SharedSchedule] = []
-        self._by_epoch: dict[int, EpochSchedule] = {}
+        self._left: Callable[[int], State] | None = None
+        self._by_step: list[schedules.StepSchedule] = []
+        self._by_epoch: dict[int, schedules.EpochSchedule] = {}
         self._resumed: State | None = None
 
     @property
@@ -74,6 +143,11 @@ class Fit:
         algorithm, learner = self.session.algorithm, self.session.learner
         everybody = len(algorithm.lockstep(learner)) == learner.size
         return algorithm.wants_gradients and algorithm.equal_steps and everybody
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether no collective of Lightning's may run now."""
+        return self.error is not None or (self.alone and not self.together)
 
     @property
     def error(self) -> BaseException | None:
@@ -91,7 +165,8 @@ class Fit:
         self.session.leave_consensus()
         self._met, self.alone = False, True
         strategy = self._trainer.strategy
-        self._by_epoch = remember(strategy.lr_scheduler_configs, strategy.optimizers[0])
+        configs, optimizer = strategy.lr_scheduler_configs, strategy.optimizers[0]
+        self._by_epoch = schedules.remember(configs, optimizer)
 
     def begin_batch(self) -> None:
         """Do what comes before a batch; all batches weigh the same, as with DDP."""
@@ -118,9 +193,9 @@ class Fit:
             self.alone = False
             self.stop()
         self.alone, self._met = False, True
-        for schedule in self._schedules:
+        for schedule in self._by_step:
             schedule.finish_epoch()
-        queued, self._queued = self._queued is not None, None
+        queued, self._left = self._left is not None, None
         self._resumed = None
         distance = self.session.enter_consensus()
         # Some learners may have been told to stop by a clock of their own.
@@ -169,7 +244,7 @@ class Fit:
     def take_position(self) -> State | None:
         """Return where to begin the epoch, once; None for its first batch."""
         self.begun = 0
-        own, self.own = self.own, None
+        own, self._own = self._own, None
         if own is None:
             return None
         if own["position"] is None:
@@ -182,15 +257,21 @@ class Fit:
         """Note the state of the random numbers before the first batch."""
         self._began = random
 
-    def begin_queue(self, batches: QueuedBatches, done: Sequence[int]) -> None:
-        """Note this learner's batches; schedules have made `done` steps; [] if none."""
-        self._queued, trainer = batches, self._trainer
-        self._schedules = share(trainer.strategy.lr_scheduler_configs)
-        done = done or [0] * len(self._schedules)
-        for schedule, steps in zip(self._schedules, done, strict=True):
-            schedule.begin_epoch(
-                batches.queue, lambda: trainer.accumulate_grad_batches, steps
-            )
+    def begin_queue(
+        self, queue: WorkQueue, left: Callable[[int], State], done: Sequence[int]
+    ) -> None:
+        """Let the schedules follow the work queue of an epoch.
+
+        Args:
+            queue: the work queue.
+            left: returns what is left of it, for the number of batches begun here.
+            done: the number of steps that each schedule by step has made; [] if none.
+        """
+        self._left, trainer = left, self._trainer
+        self._by_step = schedules.share(trainer.strategy.lr_scheduler_configs)
+        done = done or [0] * len(self._by_step)
+        for schedule, steps in zip(self._by_step, done, strict=True):
+            schedule.begin_epoch(queue, lambda: trainer.accumulate_grad_batches, steps)
 
     @property
     def found_no_batch(self) -> bool:
@@ -199,7 +280,7 @@ class Fit:
         Others have emptied the work queue, or the learner was stopped after its last
         batch, in the process before.
         """
-        looked = self._queued is not None or self._resumed is not None
+        looked = self._left is not None or self._resumed is not None
         return self.begun == 0 and looked
 
     @property
@@ -215,7 +296,7 @@ class Fit:
         return hasattr(self._loop, "restarted_on_train_batch_end")
 
     def _position(self) -> State:
-        ready, queued = self._loop.batch_progress.current.ready, self._queued
+        ready = self._loop.batch_progress.current.ready
         had = {"batches": ready, "ended": ready >= self._trainer.num_training_batches}
         if self._resumed is not None and not self.begun:
             # Lightning counts anew where it resumes after the last batch.
@@ -223,20 +304,47 @@ class Fit:
         return {
             **had,
             "began": self._began,
-            "queue": queued.state_dict(self.begun) if queued else None,
-            "scheduled": [schedule.done for schedule in self._schedules],
+            "queue": self._left(self.begun) if self._left is not None else None,
+            "scheduled": [schedule.done for schedule in self._by_step],
         }
 
     # Saving
 
     def capture(self, checkpoint: State) -> State:
-        """Return this learner's own state beside a checkpoint of Lightning's."""
+        """Return what this learner needs beside a checkpoint; nothing is in flight.
+
+        Args:
+            checkpoint: what Lightning saves, with the stamp; if the fit is being
+                stopped, it is changed into that of a stop after a batch.
+        """
+        position = None
         if self.stopping:
-            own_state.as_after_a_batch(checkpoint["loops"], self._counts)
-            take_back(self._by_epoch, checkpoint)
-        position = self._position() if self.stopping else None
-        module = self._trainer.lightning_module
-        return own_state.capture(self.session, module, checkpoint, position)
+            _as_after_a_batch(checkpoint["loops"], self._counts)
+            schedules.take_back(self._by_epoch, checkpoint)
+            position = self._position()
+        buffers = self._trainer.lightning_module.named_buffers()
+        of_trainer = {k: checkpoint[k] for k in _OF_TRAINER if k in checkpoint}
+        return {
+            KEY: checkpoint[KEY],
+            "trainer": _plain(of_trainer),
+            "session": self.session.state_dict(),
+            "buffers": {name: b.detach().clone() for name, b in buffers},
+            "position": position,
+            "random": random_state(),
+        }
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Give the learner its saved parts back, if it has any.
+
+        The optimizer's state must have been loaded before.
+        """
+        if self._own is None:
+            return
+        self.session.load_state_dict(self._own["session"])
+        buffers = dict(self._trainer.lightning_module.named_buffers())
+        for name, saved in self._own["buffers"].items():
+            buffers[name].copy_(saved)
 
     # Stopping
 
@@ -287,3 +395,113 @@ class Fit:
             # would wait for the other learners, which may have left.
             if not self.stopping:
                 self.signals.give_back()
+
+
+class EpochEnds(pl.Callback):
+    """Comes before all other callbacks, so that they find the consensus model.
+
+    Args:
+        fit: the fit that it belongs to.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self._dividing = fit.session.learner.size
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Begin the epoch."""
+        self._fit.begin_epoch()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """Stop, if that was asked for."""
+        self._fit.stop_if_asked()
+
+    def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Form the consensus model for validation."""
+        if trainer.sanity_checking:
+            return
+        self._meet(trainer)
+        living = self._fit.living
+        if living is not None and living.place[1] < self._dividing:
+            self._dividing = living.place[1]
+            divide_anew(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Form the consensus model, where there was no validation."""
+        if self._fit.found_no_batch:
+            self._fit.begin_epoch()
+            end_without_batches(trainer)
+        self._meet(trainer)
+
+    def _meet(self, trainer: pl.Trainer) -> None:
+        distance = self._fit.meet()
+        if distance is not None:
+            trainer.strategy.consensus_distance = distance  # type: ignore[attr-defined]
+
+
+def divide_anew(trainer: pl.Trainer) -> None:
+    """Divide the samples of the validation that begins among those who live."""
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop._combined_loader = None
+    loop.setup_data()
+    loop.reset()
+
+
+def end_without_batches(trainer: pl.Trainer) -> None:
+    """Do at the end of an epoch what Lightning does after its last batch.
+
+    A learner that has found no batch has had no last one. The others wait for it in
+    validation.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    loop.batch_progress.is_last_batch = True
+    loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
+    if loop._should_check_val_epoch():
+        trainer.validating = True
+        loop.val_loop.run()
+        trainer.training = True
+
+
+# The state of a learner beside Lightning's checkpoint
+
+
+def folder_of_learners(checkpoint: str | os.PathLike[str]) -> str:
+    """Return the folder of the learners' files of a checkpoint."""
+    path = os.fspath(checkpoint)
+    path = os.path.realpath(path) if os.path.islink(path) else path
+    return os.path.join(os.path.dirname(path), "distopt", os.path.basename(path))
+
+
+def file_of_learner(checkpoint: str | os.PathLike[str], rank: int) -> str:
+    """Return the path of a learner's file of a checkpoint."""
+    return os.path.join(folder_of_learners(checkpoint), f"learner{rank}.ckpt")
+
+
+def _as_after_a_batch(loops: State, counts: bool) -> None:
+    """Make the progress of a stop that of a stop in the hook after a batch.
+
+    A learner may be stopped after its last batch, or learn only at the epoch's end that
+    others have stopped. It must go on within the epoch, as they do: it may find
+    batches, and it has not validated.
+
+    Args:
+        loops: the state of Lightning's loops, which is changed.
+        counts: whether Lightning, when it resumes, counts the batch of the hook as
+            completed; old versions do not.
+    """
+    fit = loops["fit_loop"]
+    batches, epochs = fit["epoch_loop.batch_progress"], fit["epoch_progress"]
+    batches["is_last_batch"] = False
+    open_batches = int(counts and batches["current"]["ready"] > 0)
+    for part in ("total", "current"):
+        batches[part]["completed"] = batches[part]["ready"] - open_batches
+        epochs[part]["processed"] = epochs[part]["started"] - 1
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` with Python's numbers in the place of NumPy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value

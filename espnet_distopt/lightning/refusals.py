@@ -14,13 +14,11 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
-from espnet_distopt.algorithms import lookup, options
-from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.algorithms import options
+from espnet_distopt.algorithms.training_options import algorithm_options, check_options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import Session
-
-SESSION_OPTIONS = {"heartbeat_seconds", "repeat_begun"}
+from espnet_distopt.session import Session, steps_alone
 
 AVERAGING = {"StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 """Callbacks that put an average of their own in the place of the parameters."""
@@ -51,19 +49,13 @@ def in_lightnings_words(text: str) -> str:
     return text
 
 
-def steps_alone(algorithm: str) -> bool:
-    """Return whether learners, or nodes of them, step without waiting for others."""
-    return bool(lookup(algorithm).algorithm.wants_gossip)
-
-
 def check_algorithm(algorithm: object, conf: Mapping[str, Any]) -> None:
     """Raise InputError for an unknown algorithm or option."""
     if not isinstance(algorithm, str):
         raise InputError(
             f"DistoptStrategy: the algorithm must be a name, not {algorithm!r}"
         )
-    own = {key: conf[key] for key in conf.keys() - SESSION_OPTIONS}
-    options(algorithm, own)
+    options(algorithm, algorithm_options(conf))
 
 
 def check_start() -> None:

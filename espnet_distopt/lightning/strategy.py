@@ -1,37 +1,43 @@
 """Lightning's strategy: a learner a process, and an algorithm in the place of DDP."""
 
 import logging
+import os
 import signal
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 import torch.distributed as dist
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_warn
+from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 from torch.optim import Optimizer
 
 from espnet_distopt.errors import InputError, PeerLostError
-from espnet_distopt.lightning import espnet3, refusals
-from espnet_distopt.lightning.checkpoints import CheckpointStrategy
-from espnet_distopt.lightning.epoch_ends import EpochEnds
-from espnet_distopt.lightning.fit import Fit
-from espnet_distopt.lightning.loading import LearnerLoader
-from espnet_distopt.lightning.queued_loading import (
-    QueuedLoader,
-    batches_of_all,
-    shares_sampler,
+from espnet_distopt.lightning import batches, refusals
+from espnet_distopt.lightning.collectives import Alone, Living
+from espnet_distopt.lightning.fit import (
+    KEY,
+    EpochEnds,
+    Fit,
+    State,
+    file_of_learner,
+    folder_of_learners,
 )
-from espnet_distopt.session import Session
+from espnet_distopt.session import Session, steps_alone
 
 
-class DistoptStrategy(CheckpointStrategy):
+class DistoptStrategy(DDPStrategy):
     """Trains a `LightningModule` by an algorithm of this package.
 
     It wraps nothing. It steps a `Session` after each step of the optimizer, and puts
@@ -103,7 +109,12 @@ class DistoptStrategy(CheckpointStrategy):
         self.consensus_distance: float | None = None
         self._work_queue = work_queue
         self._options = options
+        self._fit: Fit | None = None
         self._callback: EpochEnds | None = None
+        self._lost: tuple[int, ...] = ()
+        # A checkpoint is loaded before the session is open: there this learner's part
+        # waits for the fit that takes it over.
+        self._own: State | None = None
 
     # What Lightning asks before a fit
 
@@ -117,7 +128,7 @@ class DistoptStrategy(CheckpointStrategy):
     def connect(self, model: pl.LightningModule) -> None:
         """Refuse what cannot be trained; free an ESPnet3 module of its barriers."""
         refusals.check_module(model)
-        espnet3.free(model)
+        batches.free_of_barriers(model)
         if self.world_size == 1:
             # One learner gets the samples in the order of a single device.
             model.trainer._accelerator_connector.use_distributed_sampler = False
@@ -156,8 +167,8 @@ class DistoptStrategy(CheckpointStrategy):
             module = trainer.lightning_module
             options = self._options
             session = Session(module, self.optimizers[0], self.algorithm, **options)
-            self._fit = Fit(trainer, session, self._queues)
-            self._fit.own, self._own = self._own, None
+            own, self._own = self._own, None
+            self._fit = Fit(trainer, session, self._queues, own)
             self._callback = EpochEnds(self._fit)
             trainer.callbacks.insert(0, self._callback)  # type: ignore[attr-defined]
             refusals.check_decisions(trainer, session, self._fit.together)
@@ -166,7 +177,7 @@ class DistoptStrategy(CheckpointStrategy):
 
     @property
     def _queues(self) -> bool:
-        alone = refusals.steps_alone(self.algorithm) and self.world_size > 1
+        alone = steps_alone(self.algorithm) and self.world_size > 1
         return self._work_queue and alone
 
     def process_dataloader(self, dataloader: Any) -> Any:
@@ -174,31 +185,10 @@ class DistoptStrategy(CheckpointStrategy):
         assert self.lightning_module is not None
         trainer = self.lightning_module.trainer
         place = self._place_in_evaluation if not trainer.training else None
-        dataloader = espnet3.loader(dataloader, trainer, self._queues, place)
+        loader = batches.of_espnet3(dataloader, trainer, self._queues, place)
         if trainer.state.fn != TrainerFn.FITTING or not trainer.training:
-            return dataloader
-        if isinstance(dataloader, espnet3.Uncut):
-            return QueuedLoader(
-                dataloader.loader, lambda: self._fit, lambda _: dataloader.batches
-            )
-        sampler = shares_sampler(dataloader, self.world_size) if self._queues else None
-        if sampler is not None:
-            # A resumed fit reads its first batch before Lightning counts the epoch that
-            # has ended, so that `trainer.current_epoch` is still that one.
-            epochs: Any = trainer.fit_loop.epoch_progress
-            return QueuedLoader(
-                dataloader,
-                lambda: self._fit,
-                lambda seed: batches_of_all(
-                    dataloader, sampler, epochs.current.processed, seed
-                ),
-            )
-        if self._queues:
-            rank_zero_warn(
-                f"{self.algorithm}: the batches of this loader are divided once and "
-                "for all: epochs end with the slowest learner"
-            )
-        return LearnerLoader(dataloader, lambda: self._fit)
+            return loader
+        return batches.of_learner(loader, trainer, self._queues, lambda: self._fit)
 
     # The steps
 
@@ -241,6 +231,190 @@ class DistoptStrategy(CheckpointStrategy):
         if self._fit is not None:
             self._fit.step()
         return output
+
+    # Checkpoints, with what each learner needs beside them
+
+    def lightning_module_state_dict(self) -> State:
+        """Return the state of the consensus model; all learners call this."""
+        if self._fit is not None:
+            self._fit.meet()
+        return super().lightning_module_state_dict()
+
+    def save_checkpoint(
+        self, checkpoint: State, filepath: str | Path, storage_options: Any = None
+    ) -> None:
+        """Save the checkpoint, and what each learner needs beside it.
+
+        When an error ends the fit, learner 0 saves its own model alone; and nothing if
+        another learner is lost, because an average may have been half done.
+        """
+        fit = self._fit
+        error = fit.error if fit is not None else None
+        if isinstance(error, PeerLostError):
+            rank_zero_warn(
+                f"{filepath} is not saved: the model may hold half an average, because "
+                "a learner is lost"
+            )
+            return
+        # A checkpoint of the weights alone needs nothing beside it.
+        if fit is None or error or "optimizer_states" not in checkpoint:
+            super().save_checkpoint(checkpoint, filepath, storage_options)
+            return
+        stamp = {
+            "save": time.time_ns(),
+            "learners": self.world_size,
+            "algorithm": self.algorithm,
+        }
+        checkpoint[KEY], filepath = self.broadcast((stamp, filepath))
+        own = fit.capture(checkpoint)
+        path = file_of_learner(filepath, self.global_rank)
+        self.checkpoint_io.save_checkpoint(own, path, storage_options)
+        # The checkpoint is written last: it never lacks the learners' files.
+        self.barrier()
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+
+    def load_checkpoint(
+        self, checkpoint_path: str | Path, *args: Any, **kw: Any
+    ) -> State:
+        """Return the checkpoint, with this learner's own parts if all have theirs."""
+        checkpoint: State = super().load_checkpoint(checkpoint_path, *args, **kw)
+        assert self.lightning_module is not None
+        fitting = self.lightning_module.trainer.state.fn == TrainerFn.FITTING
+        stamp = checkpoint.get(KEY)
+        if not fitting or stamp is None:
+            return checkpoint
+        path, own = file_of_learner(checkpoint_path, self.global_rank), {}
+        if os.path.exists(path):
+            own = self.checkpoint_io.load_checkpoint(path, *args, **kw)
+        same = own.get(KEY) == stamp and stamp["learners"] == self.world_size
+        if self.reduce_boolean_decision(same):
+            checkpoint.update(own["trainer"])
+            self._own = own
+        else:
+            rank_zero_warn(
+                f"there are no states of {self.world_size} learners beside "
+                f"{checkpoint_path}: they go on from the consensus model"
+            )
+        return checkpoint
+
+    def remove_checkpoint(self, filepath: str | Path) -> None:
+        """Remove the checkpoint with the learners' files."""
+        super().remove_checkpoint(filepath)
+        super().remove_checkpoint(folder_of_learners(filepath))
+
+    def load_model_state_dict(
+        self, checkpoint: Mapping[str, Any], *args: Any, **kw: Any
+    ) -> None:
+        """Load the model; within a fit, as after a tuner's search, begin anew there."""
+        fit = self._fit
+        if fit is not None:
+            fit.session.leave_consensus()
+        super().load_model_state_dict(checkpoint, *args, **kw)
+        if fit is not None:
+            fit.session.restart_from_model()
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Load the optimizer's state, then this learner's own, if there is one."""
+        super().load_optimizer_state_dict(checkpoint)
+        if self._fit is not None:
+            self._fit.restore()
+
+    # Collectives, which must not run while learners step apart
+
+    @property
+    def _instead(self) -> Alone | Living | None:
+        """The collectives in the place of Lightning's own; None: there are none.
+
+        Raises:
+            PeerLostError: the fit has ended, and has lost learners.
+        """
+        fit = self._fit
+        if fit is None and self._lost:
+            raise PeerLostError(
+                f"the fit has ended without learner {', '.join(map(str, self._lost))}: "
+                "validate, test or predict in a new run, from its checkpoint"
+            )
+        if fit is None:
+            return None
+        return Alone(self.algorithm) if fit.is_apart else fit.living
+
+    @property
+    def world_size(self) -> int:
+        """The number of learners; 1 where no collective may run."""
+        apart = self._fit is not None and self._fit.is_apart
+        return 1 if apart else super().world_size
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for all learners, but not within an epoch of learners that step apart.
+
+        "Within an epoch" means that also in the other methods.
+        """
+        if instead := self._instead:
+            instead.barrier()
+        else:
+            super().barrier(*args, **kwargs)
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """Return learner `src`'s object; within an epoch, this learner's."""
+        instead = self._instead
+        return instead.broadcast(obj, src) if instead else super().broadcast(obj, src)
+
+    def reduce(
+        self, tensor: Any, group: Any = None, reduce_op: Any = "mean", **kwargs: Any
+    ) -> Any:
+        """Reduce over all learners; over this one within an epoch.
+
+        What was logged in training is this one's, too, if some learner had no batch.
+        """
+        if self._fit is not None and not self._fit.all_trained:
+            assert self.lightning_module is not None
+            if self.lightning_module.trainer.training:
+                return tensor
+        return self._reduce(tensor, group, reduce_op)
+
+    def _reduce(self, tensor: Any, group: Any = None, op: Any = "mean") -> Any:
+        if not (instead := self._instead):
+            return super().reduce(tensor, group, op)
+        return instead.reduce(tensor, op) if isinstance(tensor, Tensor) else tensor
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """Return whether all learners, or any, say so; within an epoch, this one."""
+        if self._fit is not None and self._fit.is_apart:
+            return decision  # A number from the GPU would cost a wait in each step.
+        said = torch.tensor(int(decision), device=self.root_device)
+        if all:
+            said = 1 - said
+        number = int(self._reduce(said, op="sum"))
+        return number == 0 if all else number > 0
+
+    def all_gather(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Gather from all learners that live.
+
+        Raises:
+            InputError: within an epoch, where learners would wait for each other.
+        """
+        if instead := self._instead:
+            return instead.gather(tensor)
+        return super().all_gather(tensor, *args, **kwargs)
+
+    @property
+    def _place_in_evaluation(self) -> tuple[int, int] | None:
+        """The place of this learner among the living, from 0, and their number."""
+        living = self._fit.living if self._fit is not None else None
+        return living.place if living else None
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """By what Lightning divides samples; those for validation among the living.
+
+        The share of a dead learner in training is in the work queue.
+        """
+        assert self.lightning_module is not None
+        place = self._place_in_evaluation
+        if self.lightning_module.trainer.training or place is None:
+            kept: dict[str, Any] = super().distributed_sampler_kwargs
+            return kept
+        return {"rank": place[0], "num_replicas": place[1]}
 
     # The end
 

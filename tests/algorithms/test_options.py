@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from espnet_distopt.algorithms.block.bmuf_options import BmufAdamConfig, BmufConfig
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.block.options import BmufAdamConfig, BmufConfig
+from espnet_distopt.algorithms.gossip.adpsgd import AdpsgdConfig
 from espnet_distopt.algorithms.options import configure
 from espnet_distopt.algorithms.synchronous.allreduce import AllReduceConfig
 from espnet_distopt.errors import InputError

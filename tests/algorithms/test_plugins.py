@@ -16,8 +16,7 @@ from espnet_distopt.algorithms import (
     lookup,
     names,
 )
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.plugins import load_plugins
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError

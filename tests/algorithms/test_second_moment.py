@@ -277,7 +277,6 @@ def test_a_late_reset_leaves_an_estimate_of_the_noise() -> None:
     [
         {},
         {"delay": 3},
-        {"first_moment_every": 2},
         {"exchange": "bfloat16"},
     ],
 )

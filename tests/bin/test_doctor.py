@@ -8,6 +8,7 @@ import pytest
 
 from espnet_distopt.bin import doctor, machine_checks
 from espnet_distopt.bin.machine_checks import Finding, missing, note, ok
+from espnet_distopt.recipes.commands import machine_checks as recipe_checks
 
 TORCH = """\
 class cuda:
@@ -134,12 +135,12 @@ def task(name):
         raise ValueError("g2p_en.__spec__ is None\\nand more")
 
 sys.modules["espnet_distopt.bin.asr_train"] = SimpleNamespace()
-sys.modules["espnet_distopt.espnet.training.any_task"] = SimpleNamespace(
+sys.modules["espnet_distopt.espnet.training.tasks"] = SimpleNamespace(
     names=lambda: {names}, task=task
 )
 import espnet_distopt.bin, espnet_distopt.espnet.training as training
 espnet_distopt.bin.asr_train = None
-training.any_task = sys.modules["espnet_distopt.espnet.training.any_task"]
+training.tasks = sys.modules["espnet_distopt.espnet.training.tasks"]
 """
 
 
@@ -228,11 +229,17 @@ def test_programs_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
     found = machine_checks.program("sbatch", "jobs of Slurm")(tmp_path)
     assert found == missing("sbatch, for jobs of Slurm")
-    assert machine_checks.check_sclite(tmp_path).mark == "note"
-    assert machine_checks.check_hubscr(tmp_path).mark == "note"
+    assert recipe_checks.check_sclite(tmp_path).mark == "note"
+    assert recipe_checks.check_hubscr(tmp_path).mark == "note"
     found = machine_checks.package("no_module", "nothing", "no-package")(tmp_path)
     assert found == missing("no-package, for nothing: pip install no-package")
     assert machine_checks.package("json", "all")(tmp_path) == ok("json")
+
+
+def test_every_wing_brings_sections() -> None:
+    names = list(doctor.sections())
+    assert names[:2] == ["a training loop of your own", "an ESPnet training"]
+    assert {"a cluster", "the recipes", "scoring"} < set(names)
 
 
 def said(*found: Finding) -> list[machine_checks.Check]:
@@ -261,7 +268,7 @@ def test_the_end_says_for_what_something_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sections = {"a training loop of your own": said(loop), "a cluster": said(cluster)}
-    monkeypatch.setattr(doctor, "SECTIONS", sections)
+    monkeypatch.setattr(doctor, "sections", lambda: sections)
     if status:
         with pytest.raises(SystemExit) as ended:
             doctor.main([])

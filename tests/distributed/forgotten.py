@@ -1,4 +1,4 @@
-"""What a wait for gloo lasts for ever on, see `espnet_distopt.distributed.waiter`."""
+"""What a wait for gloo lasts for ever on, see `espnet_distopt.distributed.gloo`."""
 
 import threading
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from espnet_distopt.distributed.channel import LEAST, Channel, Header, Kind
-from espnet_distopt.distributed.wakeup import WakeUp
+from espnet_distopt.distributed.channel import LEAST, Channel, Header, Kind, WakeUp
 
 SIZE = 6 * LEAST + 5
 PIECE = LEAST // 16

@@ -5,12 +5,17 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from processes import launch
+from torch import nn
 
+from espnet_distopt import Session
 from espnet_distopt.distributed import connections as module
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
@@ -20,7 +25,7 @@ from espnet_distopt.distributed.connections import (
     unpacked,
 )
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.session import Session
+from espnet_distopt.errors import PeerLostError
 
 
 @pytest.fixture
@@ -182,3 +187,74 @@ def test_connections_of_others_outlive_a_learner(server: socket.socket) -> None:
     threading.Thread(target=serve, daemon=True).start()
     found = launch(3, log_beside, server.getsockname()[1], dying=[1])
     assert found == [0, None, 0]
+
+
+SILENCE = 1000.0
+
+
+def fork(until: Path) -> None:
+    """Fork a process that does nothing until a file exists."""
+    if os.fork() == 0:
+        deadline = time.monotonic() + 100
+        while not until.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os._exit(0)
+
+
+def train(algorithm: str, victim: int, over: str) -> str:
+    """Train until the loss of `victim` is known; return what is said of it."""
+    rank, model = dist.get_rank(), nn.Linear(50, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    driver = ProcessGroupDriver(silence=SILENCE)
+    try:
+        with Session(model, optimizer, algorithm, driver) as session:
+            for step in range(100_000):
+                optimizer.zero_grad()
+                model(torch.ones(2, 50)).sum().backward()
+                optimizer.step()
+                session.step()
+                time.sleep(0.005)
+                if step == 10:  # All of them do, and it disturbs nobody.
+                    fork(Path(over))
+                if rank == victim and step == 20:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if victim not in session.driver.members.ranks:
+                    return fate(driver, victim)
+    except PeerLostError as error:
+        return str(error)
+    return "nobody was missed"
+
+
+def fate(driver: ProcessGroupDriver, victim: int) -> str:
+    assert driver._liveness is not None
+    key = keys.fate(driver._liveness.membership.name(victim))
+    return bytes(driver._liveness._store.get(key)).decode()
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "local_sgd"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_death_of_a_learner_is_seen_while_what_it_has_forked_lives(
+    algorithm: str, victim: int, tmp_path: Path
+) -> None:
+    over = tmp_path / "over"
+    try:
+        found = launch(
+            3, train, algorithm, victim, str(over), timeout=40, dying={victim}
+        )
+    finally:
+        over.touch()
+    for rank in {0, 1, 2} - {victim}:
+        assert f"learner {victim} has died" in found[rank]
+
+
+def test_the_death_of_the_keeper_of_the_store_is_seen_while_its_child_lives(
+    tmp_path: Path,
+) -> None:
+    over = tmp_path / "over"
+    try:
+        found = launch(
+            2, train, "adpsgd", 0, str(over), timeout=40, dying={0}, hosted=True
+        )
+    finally:
+        over.touch()
+    assert "the rendezvous store is gone" in found[1]

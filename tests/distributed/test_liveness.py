@@ -7,17 +7,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from espnet_distopt.distributed import liveness, lookout
+from espnet_distopt.distributed import keys, liveness
 from espnet_distopt.distributed import watch as watch_module
-from espnet_distopt.distributed.addresses import reachable
-from espnet_distopt.distributed.liveness import Liveness
+from espnet_distopt.distributed.heartbeats import LEFT
+from espnet_distopt.distributed.launch_variables import INCARNATION
+from espnet_distopt.distributed.liveness import Liveness, processes, wait_for_leavers
+from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import PeerLostError
 
@@ -116,15 +118,6 @@ def test_one_whom_the_others_have_given_up_is_told_so(
     assert "have given this learner up" in str(pair[0].wait_for_note(5))
 
 
-def test_whoever_asks_for_the_process_is_let_go(
-    store: Any, pair: list[Liveness]
-) -> None:
-    """Or the kernel would keep them, until it keeps too many and drops all."""
-    address = store.get("bell/1.0").decode()
-    with socket.create_connection(reachable(address), 5) as asking:
-        assert asking.recv(1) == b""
-
-
 def test_heartbeats_of_the_living_go_on(store: Any, pair: list[Liveness]) -> None:
     first = int(store.get("beat/1.0"))
     deadline = time.monotonic() + 5
@@ -143,14 +136,15 @@ def test_one_second_costs_two_operations_however_many_learners(
     monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
     counted = Counting(store)
     for rank in range(1, 64):
-        store.set(f"beat/{rank}.0", "0")
+        store.set(keys.beat(f"{rank}.0"), "0")
     one = Liveness(counted, 0, 64)
     while counted.operations.count("set") < 12:
         time.sleep(0.01)
     one.leave()
     assert counted.operations.count("multi_get") <= 12
     assert set(counted.operations) == {"compare_set", "set", "check", "multi_get"}
-    assert counted.operations.count("check") == 1
+    # Whether all have begun, and whether the farewell has arrived.
+    assert counted.operations.count("check") == 2
 
 
 class Counting:
@@ -256,30 +250,124 @@ def test_an_error_of_ones_own_is_not_blamed_on_others(pair: list[Liveness]) -> N
     assert str(error) == "learner 0: a broadcast has failed: Invalid scalar type"
 
 
-def test_many_whose_machines_do_not_answer_are_lost_in_time(
+def told(store: Any, *ended: str) -> None:
+    """Write as the launcher does that processes have ended."""
+    for each in ended:
+        store.underlying_store.append(keys.ENDED, f"{each} ")
+
+
+@pytest.fixture
+def launched(
     store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The looks come late while each is asked, and suspicions began anew each time."""
-
-    def unanswered(address: str, seconds: float) -> bool:
-        time.sleep(seconds)
-        return False
-
-    monkeypatch.setattr(lookout, "refuses", unanswered)
+) -> Iterator[Callable[..., Liveness]]:
+    """Begin learners whose heartbeats nobody would miss, under a launcher."""
     monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
-    size = 80
-    for rank in range(1, size):
-        store.set(f"beat/{rank}.0", "0")
-        store.set(f"bell/{rank}.0", "elsewhere 192.0.2.1 9")
-    one = Liveness(store, 0, size)
-    one.survive(lambda rank: [rank])
-    one.suspect(range(size), "the network said: Connection reset by peer")
+    begun: list[Liveness] = []
+
+    def begin(rank: int, process: int = 0, **more: Any) -> Liveness:
+        monkeypatch.setenv(INCARNATION, str(process))
+        begun.append(Liveness(store, rank, 3, silence=3600, **more))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.leave()
+
+
+def until(what: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10
-    while len(one.members.ranks) > 1 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    members = one.members.ranks
-    one.leave()
-    assert members == (0,)
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_the_launcher_says_who_has_died(store: Any, launched: Any) -> None:
+    one, other = launched(0), launched(2)
+    launched(1)
+    one.survive(lambda rank: [rank])
+    told(store, "1.0")
+    until(lambda: one.members.ranks == (0, 2))
+    until(lambda: other.lost or other.members.ranks == (0, 2))
+    assert store.get("fate/1.0") == b"learner 1 has died: its process is gone"
+
+
+def test_without_survivors_its_word_ends_the_run(store: Any, launched: Any) -> None:
+    """It does not take a heartbeat of all: learner 2 has not begun."""
+    one, _ = launched(0), launched(1)
+    told(store, "1.0")
+    assert one.wait_for_note(10) == (
+        "learner 1 has died: its process is gone; look at its log"
+    )
+
+
+def test_a_process_that_ends_after_it_has_left_is_not_lost(
+    store: Any, launched: Any
+) -> None:
+    one, two = launched(0), launched(2)
+    launched(1).leave()
+    one.survive(lambda rank: [rank])
+    told(store, "1.0", "2.0")
+    until(lambda: 2 not in one.members.ranks)
+    assert one.members.ranks == (0, 1)
+    freeze(two)
+
+
+def test_a_process_of_earlier_is_not_the_present_one(store: Any, launched: Any) -> None:
+    """Learner 1 was started again before the session, and 2 within it."""
+    told(store, "1.0", "2.0", "2.1")
+    one, new = launched(0), launched(2, process=2, number=2)
+    launched(1, process=1)
+    store.set("process/2.0", "0 a machine")
+    store.set("beat/2.0", "7")
+    one.survive(lambda rank: [rank])
+    until(lambda: one.members.ranks == (0, 1))  # 2.0 has died in it.
+    assert new.membership.join(store, epoch=1)
+    one.await_version(new.members.version)
+    time.sleep(0.2)
+    assert one.members.ranks == (0, 1, 2)
+    told(store, "1.1")
+    until(lambda: one.members.ranks == (0, 2))
+
+
+def test_one_that_dies_before_its_next_session_is_named(
+    store: Any, launched: Any
+) -> None:
+    for rank, process in ((0, 0), (1, 4), (2, 0)):
+        launched(rank, process).leave()
+    before = processes(store, Membership(store, 0, 3))
+    assert before == {0: "0.0", 1: "1.4", 2: "2.0"}
+    following = dist.PrefixStore("next", store.underlying_store)
+    live = Liveness(following, 0, 3, before=before)
+    told(store, "1.3")
+    assert live.wait_for_note(0.3) is None
+    told(store, "1.4")
+    said = live.wait_for_note(10)
+    live.leave()
+    assert said is not None
+    assert said.startswith("learner 1 has died before this session: its process is")
+
+
+def test_the_launchers_word_explains_why_connections_have_failed(
+    store: Any, launched: Any
+) -> None:
+    one = launched(0)
+    for rank in (1, 2):
+        freeze(launched(rank))
+    one.survive(lambda rank: [rank])
+    told(store, "1.0")
+    one.suspect([1, 2], "the network said: Connection reset by peer")
+    until(lambda: not one.suspects([1, 2]))
+    assert one.members.ranks == (0, 2)
+
+
+def test_one_whose_connection_has_failed_is_lost_soon_without_a_launcher(
+    store: Any, pair: list[Liveness]
+) -> None:
+    pair[0]._beats._silence = 3600
+    freeze(pair[1])
+    pair[0].suspect([1], "the network said: Connection reset by peer")
+    said = str(pair[0].wait_for_note(10))
+    assert said.startswith("learner 1 has died or does not respond: the network said")
 
 
 def test_one_that_has_left_waits_for_no_heartbeat(pair: list[Liveness]) -> None:
@@ -348,7 +436,7 @@ def test_a_replacement_is_not_as_silent_as_the_dead_one_was(
     store.set("beat/1.0", "7")
     while 1 in one.members.ranks:
         time.sleep(0.05)
-    new = Liveness(store, 1, 2, silence=2, incarnation=1)
+    new = Liveness(store, 1, 2, silence=2, number=1)
     time.sleep(1)
     assert new.membership.join(store, epoch=1)
     one.await_version(new.members.version)
@@ -357,3 +445,23 @@ def test_a_replacement_is_not_as_silent_as_the_dead_one_was(
     assert new.lost is None
     for each in (one, new):
         each.leave()
+
+
+def waited(store: Any, silence: float, seconds: float | None) -> float:
+    begin = time.monotonic()
+    wait_for_leavers(store, ["1.0", "2.0"], silence, seconds)
+    return time.monotonic() - begin
+
+
+def test_those_that_have_left_are_not_waited_for() -> None:
+    store = dist.HashStore()
+    store.set("beat/1.0", LEFT)
+    store.set("beat/2.0", LEFT)
+    assert waited(store, 60, None) < 30
+
+
+def test_one_that_has_not_begun_is_as_one_that_is_silent() -> None:
+    store = dist.HashStore()
+    store.set("beat/1.0", LEFT)
+    assert 0.2 <= waited(store, 0.2, None) < 30
+    assert 0.1 <= waited(store, 60, 0.1) < 30

@@ -9,12 +9,12 @@ import torch
 from processes import launch
 from torch import Tensor
 
-from espnet_distopt.algorithms.adasum.exchange import AdasumExchange
+from espnet_distopt.algorithms.adasum import AdasumExchange
 from espnet_distopt.core.effects import AllGather, AllToAll, Effect
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from tests.algorithms.adasum.learners import Layers, distance, plain_sgd, tree_of_layers
+from tests.algorithms.adasum_learners import Layers, distance, plain_sgd, tree_of_layers
 
 S = 1003
 SIZE = 4

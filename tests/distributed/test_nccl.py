@@ -12,10 +12,10 @@ import torch.distributed as dist
 from processes import launch
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed import made_groups
+from espnet_distopt.distributed import groups
 from espnet_distopt.distributed.collectives import _poll
 from espnet_distopt.distributed.connections import Connections
-from espnet_distopt.distributed.made_groups import Made
+from espnet_distopt.distributed.groups import Made
 from espnet_distopt.distributed.nccl import NcclGroup
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError
@@ -132,7 +132,7 @@ def test_a_group_ends_as_its_session(
     well: bool, ends: str, backend: type[Backend]
 ) -> None:
     made, told = group()
-    made_groups._destroy([Made(made, Connections(), left=well)])
+    groups._destroy([Made(made, Connections(), left=well)])
     assert told.told[2:] == [ends]
 
 

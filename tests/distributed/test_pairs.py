@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from espnet_distopt.distributed import door, liveness
+from espnet_distopt.distributed import liveness, pairs
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.watch import Watch
@@ -150,14 +150,14 @@ def cut(
     learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
 ) -> None:
     """Exchange over a connection that is cut, and then over a good one."""
-    reachable = door.reachable
+    reachable = pairs.reachable
     proxies = []
 
     def through_proxy(address: str) -> tuple[str, int]:
         proxies.append(Proxy(reachable(address), up, down))
         return "127.0.0.1", proxies[-1].port
 
-    monkeypatch.setattr(door, "reachable", through_proxy)
+    monkeypatch.setattr(pairs, "reachable", through_proxy)
     first = exchange(learners)
     assert first[0][0] == first[1][0]
     assert first == APPLIED or not first[0][0]
@@ -165,7 +165,7 @@ def cut(
         assert not first[0][0], "the passive learner had no receipt"
     elif up == down:
         assert first[0][0], "nothing was cut"
-    monkeypatch.setattr(door, "reachable", reachable)
+    monkeypatch.setattr(pairs, "reachable", reachable)
     second = exchange(learners)
     if second != APPLIED:  # The broken connection was only noticed now.
         assert not second[0][0] and not second[1][0]
@@ -180,14 +180,14 @@ def test_a_verdict_is_found_while_the_passive_learner_waits_for_a_step(
     learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     """It waits for no invitation then, and may not step before the active one does."""
-    reachable = door.reachable
+    reachable = pairs.reachable
     proxies = []
 
     def through_proxy(address: str) -> tuple[str, int]:
         proxies.append(Proxy(reachable(address), NEVER, sum(DOWN) - lost))
         return "127.0.0.1", proxies[-1].port
 
-    monkeypatch.setattr(door, "reachable", through_proxy)
+    monkeypatch.setattr(pairs, "reachable", through_proxy)
     assert exchange(learners, then=learners[1].settle) == APPLIED
     proxies[0].close()
 

@@ -17,8 +17,8 @@ from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite, Program
-from espnet_distopt.distributed import made_groups, participant
-from espnet_distopt.distributed.gossip_side import GossipSide
+from espnet_distopt.distributed import groups, process_group
+from espnet_distopt.distributed.gossip import GossipSide
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.errors import STOPPED, PeerLostError
@@ -257,7 +257,7 @@ def test_an_error_of_autograd_is_not_taken_for_one_of_the_network() -> None:
 
 def left_threads() -> list[str]:
     """Return the threads of sessions; that which destroys groups is the process's."""
-    others = {*threading.enumerate()} - {made_groups._destroyer}
+    others = {*threading.enumerate()} - {groups._destroyer}
     return [each.name for each in others if "distopt" in each.name]
 
 
@@ -307,7 +307,7 @@ def fail_to_connect() -> list[str]:
     def failing(*_: object) -> None:
         raise ValueError("no group")
 
-    participant.Groups = failing  # type: ignore[assignment, misc]
+    process_group.Groups = failing  # type: ignore[assignment, misc]
     with pytest.raises(ValueError, match="no group"):
         ProcessGroupDriver(silence=SILENCE)
     return left_threads()
@@ -321,7 +321,7 @@ def fail_in_watch() -> list[str]:
     def failing(*_: object) -> None:
         raise RuntimeError("Connection reset by peer")
 
-    participant.Watch = failing  # type: ignore[assignment, misc]
+    process_group.Watch = failing  # type: ignore[assignment, misc]
     with pytest.raises(RuntimeError, match="reset by peer"):
         ProcessGroupDriver(silence=SILENCE)
     return left_threads()

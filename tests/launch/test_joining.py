@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.launch.launched import HERE, Launched
+from tests.launch.test_nodes import free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -89,7 +90,7 @@ def test_an_item_that_a_dead_learner_had_begun_is_repeated(tmp_path: Path) -> No
     assert status == 0, err
     begun = seen["2.0"]["items"][1][-1]
     check_epochs(seen, lost=0, twice=((1, begun),))
-    assert f"had taken of the work queue: {begun} (it had begun the first one)" in err
+    assert f"trains again on item {begun} of the work queue" in err
 
 
 def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> None:
@@ -160,18 +161,25 @@ def test_a_death_before_the_learners_have_met_ends_the_run(tmp_path: Path) -> No
     assert "learner 1 has died before the learners had begun their session" in err
 
 
-def test_a_death_is_noticed_while_nobody_exchanges(tmp_path: Path) -> None:
+def test_a_death_is_noticed_on_another_node_while_nobody_exchanges(
+    tmp_path: Path,
+) -> None:
     """The others wait in the store, and an hour of silence would give it up."""
-    status, err, seen = train(
-        tmp_path,
-        "1:0:consensus",
-        "--heartbeat=3600",
-        size=3,
-        options="--on-death continue",
-    )
-    assert status == 0, err
-    assert "learner 1 has died: its process is gone" in err
-    assert seen["0.0"]["ended"] and seen["2.0"]["ended"]
+    words = f"--nproc 1,2 --nnodes 2 --master 127.0.0.1:{free_port()}"
+    both = [
+        Launched(
+            tmp_path,
+            *f"{words} --on-death continue --node_rank {node}".split(),
+            program=JOINER,
+            what="1:0:consensus --heartbeat=3600",
+        )
+        for node in (0, 1)
+    ]
+    for node, run in enumerate(both):
+        status, _, err = run.ended(500)
+        assert status == 0, err
+        assert any("learner 1 has died: its process is gone" in line for line in err)
+        assert json.loads((tmp_path / f"{2 * node}.0.json").read_text())["ended"]
 
 
 def test_learners_are_heard_at_any_address_of_the_store(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from espnet_distopt import Session
 from espnet_distopt.errors import InputError, PeerLostError
-from espnet_distopt.lightning.living import Living
+from espnet_distopt.lightning.collectives import Living
 from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
 from tests.processes import launch
 

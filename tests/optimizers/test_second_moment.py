@@ -9,8 +9,13 @@ import torch
 from torch import nn
 from torch.optim import Adam, AdamW, NAdam, Optimizer, RAdam
 
-from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
-from espnet_distopt.optimizers.second_moment import NEVER, _scales, after_average
+from espnet_distopt.optimizers.consistent import (
+    NEVER,
+    NOISE,
+    ConsistentSecondMoment,
+    _scales,
+    after_average,
+)
 from tests.optimizers.moment_oracle import Oracle, gradients
 
 BETAS = {"betas": (0.8, 0.95)}

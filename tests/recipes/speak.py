@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from espnet_distopt.corpora.kaldi.directory import DataDir
+from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
 
 
 def main(root: Path) -> None:

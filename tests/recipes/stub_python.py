@@ -1,7 +1,8 @@
 """The command stands in for `python` in the recipes' tests.
 
 It records each call and makes the files that the call would make. STUB_CALLS names the
-record, which has a JSON list of arguments on each line. STUB_FAIL names a module that
+record, which has a JSON list of arguments on each line; a command of the package,
+`-m espnet_distopt score`, is there `-m distopt.score`. STUB_FAIL names a module that
 fails, STUB_STOP a module whose learners are told to stop, STUB_HANG a module that hangs
 with a child of its own, and STUB_REAL the modules that really run, besides scoring.
 With STUB_NO_KENLM no import succeeds.
@@ -186,6 +187,9 @@ def hang() -> None:
 
 
 def main() -> None:
+    if "espnet_distopt" in takewhile(lambda word: word != "--", sys.argv):
+        place = sys.argv.index("espnet_distopt")
+        sys.argv[place : place + 2] = [f"distopt.{sys.argv[place + 1]}"]
     with Path(os.environ["STUB_CALLS"]).open("a") as record:
         record.write(json.dumps(sys.argv[1:]) + "\n")
     if sys.argv[1] == "-c":  # does an import succeed?
@@ -203,7 +207,11 @@ def main() -> None:
     real = os.environ.get("STUB_REAL", "").split()
     if name in ("score", "score_hub5", "wer_report", *real):
         sys.argv = sys.argv[2:]
-        runpy.run_module(modules[-1], run_name="__main__")
+        module = modules[-1]
+        if module == f"distopt.{name}":
+            sys.argv[:1] = ["distopt", name]
+            module = "espnet_distopt"
+        runpy.run_module(module, run_name="__main__")
     elif name in globals():
         globals()[name]()
 

@@ -450,7 +450,7 @@ def test_statistics_of_features_read_the_audio(recipe: Recipe) -> None:
     lengths = recipe.asr("--stage", "10", "--stop_stage", "10", "--nj", "5")
     assert lengths.returncode == 0, lengths.stderr
     assert recipe.calls()[-1] == [
-        *("-m", "espnet_distopt.bin.speech_shapes", "--nj", "5"),
+        *("-m", "distopt.speech_shapes", "--nj", "5"),
         *("--out", "exp/stats_word", "--train", "dump/train", "--valid", "dump/dev"),
         *("--token_type", "word", "--bpemodel", "none"),
     ]

@@ -12,14 +12,14 @@ from espnet2.tasks.abs_task import optim_classes, scheduler_classes
 from espnet2.tasks.lm import LMTask
 
 from espnet_distopt.algorithms.options import configure
-from espnet_distopt.bin import check
 from espnet_distopt.cluster.settings import read_settings
-from espnet_distopt.espnet.hybrid.task import DistoptHybridTask
-from espnet_distopt.espnet.ocr.search import Decoding
-from espnet_distopt.espnet.ocr.task import DistoptOCRTask
-from espnet_distopt.espnet.training.epoch_steps import count_epochs
+from espnet_distopt.espnet.training.options import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
-from espnet_distopt.hmm import search as hmm
+from espnet_distopt.recipes.commands import check
+from espnet_distopt.recipes.hmm import search as hmm
+from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
+from espnet_distopt.recipes.models.ocr.search import Decoding
+from espnet_distopt.recipes.models.ocr.task import DistoptOCRTask
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(

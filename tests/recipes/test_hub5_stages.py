@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.corpora.mini_swbd.hub5 import STM_HEADER, glm_text
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import STM_HEADER, glm_text
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 DECODED = Path("exp", "asr_adpsgd_2", "decode", "test")

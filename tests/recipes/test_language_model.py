@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.hmm.ngram import read_arpa
+from espnet_distopt.recipes.hmm.ngram import read_arpa
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 MODEL = "exp/lm_word"

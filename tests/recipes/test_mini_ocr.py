@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from espnet_distopt.corpora.kaldi.tables import read_table
-from espnet_distopt.corpora.kaldi.tokens import characters, read_characters
-from espnet_distopt.hmm.ngram import read_arpa
+from espnet_distopt.files.tables import read_table
+from espnet_distopt.recipes.corpora.kaldi.tokens import characters, read_characters
+from espnet_distopt.recipes.hmm.ngram import read_arpa
 from tests.recipes.toy_recipe import ROOT
 
 FEW = {

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from espnet_distopt.corpora.kaldi.tables import read_table
-from espnet_distopt.corpora.lines.iam import image_of
-from espnet_distopt.hmm.ngram import read_arpa
-from tests.corpora.lines.line_files import bars, save, write_page
+from espnet_distopt.files.tables import read_table
+from espnet_distopt.recipes.corpora.lines.iam import image_of
+from espnet_distopt.recipes.hmm.ngram import read_arpa
+from tests.recipes.corpora.lines.line_files import bars, save, write_page
 from tests.recipes.toy_recipe import ROOT, Recipe
 
 MINI, IAM, PAGES = (ROOT / "egs" / n / "ocr1" for n in ("mini_ocr", "iam", "pages"))
@@ -160,7 +160,7 @@ def test_learners_and_language_model(iam: Recipe) -> None:
     [launch] = [call for call in iam.calls() if call[1].endswith("launch")]
     assert launch[:9] == [
         *["-m", "espnet_distopt.bin.launch", "--nproc", "2", "--restarts", "3"],
-        *["-m", "espnet_distopt.bin.ocr_train", "--distopt"],
+        *["-m", "espnet_distopt.recipes.commands.ocr_train", "--distopt"],
     ]
     decodings = [call for call in iam.calls() if "ocr_inference" in call[1]]
     assert all(call[call.index("--lm") + 1] == "exp/lm_char" for call in decodings)

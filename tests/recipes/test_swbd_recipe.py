@@ -29,7 +29,7 @@ def prepared(recipe: Recipe, *options: str, **variables: str) -> dict[str, list[
     done = recipe.run(DATA, *options, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     [call] = recipe.calls()
-    assert call[:2] == ["-m", "espnet_distopt.bin.prepare_swbd"]
+    assert call[:2] == ["-m", "distopt.prepare_swbd"]
     given: dict[str, list[str]] = {}
     for word in call[2:]:
         if word.startswith("--"):
@@ -69,7 +69,7 @@ def test_the_lexicon_has_the_words_of_all_training_sets(swbd: Recipe) -> None:
         done = swbd.run(DATA, "--max_lost", "2", **REQUIRED, **discs)
         assert (done.returncode, done.stderr) == (0, "")
         assert swbd.calls()[-1] == [
-            *("-m", "espnet_distopt.bin.make_lexicon", *known, *more),
+            *("-m", "distopt.make_lexicon", *known, *more),
             *("--dictionary", "LDC97S62/SW-MS98-DICT.TEXT"),
             *("--max_lost", "2", "--out", "data/lexicon.txt"),
         ]
@@ -105,17 +105,19 @@ def test_mini_swbd_makes_its_discs_and_runs_the_same_script(recipe: Recipe) -> N
     assert (done.returncode, done.stderr) == (0, "")
     made, prepared, lexicon = recipe.calls()
     assert made[1:] == [
-        *("espnet_distopt.bin.make_mini_swbd", "--out", "corpus", "--seed", "3")
+        *("distopt.make_mini_swbd", "--out", "corpus"),
+        *("--seed", "3"),
     ]
     assert prepared[1:] == [
-        *("espnet_distopt.bin.prepare_swbd", "--swb1", "corpus/swb1"),
+        *("distopt.prepare_swbd", "--swb1", "corpus/swb1"),
         *("--eval2000_speech", "corpus/hub5e_00"),
         *("--eval2000_text", "corpus/2000_hub5_eng_eval_tr", "--out", "data"),
         *("--dev_speakers", "exclude", "--max_lost", "1"),
         *("--conv_tab", "corpus/swb1/tables/conv.tab"),
     ]
     assert lexicon[1:] == [
-        *("espnet_distopt.bin.make_lexicon", "--text", "data/train_nodup/text"),
+        "distopt.make_lexicon",
+        *("--text", "data/train_nodup/text"),
         *("--text", "data/train_dev/text", "--synthesizer"),
         *("--out", "data/lexicon.txt"),
     ]

@@ -88,7 +88,7 @@ class RealLoop:
             done, state = len(self._earlier.items[0]), self._earlier.queue
         self.trained.append([])
         if isinstance(epoch, int):
-            queue = WorkQueue(run, epoch, ahead=2, state=state)
+            queue = WorkQueue(run, epoch, state=state)
             stopped = self._stopped(queue.read(list), number)
         else:
             queue = None

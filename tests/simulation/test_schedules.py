@@ -11,9 +11,8 @@ from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS, Algorithm, Registration
 from espnet_distopt.algorithms.block.bmuf import Bmuf
-from espnet_distopt.algorithms.block.bmuf_options import BmufConfig
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.block.options import BmufConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import AllReduceMean, Exchange, Program
 from espnet_distopt.core.learner import Learner

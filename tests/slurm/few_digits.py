@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from espnet_distopt.corpora.fsdd import SPEAKERS, DigitSet, Take, prepare
+from espnet_distopt.recipes.corpora.fsdd import SPEAKERS, DigitSet, Take, prepare
 
 SETS = (
     DigitSet(name="train", strings=480, indices=range(2, 4)),

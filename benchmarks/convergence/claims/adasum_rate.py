@@ -6,7 +6,7 @@ does not. The sum is `allreduce` with N times the rate. `adasum_rate_adam` asks 
 with Adam and LAMB, and `adasum_period` with steps between the combinations.
 
 That orthogonal updates are added and parallel ones averaged is arithmetic, and a matter
-of tests: `tests/algorithms/adasum/test_tree.py`, from `test_as2` and `test_as3` on.
+of tests: `tests/algorithms/test_adasum_arithmetic.py`, from `test_as2` on.
 """
 
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ CLAIM = Claim(
         "constant after a linear warm-up over a tenth of the steps. The sum is "
         f"all-reduce with N times the rate. The problem is a {DIGITS}. That Adasum "
         "adds orthogonal updates and averages parallel ones is arithmetic, which "
-        "`tests/algorithms/adasum/test_tree.py` checks."
+        "`tests/algorithms/test_adasum_arithmetic.py` checks."
     ),
     comparisons=tuple(_comparisons()),
 )

@@ -12,14 +12,14 @@ which the next block starts:
     tau                       `period` (or fewer steps, at the end of an epoch)
     eta, 1 - 1/N by default   `momentum`
     zeta                      `block_lr`
-    theta_t, Delta_n          `filter.theta`, `filter.delta` (see `block_filter`)
+    theta_t, Delta_n          `filter.theta`, `filter.delta`
     theta_init                computed from these when it is needed
     rho_n                     `filter.rho`: minibatches equivalent to Delta_n
 
 BMUF-Adam (Chen, Ding and Huo, ICASSP 2020) carries Adam's moments along to theta_init,
 see `moments`. With other rules for the end of a block the algorithm is Local SGD,
-SlowMo or DiLoCo: see `local_sgd`, `slowmo` and `diloco`. With a `delay` the next
-block's steps hide the communication, see `delayed`.
+SlowMo or DiLoCo, see `options`. With a `delay` the next block's steps hide the
+communication, see `delayed`.
 
 With F `fragments` the parameters are cut into as many parts, which take turns: every
 period / F steps the block of one of them ends, so that each has blocks of tau steps. In
@@ -35,20 +35,13 @@ the replicas of a node are equal and each node has as many of them; and it gives
 learner the same bits. With one node there is nothing to average, and every learner
 keeps its bits.
 
-Block momentum sets in by itself. Each block ends with
-
-    eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / 1000)
-
-where a_n is the number of updates since a block has last moved the model against
-Delta_{n-1}, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0. Such a block, as the
-first one, is a plain average, and begins Delta and rho anew. The product is the mean of
-the learners' own products, and is sent in the message of the block's end: all learners
-know the same bits of it. With `warmup` momentum is there from a step on.
+Block momentum sets in by itself, see `filter.MomentumOnset`. With `warmup` it is there
+from a step on.
 
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's
 moments; with m learners a node 2n(m-1)/m more in every step. `exchange: bfloat16` sends
-half the bytes of a block, see `bfloat16`; with `keep` learners send their largest
-changes only, see `compression`.
+half the bytes of a block, and with `keep` learners send their largest changes only, see
+`compression`.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
 Adam's moments are extrapolated.
 
@@ -64,9 +57,8 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.fragment import Fragment
-from espnet_distopt.algorithms.block.message import Agreed
-from espnet_distopt.algorithms.block.part import cut
-from espnet_distopt.algorithms.block.rule import BlockConfig
+from espnet_distopt.algorithms.block.options import BlockConfig
+from espnet_distopt.algorithms.block.part import BlockSummary, cut
 from espnet_distopt.algorithms.synchronous.node import Node, StepsInNodes
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program
 from espnet_distopt.core.learner import Learner
@@ -184,12 +176,12 @@ class Bmuf(StepsInNodes):
         """Average and filter; return whether every learner has ended its epoch."""
         fragment = self._next()
         message = fragment.message(learner, self.rule, ended)
-        agreed = self._read(fragment, (yield AllReduceMean(message, self._averaging)))
-        if agreed.tau > 0:
+        summary = self._read(fragment, (yield AllReduceMean(message, self._averaging)))
+        if summary.tau > 0:
             yield from fragment.average()
             # Now the rule is that of the workers who have lived to take part.
-            yield from fragment.end_block(self.rule, agreed)
-        return agreed.share_ended == 1
+            yield from fragment.end_block(self.rule, summary)
+        return summary.ended == 1
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin the average of a block, which `_end_late` takes."""
@@ -199,16 +191,16 @@ class Bmuf(StepsInNodes):
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
         """Take the average of the last block and filter it; return as `_end_block`."""
-        agreed = self._read(self._last, (yield from self._late.wait()))
-        self._last.end_late(self._late, self.rule, agreed, learner.updates)
+        summary = self._read(self._last, (yield from self._late.wait()))
+        self._last.end_late(self._late, self.rule, summary, learner.updates)
         self._late.taken()
-        return agreed.share_ended == 1
+        return summary.ended == 1
 
-    def _read(self, fragment: Fragment, mean: Tensor) -> Agreed:
+    def _read(self, fragment: Fragment, mean: Tensor) -> BlockSummary:
         """Return what all learners know of a block, from the mean of the numbers."""
-        agreed = fragment.read(mean)
-        self._some_ended = 0 < agreed.share_ended < 1
-        return agreed
+        summary = fragment.read(mean)
+        self._some_ended = 0 < summary.ended < 1
+        return summary
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the global model theta_t; with `diloco` it is the look-ahead."""
@@ -249,7 +241,7 @@ class Bmuf(StepsInNodes):
                 or what the block has begun with is needed now, and is not in the state;
                 or the option `fragments` or `moments` has changed.
         """
-        then = state["learners"], state.get("per_node", 1)
+        then = state["learners"], state["per_node"]
         saved = state["fragments"]
         within = state["late"] is not None or any(f["steps"] for f in saved)
         if within and then != (self._size, self._per_node):

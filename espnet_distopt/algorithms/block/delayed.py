@@ -46,22 +46,22 @@ towards a late average, the anchor) and Zhou et al. 2020 (DaSGD, arXiv 2006.0044
 the average in the same place. The rule for the parameters, by which no local step
 counts less, is also that of Maziane et al. 2026 (LOSCAR-SGD, arXiv 2605.20866).
 
-With `exchange: bfloat16` snapshots are changes since the block's start, see `bfloat16`,
-and what rounding leaves out stays in the learner's own parameters and moments.
+With `exchange: bfloat16` snapshots are changes since the block's start, see
+`compression`, and what rounding leaves out stays in the learner's own parameters and
+moments.
 
 Memory: 2P elements, and 2P more for each moment that is averaged; half of that with
-bfloat16. They are kept from block to block, because allocating so much memory anew
-takes longer than copying it.
+bfloat16, and 3P more while a block ends. They are kept from block to block, because
+allocating so much memory anew takes longer than copying it.
 """
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.core.cache_blocks import cache_blocks, cache_slices, room_for_piece
+from espnet_distopt.algorithms.block.compression import Start
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.errors import InputError
 
@@ -92,7 +92,7 @@ class LateAverage:
         self._room = room
         self._own: dict[str, Tensor] = {}
         self._shared: dict[str, Tensor] = {}
-        self._starts: dict[str, BlockStart] = {}
+        self._starts: Mapping[str, Start] = {}
         self._snapshots: dict[str, Tensor] = {}
         self._sent: dict[str, Tensor] = {}
         self._handles: list[Any] = []
@@ -103,7 +103,7 @@ class LateAverage:
         message: Tensor,
         tensors: dict[str, Tensor],
         averaged: Collection[str],
-        starts: dict[str, BlockStart],
+        starts: Mapping[str, Start],
         updates: int,
     ) -> Program:
         """Take the snapshots, which are copies, and begin to average them.
@@ -117,9 +117,6 @@ class LateAverage:
         """
         self.message, self.updates = message, updates
         self._starts = starts
-        for name in self._own.keys() - tensors.keys():
-            for kept in (self._own, self._shared, self._snapshots, self._sent):
-                kept.pop(name, None)
         for name, tensor in tensors.items():
             self._take(name, tensor, name in averaged)
         self.under_way = True
@@ -130,17 +127,10 @@ class LateAverage:
         start = self._starts.get(name)
         dtype = tensor.dtype if start is None else torch.bfloat16
         snapshot = self._snapshots[name] = self._memory(self._own, name, tensor, dtype)
-        if start is not None:
-            start.changes(tensor, snapshot)
-            tensor = snapshot
-        if not averaged:
-            snapshot.copy_(tensor)
-            return
-        self._sent[name] = self._memory(self._shared, name, tensor, dtype)
-        for own, sent, new in cache_blocks(snapshot, self._sent[name], tensor):
-            if start is None:
-                own.copy_(new)
-            sent.copy_(own)
+        snapshot.copy_(tensor if start is None else tensor - start())
+        if averaged:
+            sent = self._memory(self._shared, name, tensor, dtype)
+            self._sent[name] = sent.copy_(snapshot)
 
     def _memory(
         self, kept: dict[str, Tensor], name: str, like: Tensor, dtype: torch.dtype
@@ -177,39 +167,32 @@ class LateAverage:
         """Return whether a tensor of this name was sent."""
         return name in self._snapshots
 
-    def pieces(
-        self, name: str, within: slice = slice(None)
-    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield the snapshot and the average in pieces: (their place, s, a).
+    def pair(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return the snapshot and the average, (P,) each.
 
         The caller may overwrite the average. It is there after `wait`; if `name` is not
-        averaged, it is a tensor with any values. Pieces stay in the cache.
-
-        Args:
-            name: the name of what was sent.
-            within: the elements that are asked for.
+        averaged, it is a tensor with any values.
         """
-        sent, start = self._sent.get(name), self._starts.get(name)
-        if sent is None:
-            own = self._snapshots[name][within]
-            yield within, own, torch.empty_like(own)
-        elif start is None:
-            for part in cache_slices(self._snapshots[name], within):
-                yield part, self._snapshots[name][part], sent[part]
-        else:
-            yield from _rounded_pieces(start, self._snapshots[name], sent, within)
+        own = self._snapshots[name]
+        start = self._starts.get(name)
+        if name not in self._sent:
+            return own, torch.empty_like(own)
+        if start is None:
+            return own, self._sent[name]
+        base = start()
+        return own.to(base.dtype).add_(base), self._sent[name].to(base.dtype).add_(base)
 
     def replace(
         self, params: Tensor, snapshot: Tensor, start: Tensor, updates: int
     ) -> None:
-        """Move a piece of `params` by `start` minus the snapshot, in place.
+        """Move `params` (P,) by `start` minus the snapshot, in place.
 
         If there has been no update since the snapshot, `params` become the very bits
         of `start`.
 
         Args:
             params: the live parameters.
-            snapshot: the snapshot of them, from `pieces`.
+            snapshot: the snapshot of them, from `pair`.
             start: the start point that replaces it.
             updates: number of updates that the optimizer has made.
         """
@@ -239,7 +222,7 @@ class LateAverage:
         self,
         state: dict[str, Any] | None,
         like: Tensor,
-        starts: dict[str, BlockStart],
+        starts: Mapping[str, Start],
     ) -> None:
         """Restore what `state_dict` has returned, on the device of `like`.
 
@@ -266,17 +249,3 @@ class LateAverage:
         for name, tensor in state["snapshots"].items():
             self._take(name, tensor.to(like.device), name in state["averaged"])
         self._starts = starts
-
-
-def _rounded_pieces(
-    start: BlockStart, snapshot: Tensor, average: Tensor, within: slice
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield the start plus each of two changes, which are in bfloat16, in pieces."""
-    own, mean = (room_for_piece(start.base, start.dtype) for _ in range(2))
-    for part, piece in start.pieces(within):
-        length = len(piece)
-        yield (
-            part,
-            own[:length].copy_(snapshot[part]).add_(piece),
-            mean[:length].copy_(average[part]).add_(piece),
-        )

@@ -14,8 +14,13 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.algorithms.block.part import Part
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.consistent import NOISE, SHARED, SQUARES
-from espnet_distopt.optimizers.second_moment import NEVER, after_average
+from espnet_distopt.optimizers.consistent import (
+    NEVER,
+    NOISE,
+    SHARED,
+    SQUARES,
+    after_average,
+)
 
 T = TypeVar("T")
 

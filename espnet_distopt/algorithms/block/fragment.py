@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import average_changes
-from espnet_distopt.algorithms.block.block_filter import BlockFilter
-from espnet_distopt.algorithms.block.block_start import BlockStart
-from espnet_distopt.algorithms.block.compression import CompressedAverage
+from espnet_distopt.algorithms.block.compression import (
+    CompressedAverage,
+    Start,
+    average_changes,
+)
 from espnet_distopt.algorithms.block.delayed import PARAMS, LateAverage
-from espnet_distopt.algorithms.block.learning_rates import LearningRates
-from espnet_distopt.algorithms.block.message import Agreed, read_message, write_message
+from espnet_distopt.algorithms.block.filter import BlockFilter
 from espnet_distopt.algorithms.block.moments import MOMENTS_CHANGED, BlockMoments
-from espnet_distopt.algorithms.block.part import Part
-from espnet_distopt.algorithms.block.rule import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.options import BlockConfig, BlockRule
+from espnet_distopt.algorithms.block.part import BlockSummary, Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
@@ -57,25 +57,12 @@ class Fragment:
         self._moments = None
         if rule.moments != "local":
             changes_of = config.period if rounds else None
-            self._moments = BlockMoments(
-                rule.moments,
-                part,
-                ranks,
-                changes_of,
-                config.moments_every,
-                config.starts_in,
-            )
-        self._rates = LearningRates(part) if rule.follows_lr else None
+            self._moments = BlockMoments(rule.moments, part, ranks, changes_of)
         self._compressed = None
         if config.compresses and several:
             self._compressed = CompressedAverage(part, config.keep, config.bits)
-        self.filter = BlockFilter(
-            rule,
-            part.params,
-            config.period,
-            self._rates,
-            keeps_start=rounds or self._compressed is not None,
-        )
+        keeps_start = rounds or self._compressed is not None
+        self.filter = BlockFilter(rule, part, keeps_start)
         self.steps = 0
         self._updates = learner.updates
 
@@ -93,36 +80,43 @@ class Fragment:
         if moments := self._moments:
             moments.notice_cleared()
             loaded, decays, steps = moments.loaded, moments.decays(), moments.steps()
-        agreement = self.filter.agreement(self.params, rule) if updates else 0.0
-        return write_message(
-            learner, updates, ended, loaded, agreement, self._rates, decays, steps
+        own = BlockSummary(
+            float(ended),
+            float(updates),
+            float(loaded),
+            self.filter.agreement(self.params, rule) if updates else 0.0,
+            self.filter.rates.of_block() if self.filter.rates else [],
+            decays,
+            steps,
         )
+        return own.message(self.params.device)
 
-    def read(self, mean: Tensor) -> Agreed:
+    def read(self, mean: Tensor) -> BlockSummary:
         """Return what all learners know of the block, from the mean of the numbers."""
+        groups = len(self.filter.rates.last) if self.filter.rates else 0
         counted = self._moments.counted if self._moments else 0
-        return read_message(mean, self._rates, counted)
+        return BlockSummary.read(mean, groups, counted)
 
-    def end_block(self, rule: BlockRule, agreed: Agreed) -> Program:
+    def average(self) -> Program:
+        """Overwrite the parameters by their mean, or by what was sent of it."""
+        start = self.filter.block_start
+        if self._compressed:
+            yield from self._compressed.average(self.params, start)
+        elif self._rounds:
+            yield from average_changes(self.params, start, self._ranks)
+        else:
+            yield AllReduceMean(self.params, self._ranks)
+
+    def end_block(self, rule: BlockRule, summary: BlockSummary) -> Program:
         """Filter the parameters' mean, and end the block of the moments.
 
         Args:
             rule: the rule for the workers that have taken part in the mean.
-            agreed: what they know of the block.
+            summary: what they know of the block.
         """
-        k = self.filter.end_block(self.params, rule, agreed)
+        k = self.filter.end_block(self.params, rule, summary)
         if self._moments:
-            yield from self._moments.end_block(agreed, k, rule.averaged_batches)
-
-    def average(self) -> Program:
-        """Overwrite the parameters by their mean, or by what was sent of it."""
-        if self._compressed:
-            yield from self._compressed.average(self.params, self.filter.block_start())
-        elif self._rounds:
-            start = self.filter.block_start()
-            yield from average_changes(self.params, start, self._ranks)
-        else:
-            yield AllReduceMean(self.params, self._ranks)
+            yield from self._moments.end_block(summary, k, rule.averaged_batches)
 
     def begin_late(self, late: LateAverage, message: Tensor, updates: int) -> Program:
         """Begin the average of a block, which `end_late` takes.
@@ -140,35 +134,32 @@ class Fragment:
             averaged += flats if self._moments.averaged else ()
         yield from late.begin(message, tensors, averaged, self.starts(), updates)
 
-    def starts(self) -> dict[str, BlockStart]:
+    def starts(self) -> dict[str, Start]:
         """Return the starts since which a late average sends changes, with names."""
         if not self._rounds:
             return {}
         moments = self._moments.starts() if self._moments else {}
-        return {PARAMS: self.filter.block_start(), **moments}
+        return {PARAMS: self.filter.block_start, **moments}
 
     def end_late(
-        self, late: LateAverage, rule: BlockRule, agreed: Agreed, updates: int
+        self, late: LateAverage, rule: BlockRule, summary: BlockSummary, updates: int
     ) -> None:
         """Take the average of the last block and filter it.
 
         Args:
             late: where it is kept.
             rule: the rule for the workers that took part.
-            agreed: what they know of the block.
+            summary: what they know of the block.
             updates: number of updates that the optimizer has made.
         """
-        if agreed.tau > 0:
-            with self.filter.ending(rule, agreed) as end:
-                for part, snapshot, mean in late.pieces(PARAMS):
-                    start = end.to_start(mean, part)
-                    late.replace(self.params[part], snapshot, start, updates)
-            if self._moments:
-                since = updates - late.updates
-                batches = rule.averaged_batches
-                self._moments.end_late(late, agreed, end.k, since, batches)
-        elif self._moments:
-            self._moments.cancel_late(agreed)
+        k = 0.0
+        if summary.tau > 0:
+            snapshot, mean = late.pair(PARAMS)
+            k = self.filter.end_block(mean, rule, summary)
+            late.replace(self.params, snapshot, mean, updates)
+        if self._moments:
+            since, batches = updates - late.updates, rule.averaged_batches
+            self._moments.end_late(late, summary, k, since, batches)
 
     def join(self, learner: Learner) -> None:
         """Count the updates of a learner that has joined from now on."""
@@ -178,7 +169,6 @@ class Fragment:
         """Return the state of the block, at any of its steps."""
         return {
             **self.filter.state_dict(),
-            **(self._rates.state_dict() if self._rates else {"rates": []}),
             "steps": self.steps,
             "updates": self._updates,
             "moments": self._moments.state_dict() if self._moments else {},
@@ -202,7 +192,5 @@ class Fragment:
         self.steps, self._updates = state["steps"], state["updates"]
         if self._moments:
             self._moments.load_state_dict(state["moments"])
-        if self._rates:
-            self._rates.load_state_dict(state)
         if self._compressed:
-            self._compressed.load_state_dict(state.get("compressed"))
+            self._compressed.load_state_dict(state["compressed"])

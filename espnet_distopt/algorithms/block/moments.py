@@ -11,25 +11,28 @@ where mbar is the mean of the learners' moments and m_0 the moment at the start 
 block. The optimizer's step count, by which Adam corrects the bias of its moments,
 advances by k. The momentum of SGD is the same kind of recursion and is extrapolated in
 the same way. If a schedule changes the decay, the one at the end of the block counts,
-in the mean over the learners (see `moment_starts`).
+in the mean over the learners.
+
+m_init is the start m_0 of the next block. So all learners have the same starts, unless
+a user loads moments. Nothing brings starts together again that differ: what one of them
+is off by is multiplied by -kappa in each block, and kappa is above 1 where b is near 1.
+So kappa must have the same bits on all learners. It is computed from decays that they
+have agreed on, because one may be a step behind in a schedule that changes them.
 """
 
-from collections.abc import Container, Sequence
-from typing import Any, Literal
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.bfloat16 import average_changes
-from espnet_distopt.algorithms.block.block_start import BlockStart
+from espnet_distopt.algorithms.block.compression import Start, average_changes
 from espnet_distopt.algorithms.block.delayed import LateAverage
-from espnet_distopt.algorithms.block.extrapolation import replace_late
-from espnet_distopt.algorithms.block.flat_moments import Moments
-from espnet_distopt.algorithms.block.message import Agreed
-from espnet_distopt.algorithms.block.moment_starts import MomentStarts
-from espnet_distopt.algorithms.block.part import Part
-from espnet_distopt.algorithms.block.step_counts import StepCounts
-from espnet_distopt.core.cache_blocks import cache_slices
+from espnet_distopt.algorithms.block.flat_moments import Moments, countable
+from espnet_distopt.algorithms.block.options import MomentPolicy
+from espnet_distopt.algorithms.block.part import BlockSummary, Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import SQUARES
@@ -40,15 +43,12 @@ MOMENTS_CHANGED = (
 )
 """What a user is told whose saved moments are not those of the options."""
 
-Fate = Literal["extrapolate", "average", "reset"]
-"""The treatment of the moments at the end of a block."""
-
 
 class BlockMoments:
     """Averages, extrapolates or resets the moments of a part of the parameters.
 
     Memory: one tensor (P,) for each moment, two when moments are extrapolated or their
-    changes are sent, the second of which takes half as much in bfloat16.
+    changes are sent.
 
     Attributes:
         averaged: whether the learners average their moments.
@@ -59,16 +59,12 @@ class BlockMoments:
             k = 0, so that all get the mean and are equal again.
 
     Args:
-        fate: the treatment of the moments at the end of a block.
+        policy: the treatment of the moments at the end of a block, but for `local`.
         part: the parameters whose moments they are.
         ranks: the learners that average their moments; None means all.
         changes_of: the period of the blocks whose changes are sent in bfloat16, see
-            `bfloat16`; None averages the moments as they are. Where changes are sent,
-            m_0 stays equal on all learners, even if one of them loads other moments.
-        every: the number of blocks from one average of a moment to the next, for the
-            first moment and for the second.
-        starts_in: the precision in which moments at a block's start are kept; None is
-            that of the parameters.
+            `compression`; None averages the moments as they are. Where changes are
+            sent, m_0 stays equal on all learners, even if one loads other moments.
 
     Raises:
         InputError: the optimizer's moments are not known.
@@ -76,24 +72,20 @@ class BlockMoments:
 
     def __init__(
         self,
-        fate: Fate,
+        policy: MomentPolicy,
         part: Part,
         ranks: Ranks = None,
         changes_of: int | None = None,
-        every: tuple[int, int] = (1, 1),
-        starts_in: torch.dtype | None = None,
     ) -> None:
-        self._fate = fate
+        self._policy = policy
         self._ranks = ranks
         self._rounds = changes_of is not None
         self._period = changes_of or 0
-        self._every, self._blocks = every, 0
-        self.averaged = fate != "reset"
-        self._counts = StepCounts(len(part.slots), resets=fate == "reset")
+        self.averaged = policy != "reset"
+        self._params, self._tensors = part.params, len(part.slots)
         self._moments = Moments(part)
         self.counted = self._moments.counted
-        dtype = starts_in or part.params.dtype
-        self._starts = MomentStarts(part, self._moments, dtype)
+        self._decays = self._moments.named(self._moments.numbers())
         self._unequal = False
         self.loaded = bool(part.optimizer.state)
         self._begin(kept=self.loaded)
@@ -105,10 +97,10 @@ class BlockMoments:
         Args:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
-        self._counts.at_start = self._moments.steps()
-        self._starts.forget()
-        if self._fate == "extrapolate" and kept and not self._rounds:
-            self._starts.remember(self.flats())
+        self._steps = self._moments.steps()
+        self._starts: dict[str, Tensor] = {}
+        if self._policy == "extrapolate" and kept and not self._rounds:
+            self._starts = {n: flat.clone() for n, flat in self.flats().items()}
 
     def _begin_with_loaded(self) -> None:
         """Begin a block with the moments that the user has loaded."""
@@ -129,7 +121,8 @@ class BlockMoments:
 
         No hook tells of that, but then a step count has fallen since the block's start.
         """
-        if self._counts.have_fallen(self._moments.steps()):
+        both = zip(self._moments.steps(), self._steps, strict=False)
+        if any(now < before for now, before in both):
             self._begin_with_loaded()
 
     def flats(self) -> dict[str, Tensor]:
@@ -137,88 +130,56 @@ class BlockMoments:
         self._moments.adopt()
         return self._moments.flat
 
-    def end_block(self, agreed: Agreed, k: float, batches: int = 1) -> Program:
+    def end_block(self, summary: BlockSummary, k: float, batches: int = 1) -> Program:
         """End a block: the moments of all learners become the same.
 
         Args:
-            agreed: what the learners know of the block.
+            summary: what the learners know of the block.
             k: equivalent minibatches between the mean and the next start point.
             batches: the number of workers' batches for which Adam's second moment is
                 corrected; 1 if it is not.
         """
-        self._blocks += 1
-        self._starts.agree(agreed.decays)
-        flats = self._due()
+        self._agree(summary)
+        flats = self.flats()
         if not flats:
             return
-        rounds = self._rounds and not agreed.loaded
+        rounds = self._rounds and not summary.loaded
         for name, flat in flats.items() if self.averaged else ():
             if rounds:
-                start = self._starts.decayed(name, self._period)
-                yield from average_changes(flat, start, self._ranks)
+                yield from average_changes(flat, self._start_of(name), self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
-        ahead, taus = self._ahead(agreed, k), self._counts.updates(agreed)
+        ahead, taus = self._ahead(summary, k), self._updates(summary)
         for name, flat in flats.items():
-            for part, group, tau in self._moments.runs(taus):
-                for place in cache_slices(flat, part):
-                    mean = flat[place]
-                    new = self._move(name, mean, place, group, (tau, ahead * tau))
-                    if new is not mean:
-                        mean.copy_(new)
-        if self._fate == "reset":
+            for place, group, tau in self._moments.runs(taus):
+                mean = flat[place]
+                new = self._next_start(name, mean, place, group, (tau, ahead * tau))
+                if new is not mean:
+                    mean.copy_(new)
+        if self._policy == "reset":
             self._moments.forget_noise()
         before = self._moments.steps()
-        self._moments.set_steps(self._counts.at_next_start(agreed, taus, ahead))
-        self._counts.at_start = self._moments.steps()
-        self._share_noise(flats, before, self._counts.at_start, batches)
+        self._moments.set_steps(self._next_steps(summary, taus, ahead))
+        self._steps = self._moments.steps()
+        self._share_noise(before, self._steps, batches)
         self.loaded = False
 
-    def _share_noise(
-        self,
-        flats: Container[str],
-        before: Sequence[float],
-        after: Sequence[float],
-        batches: int,
-    ) -> None:
-        """Note an average of first moments, if second moments are corrected."""
-        if batches > 1 and self.averaged and "exp_avg" in flats:
-            self._moments.share_noise(before, after, batches)
-
-    def _due(self) -> dict[str, Tensor]:
-        """Return the live moments of `flats` that the end of this block is about."""
-        return {
-            name: flat
-            for name, flat in self.flats().items()
-            if self._blocks % self._every[name == SQUARES] == 0
-        }
-
     def begin_late(self) -> dict[str, Tensor]:
-        """Return the live moments whose delayed average begins; none in most blocks."""
-        self._blocks += 1
-        due = self._due()
-        self.loaded = self.loaded and not due
-        return due
+        """Return the live moments whose delayed average begins."""
+        flats = self.flats()
+        self.loaded = self.loaded and not flats
+        return flats
 
-    def cancel_late(self, agreed: Agreed) -> None:
-        """Do not count a block without updates, whose delayed average is not taken.
-
-        Args:
-            agreed: what the learners know of the block.
-        """
-        self._blocks -= 1
-        self.loaded = self.loaded or agreed.loaded
-
-    def starts(self) -> dict[str, BlockStart]:
+    def starts(self) -> dict[str, Start]:
         """Return the starts since which changes are sent; empty if there are none."""
         if not self._rounds or not self.averaged or self._unequal:
             return {}
-        return {name: self._starts.decayed(name, self._period) for name in self._due()}
+        return {name: self._start_of(name) for name in self.flats()}
 
     def end_late(
         self,
         late: LateAverage,
-        agreed: Agreed,
+        summary: BlockSummary,
         k: float,
         updates: int,
         batches: int = 1,
@@ -232,101 +193,231 @@ class BlockMoments:
 
         Args:
             late: the delayed average.
-            agreed: what the learners know of the block.
+            summary: what the learners know of the block. If it has no update, the
+                average is not taken.
             k: equivalent minibatches between the mean and the next start point.
             updates: number of updates of this learner since the snapshot.
             batches: as for `end_block`.
         """
+        if summary.tau <= 0:
+            self.loaded = self.loaded or summary.loaded > 0
+            return
         self.notice_cleared()
-        self._starts.agree(agreed.decays)
-        flats = {name: flat for name, flat in self._due().items() if late.has(name)}
+        self._agree(summary)
+        flats = {name: flat for name, flat in self.flats().items() if late.has(name)}
         if not flats:
             return
         unequal, self._unequal = self._unequal, False
         rounded = self._rounds and self.averaged and not unequal
-        if rounded and agreed.loaded:
+        if rounded and summary.loaded:
             self._unequal = True
             return
         if self.loaded and not self._rounds:
             return
-        ahead = 0.0 if unequal else self._ahead(agreed, k)
-        taus = self._counts.updates(agreed)
-        started = self._counts.at_next_start(agreed, taus, ahead)
-        then = late.message[len(late.message) - len(agreed.steps) :].tolist()
+        ahead = 0.0 if unequal else self._ahead(summary, k)
+        taus = self._updates(summary)
+        started = self._next_steps(summary, taus, ahead)
+        then = late.message[len(late.message) - len(summary.steps) :].tolist()
         live = zip(self._moments.steps(), then, strict=True)
         since = [max(0, round(now - before)) for now, before in live]
         both = list(zip(taus, since or [updates] * len(taus), strict=True))
         for name, flat in flats.items():
-            for part, group, (tau, j) in self._moments.runs(both):
+            snapshot, average = late.pair(name)
+            for place, group, (tau, j) in self._moments.runs(both):
                 share = self._moments.decays[name][group] ** j
-                for place, old, mean in late.pieces(name, part):
-                    new = self._move(name, mean, place, group, (tau, ahead * tau))
-                    if self.loaded:
-                        continue
-                    if j == 0:
-                        flat[place] = new
-                        continue
-                    replace_late(flat[place], new, old, share, name == SQUARES)
-        if self._fate == "reset":
+                mean, counts = average[place], (tau, ahead * tau)
+                new = self._next_start(name, mean, place, group, counts)
+                if self.loaded:
+                    continue
+                if j == 0:
+                    flat[place] = new
+                    continue
+                replace_late(flat[place], new, snapshot[place], share, name == SQUARES)
+        if self._policy == "reset":
             self._moments.keep_noise_since(since)
         # All learners must have the same counts, and the live ones are rounded anew.
-        self._counts.at_start = started
+        self._steps = started
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
             self._moments.set_steps(now)
-            self._share_noise(flats, then, started, batches)
+            self._share_noise(then, started, batches)
 
-    def _ahead(self, agreed: Agreed, k: float) -> float:
+    def _share_noise(
+        self, before: Sequence[float], after: Sequence[float], batches: int
+    ) -> None:
+        """Note an average of first moments, if second moments are corrected."""
+        if batches > 1 and self.averaged and "exp_avg" in self._moments.flat:
+            self._moments.share_noise(before, after, batches)
+
+    # The moments at the start of a block
+
+    def _start(self, name: str) -> Tensor:
+        """Return a moment at the start of the block (P,)."""
+        if name not in self._starts:  # The optimizer's first block starts from zeros.
+            self._starts[name] = torch.zeros_like(self._params)
+        return self._starts[name]
+
+    def _agree(self, summary: BlockSummary) -> None:
+        """Take the decays that the learners have agreed on at the end of a block."""
+        self._decays = self._moments.named(summary.decays)
+
+    def _start_of(self, name: str) -> Start:
+        """Return what computes a start as a block without gradients would leave it.
+
+        The decays are those that are agreed on now, so that it has the same bits on all
+        learners.
+        """
+        factors = [decay**self._period for decay in self._decays[name]]
+        return partial(self._decayed, name, factors)
+
+    def _decayed(self, name: str, factors: Sequence[float]) -> Tensor:
+        decayed = self._start(name).clone()
+        for place, group, _ in self._moments.runs([0.0] * self._tensors):
+            decayed[place].mul_(factors[group])
+        return decayed
+
+    def _ahead(self, summary: BlockSummary, k: float) -> float:
         """Return by how many of their steps in the block moments are extrapolated."""
-        return k / agreed.tau if self._fate == "extrapolate" else 0.0
+        return k / summary.tau if self._policy == "extrapolate" else 0.0
 
-    def _move(
+    def _next_start(
         self,
         name: str,
         mean: Tensor,
-        part: slice,
+        place: slice,
         group: int,
         counts: tuple[float, float],
     ) -> Tensor:
-        """Return a piece of m_init; it may be `mean` itself, or the start that is kept.
+        """Start the next block at m_init, and return it.
 
         Args:
             name: the moment's name.
-            mean: a piece of the averaged moment, which may be overwritten.
-            part: its place.
+            mean: a piece of the averaged moment, which may be overwritten or returned.
+            place: its place.
             group: the number of its parameters' group.
             counts: their number of updates in the block, and k.
         """
-        if self._fate == "reset":
+        if self._policy == "reset":
             return mean.zero_()
-        if self._fate == "extrapolate" or self._rounds:
-            return self._starts.move(name, mean, part, group, counts, self._blocks)
-        return mean
+        if self._policy != "extrapolate" and not self._rounds:
+            return mean
+        (tau, k), decay = counts, self._decays[name][group]
+        gain = extrapolation_gain(decay, tau, k)
+        # A second moment is a mean of squares, and must not become negative.
+        bounded = name == SQUARES and gain != 0
+        start = self._start(name)[place]
+        extrapolate(mean, start, gain, decay ** (tau + k) if bounded else None)
+        return start
+
+    # The step counts, by which Adam corrects the bias of its moments
+
+    def _updates(self, summary: BlockSummary) -> list[float]:
+        """Return the number of updates of each parameter in the block."""
+        before = self._steps or [0.0] * len(summary.steps)
+        taus = [now - then for now, then in zip(summary.steps, before, strict=True)]
+        return taus or [summary.tau] * self._tensors
+
+    def _next_steps(
+        self, summary: BlockSummary, taus: Sequence[float], ahead: float
+    ) -> list[float]:
+        """Return the counts at the next start point; empty if there are none.
+
+        Args:
+            summary: what the learners know of the block.
+            taus: what `_updates` has returned.
+            ahead: by how many of their updates the moments are extrapolated.
+        """
+        if self._policy == "reset":
+            return [0.0] * len(summary.steps)
+        # Without step counts there are still as many taus as parameters.
+        counted = zip(summary.steps, taus[: len(summary.steps)], strict=True)
+        return countable([steps + ahead * tau for steps, tau in counted])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts at the start of the block."""
         return {
-            "fate": self._fate,
-            "steps": list(self._counts.at_start),
-            **self._starts.state_dict(),
+            "policy": self._policy,
+            "steps": list(self._steps),
+            "starts": {name: start.clone() for name, start in self._starts.items()},
+            "decays": dict(self._decays),
             "loaded": self.loaded,
             "unequal": self._unequal,
-            "blocks": self._blocks,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.
 
         Raises:
-            InputError: the state was saved with another fate or optimizer.
+            InputError: the state was saved with another policy or optimizer.
         """
         known = self._moments.decays.keys()
-        if state.get("fate") != self._fate or not state["init"].keys() <= known:
+        if state.get("policy") != self._policy or not state["starts"].keys() <= known:
             raise InputError(MOMENTS_CHANGED)
-        self._counts.at_start = list(state["steps"])
+        self._steps = list(state["steps"])
+        starts = state["starts"].items()
+        self._starts = {n: start.to(self._params, copy=True) for n, start in starts}
+        self._decays = state["decays"]
         # To resume loads the optimizer's state, too: that does not count as loaded.
-        self.loaded = state.get("loaded", False)
-        self._unequal = state.get("unequal", False)
-        self._blocks = state.get("blocks", 0)
-        # Moments that have been rounded to nearest are not those of the optimizer.
-        self.loaded |= not self._starts.load_state_dict(state)
+        self.loaded, self._unequal = state["loaded"], state["unequal"]
+
+
+def extrapolation_gain(decay: float, tau: float, k: float) -> float:
+    """Return kappa = b^tau (1 - b^k) / (1 - b^tau), computed without cancellation.
+
+    As the decay tends to 1, kappa tends to k / tau, by which the parameters are
+    extrapolated.
+
+    Args:
+        decay: the moment's decay b, in [0, 1].
+        tau: number of updates in the block.
+        k: equivalent minibatches between the mean and the next start point.
+    """
+    if tau <= 0 or k <= 0 or decay <= 0:
+        return 0.0
+    if decay == 1:
+        return k / tau
+    log = math.log(decay)
+    return math.exp(tau * log) * math.expm1(k * log) / math.expm1(tau * log)
+
+
+def extrapolate(mean: Tensor, start: Tensor, gain: float, floor: float | None) -> None:
+    """Overwrite a piece of a moment's start by that of the next block, m_init.
+
+    All learners must get the same bits on any processor. So these are operations that
+    round once each; `lerp` and `alpha` would fuse a product and a sum, on some
+    processors.
+
+    Because E[g*g] >= 0, the second moment is at least `floor` times its start. Exact
+    arithmetic respects that bound; rounding, and gradients that vanish, do not.
+
+    Args:
+        mean: mbar.
+        start: m_0, which becomes m_init.
+        gain: kappa.
+        floor: the bound's factor; None for a moment without a bound.
+    """
+    bound = None if floor is None else start.mul(floor)
+    if gain == 0:
+        start.copy_(mean)
+    else:
+        torch.sub(mean, start, out=start).mul_(gain).add_(mean)
+    if bound is not None:
+        torch.maximum(start, bound, out=start)
+
+
+def replace_late(
+    live: Tensor, new: Tensor, old: Tensor, share: float, positive: bool
+) -> None:
+    """Add `share` times (`new` - `old`) to a piece of `live`.
+
+    Args:
+        live: the moment now, which is changed in place; it may be of higher precision.
+        new: the averaged moment, which replaces the snapshot.
+        old: the moment at the snapshot.
+        share: the share b^j of the snapshot that is left after j updates.
+        positive: whether the moment is never negative.
+    """
+    live.sub_(old, alpha=share)
+    if positive:
+        live.clamp_(min=0)  # Rounding may make it negative.
+    live.add_(new.to(live.dtype), alpha=share)

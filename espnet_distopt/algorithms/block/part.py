@@ -1,8 +1,14 @@
-"""A part of a learner's parameters, whose blocks end together."""
+"""A part of a learner's parameters whose blocks end together, and what is known of one.
+
+At the end of a block each learner sends some numbers beside its parameters. Their mean
+is what all learners know of the block, with the same bits.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -82,3 +88,54 @@ def _part(learner: Learner, first: int, stop: int) -> Part:
         optimizer_loaded=learner.optimizer_loaded,
         updated=learner.updated,
     )
+
+
+class BlockSummary(NamedTuple):
+    """Numbers about a block: one learner's own, or their mean over the learners.
+
+    Attributes:
+        ended: 1 if the learner has no more batches in this epoch, else 0.
+        tau: the number of updates in the block.
+        loaded: 1 if the learner's moments were loaded since its last block, else 0.
+        agreement: what `MomentumOnset.product` returns.
+        rates: the learning rate of each parameter group in the block, (G,); empty if no
+            rule needs it.
+        decays: the decays of M moments (MG,), see `Moments.numbers`; empty if moments
+            are left alone.
+        steps: the step count of each parameter (K,); empty without moments.
+    """
+
+    ended: float
+    tau: float
+    loaded: float
+    agreement: float
+    rates: Sequence[float] = ()
+    decays: Sequence[float] = ()
+    steps: Sequence[float] = ()
+
+    def message(self, device: torch.device) -> Tensor:
+        """Return the numbers to be averaged, (4 + G + MG + K,), float64."""
+        numbers = [self.ended, self.tau, self.loaded, self.agreement]
+        numbers += [*self.rates, *self.decays, *self.steps]
+        return torch.tensor(numbers, dtype=torch.float64, device=device)
+
+    @classmethod
+    def read(cls, message: Tensor, groups: int, counted: int) -> "BlockSummary":
+        """Return the numbers of a message.
+
+        Args:
+            message: what `message` has returned, or the mean of several.
+            groups: G, the number of learning rates.
+            counted: K, the number of step counts.
+        """
+        ended, tau, loaded, agreement, *others = message.tolist()
+        decays = len(others) - counted
+        return cls(
+            ended,
+            tau,
+            loaded,
+            agreement,
+            others[:groups],
+            others[groups:decays],
+            others[decays:],
+        )

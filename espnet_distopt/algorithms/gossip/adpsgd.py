@@ -42,15 +42,14 @@ elements, or 3P if a learner is invited twice before its step ends.
 
 import random
 from collections import Counter
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
 from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
-from espnet_distopt.algorithms.gossip.colours import Colours
 from espnet_distopt.algorithms.gossip.snapshot import Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
@@ -66,8 +65,126 @@ from espnet_distopt.core.effects import (
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
-from espnet_distopt.core.topology import LONGEST_RING
+from espnet_distopt.core.topology import (
+    LONGEST_RING,
+    deal_colours,
+    living_other_colour,
+    living_ring,
+)
 from espnet_distopt.errors import InputError
+
+GossipTopology = Literal["ring", "random", "randomized_ring"]
+"""Whom a learner may exchange with, see `adpsgd`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdpsgdConfig:
+    """Options of `adpsgd`.
+
+    Attributes:
+        topology: the learners that an active learner may invite: its neighbours on a
+            `ring`, or any passive learner (`random`); each time it picks one of them
+            uniformly. On a `randomized_ring`, whose order changes, it invites its two
+            neighbours in turn. None means a ring of up to 16 learners, and `random` for
+            more.
+        exchange: float32 sends the parameters as they are; bfloat16 sends what has
+            changed in them, in half the bytes, see `bfloat16`.
+        max_staleness: the bound on staleness in steps (T in the paper): training waits
+            for an exchange that has been in flight for this many of its steps.
+        from_consensus: whether learners begin each epoch at the consensus model. If
+            False, each begins at its own parameters.
+        seed: seed of the random choice of neighbours, and of the randomized ring.
+        second_moment: consistent corrects Adam's second moment, which is that of this
+            learner's own batches, to that of all learners' batches together, see
+            `optimizers.consistent`; local leaves it as it is.
+    """
+
+    topology: GossipTopology | None = None
+    exchange: Literal["float32", "bfloat16"] = "float32"
+    max_staleness: int = 16
+    from_consensus: bool = False
+    seed: int = 0
+    second_moment: Literal["consistent", "local"] = "consistent"
+
+    def __post_init__(self) -> None:
+        if self.max_staleness < 1:
+            raise InputError(f"max_staleness must be >= 1, not {self.max_staleness}")
+
+
+class Colours:
+    """The place of one learner among those that gossip.
+
+    Attributes:
+        actives: the ranks that are active in this epoch, dead ones included.
+        active: whether this learner invites others; a passive one only answers.
+        neighbours: ranks of the living learners that this one may exchange with; none
+            if this learner does not gossip, or all of the other colour have died.
+        turn: how often this learner has chosen a neighbour in turn.
+
+    Args:
+        topology: `ring`, `random` or `randomized_ring`, see `adpsgd`.
+        rank: the rank of this learner.
+        living: the ranks that gossip, in the order of the ring.
+        seed: the seed of the orders of the randomized ring.
+    """
+
+    def __init__(
+        self,
+        topology: GossipTopology,
+        rank: int,
+        living: Sequence[int],
+        seed: int = 0,
+    ) -> None:
+        self._find = living_ring if topology == "ring" else living_other_colour
+        self._shuffled = topology == "randomized_ring"
+        self._seed = seed
+        self._rank = rank
+        self.turn = 0
+        self.deal(living)
+
+    def deal(self, living: Sequence[int]) -> None:
+        """Deal the colours of an epoch; all learners do so with the same `living`."""
+        self.hold(deal_colours(living), living)
+
+    def change(self, living: Sequence[int]) -> None:
+        """Find the neighbours anew: learners have died or joined within the epoch."""
+        self.hold(self.actives, living)
+
+    def hold(self, actives: Sequence[int], living: Sequence[int]) -> None:
+        """Take over the colours of an epoch."""
+        self.actives = tuple(actives)
+        self.active = self._rank in self.actives
+        gossips = self._rank in living
+        self.neighbours = (
+            self._find(self._rank, self.actives, living) if gossips else ()
+        )
+
+    def choose(self, source: random.Random) -> int:
+        """Return the neighbour to invite: at random, or in turn.
+
+        Args:
+            source: what draws the neighbour where it is not this one's turn.
+        """
+        if not self._shuffled:
+            return source.choice(self.neighbours)
+        self.turn += 1
+        return self._on_randomized_ring(self.turn - 1)
+
+    def _on_randomized_ring(self, turn: int) -> int:
+        """Return the passive learner after this one on a random ring, then the other.
+
+        Two turns have the same ring, whose actives and passives alternate. As long as
+        learners keep step, each turn pairs all of them, and nobody is invited twice.
+        """
+        drawn = random.Random(f"{self._seed} gossip ring {turn // 2}")
+        actives, passives = list(self.actives), list(self.neighbours)
+        drawn.shuffle(actives)
+        drawn.shuffle(passives)
+        return passives[(actives.index(self._rank) - turn % 2) % len(passives)]
+
+    def passives(self, living: Sequence[int]) -> tuple[int, ...]:
+        """Return the passive ones of `living`."""
+        return tuple(rank for rank in living if rank not in self.actives)
 
 
 class Adpsgd(Algorithm):

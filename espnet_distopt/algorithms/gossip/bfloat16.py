@@ -15,7 +15,7 @@ feedback and stochastic rounding keep rounded *gradients* free of bias. Here the
 bias, and they would add noise where learners agree.
 
 Cost: n / 2 bytes an exchange for n bytes of float32 parameters. Memory: P elements for
-the reference, and two messages of half that size.
+the reference, two messages of half that size, and P more while a message is made.
 """
 
 from collections.abc import Generator
@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import Exchange, RunInBackground
 from espnet_distopt.errors import InputError
 
@@ -73,7 +72,7 @@ class Rounded:
             InputError: the peer has another reference.
         """
         sent = self._sent[: self._size]
-        yield RunInBackground(lambda: self._round(copy, sent))
+        yield RunInBackground(lambda: sent.copy_(copy - self.reference))
         received = yield Exchange(peer, self._sent, self._received)
         if received is None:
             return None
@@ -84,7 +83,3 @@ class Rounded:
                 "the same epoch, or use exchange: float32"
             )
         return received[: self._size], sent
-
-    def _round(self, copy: Tensor, sent: Tensor) -> None:
-        for q, s, reference in cache_blocks(sent, copy, self.reference):
-            q.copy_(s - reference)

@@ -32,8 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd
-from espnet_distopt.algorithms.gossip.adpsgd_options import AdpsgdConfig
+from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.snapshot import HALF
 from espnet_distopt.algorithms.synchronous.node import (
     Node,

@@ -45,7 +45,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from espnet_distopt.core.cache_blocks import cache_blocks
 from espnet_distopt.core.effects import Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
@@ -99,26 +98,16 @@ class Snapshot:
 
         The training side calls this at the end of each step.
 
-        Cost if the copy is renewed: 2P elements are read and 2P written when
-        corrections are pending, otherwise P and P. Cost if it is not: 2P are read
-        and P written when corrections are pending, otherwise none.
+        Cost: P elements are read and P written if the copy is renewed; 2P more are read
+        and P more written if corrections are pending.
         """
         copy = self._copy_to_renew()
-        if self._pending is None:
-            if copy is not None:
-                copy.copy_(self._live)
-            return
-        difference = self._pop_pending()
-        if copy is None:
+        if self._pending is not None:
+            difference = self._pop_pending()
             self._live.add_(difference, alpha=HALF)
             self.recycle(difference)
-            return
-        # The difference's tensor becomes the copy: its elements are in the cache, while
-        # those of the old copy would have to come from memory to be overwritten.
-        for live, new in cache_blocks(self._live, difference):
-            new.copy_(live.add_(new, alpha=HALF))
-        self._copy = difference
-        self.recycle(copy)
+        if copy is not None:
+            copy.copy_(self._live)
 
     def take(self) -> Tensor | None:
         """Publish the parameters as corrected; leave their correction to the caller.
@@ -258,8 +247,7 @@ class Snapshot:
 
 def _subtract(received: Tensor, copy: Tensor) -> None:
     """Overwrite `received` by its difference from `copy`; add half of it to `copy`."""
-    for difference, own in cache_blocks(received, copy):
-        own.add_(difference.sub_(own), alpha=HALF)
+    copy.add_(received.sub_(copy), alpha=HALF)
 
 
 def _subtract_messages(
@@ -269,5 +257,5 @@ def _subtract_messages(
 
     One subtraction of mixed types takes several times as long.
     """
-    for d, r, s, c in cache_blocks(difference, received, sent, copy):
-        c.add_(d.copy_(r).sub_(s.to(d.dtype)), alpha=HALF)
+    difference.copy_(received).sub_(sent.to(difference.dtype))
+    copy.add_(difference, alpha=HALF)

@@ -26,15 +26,15 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
+from espnet_distopt.algorithms.synchronous.allreduce import (
+    pack,
+    reserve,
+    unpack,
+)
 from espnet_distopt.algorithms.synchronous.dpsgd import (
     Dpsgd,
     DpsgdConfig,
     check_equal_steps,
-)
-from espnet_distopt.algorithms.synchronous.gradient_mean import (
-    pack,
-    reserve,
-    unpack,
 )
 from espnet_distopt.core.effects import AllReduceMean, Begin, Effect, Program, Wait
 from espnet_distopt.core.learner import Learner
@@ -160,11 +160,6 @@ class D1dGrad(Algorithm):
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
         """All replicas are equal after each step."""
         return tuple(range(learner.size))
-
-    def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the parameters, which are the same on every learner."""
-        yield from ()
-        return learner.params.detach().clone()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the gradient that has not been applied yet, at the end of any step."""

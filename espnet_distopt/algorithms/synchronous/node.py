@@ -12,7 +12,7 @@ has as many learners as any other.
 from typing import Any
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.synchronous.gradient_mean import GradientMean
+from espnet_distopt.algorithms.synchronous.allreduce import GradientMean
 from espnet_distopt.core.effects import Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.topology import node_ranks

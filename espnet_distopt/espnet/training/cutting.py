@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from espnet_distopt.corpora.kaldi.tables import counted, read_table
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.tables import counted, read_table
 
 Frames = NDArray[np.int64]
 """A number for each utterance, shape (U,)."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from espnet_distopt.distributed.forks import hold
+from espnet_distopt.distributed.connections import hold
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write
 

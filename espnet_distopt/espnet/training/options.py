@@ -1,43 +1,42 @@
-"""The `distopt` options in ESPnet's parser, and their check before anything runs."""
+"""The options of a training: `distopt`'s in ESPnet's parser, and checks of them all.
+
+The checks come before anything runs. Nothing here imports ESPnet before it must: a
+command that only checks options does without it, since its import takes seconds.
+"""
 
 import argparse
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from espnet2.train.distributed_utils import get_num_nodes, get_world_size
-from espnet2.train.trainer import TrainerOptions
-from espnet2.utils.nested_dict_action import NestedDictAction
-from espnet2.utils.types import str_or_none
+import numpy as np
+import torch
 
 from espnet_distopt.algorithms import names
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.epoch_steps import count_epochs, option_lines
-from espnet_distopt.espnet.training.gpus import gpus_needed
+from espnet_distopt.espnet.training.cutting import (
+    batches_of,
+    cutting_of,
+    read_frames,
+)
 from espnet_distopt.files.yaml import read_yaml
 
+_EPOCHS = re.compile(r"(\d+\.?\d*) ?epochs?")
 
-@dataclass
-class DistoptOptions(TrainerOptions):
-    """ESPnet's trainer options, and the algorithm's.
-
-    Attributes:
-        distopt: The name of the algorithm; None trains as stock ESPnet does.
-        distopt_conf: The algorithm's options by name, and `heartbeat_seconds`, the
-            seconds of silence after which a learner counts as lost.
-        log_level: The level of the log of the learner that writes it.
-    """
-
-    distopt: str | None
-    distopt_conf: dict[str, Any]
-    log_level: str
+_BEST = tuple(
+    f"{phase}.{key}" for key in ("loss", "acc") for phase in ("train", "valid")
+)
+"""What ESPnet compares epochs by if `best_model_criterion` says nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--distopt`, `--distopt_conf` and `--distopt_config` to ESPnet's parser."""
+    from espnet2.utils.nested_dict_action import NestedDictAction
+    from espnet2.utils.types import str_or_none
+
     group = parser.add_argument_group("distopt: asynchronous and local training")
     group.add_argument(
         "--distopt",
@@ -132,6 +131,8 @@ def gpus_of_machine(
 
 def number_of_learners(args: argparse.Namespace) -> int:
     """Return the number of processes that will train, one for each learner."""
+    from espnet2.train.distributed_utils import get_num_nodes, get_world_size
+
     if args.multiprocessing_distributed and args.ngpu > 1:
         nodes = get_num_nodes(args.dist_world_size, args.dist_launcher)
         return int(nodes * args.ngpu)
@@ -141,3 +142,209 @@ def number_of_learners(args: argparse.Namespace) -> int:
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the rank that the launcher gave this process, 0 without a launcher."""
     return int(environment.get("RANK", environment.get("SLURM_PROCID", "0")))
+
+
+# Schedules in epochs
+#
+# A schedule such as warm-up counts steps, but what a paper or a user means is epochs.
+# How many steps an epoch has depends on the data and on the batch size, so a number
+# that is right for 286 hours is wrong for 2,000. In `scheduler_conf` and `distopt_conf`
+# a value `10 epochs` (or `10epochs`, for a command line) stands for ten times the
+# number of steps of an epoch. The configuration that the training writes has the
+# number, which stock ESPnet reads.
+
+
+def count_epochs(args: argparse.Namespace, learners: int) -> None:
+    """Replace the epochs in ESPnet's `scheduler_conf` and in `distopt_conf` by steps.
+
+    Args:
+        args: ESPnet's options, which are changed. Its files of shapes are read only if
+            a value is in epochs.
+        learners: The number of learners, each of which needs an utterance of a batch.
+
+    Raises:
+        InputError: A value is in epochs, and the batches of an epoch cannot be counted,
+            or the options are no `option: value` lines.
+    """
+    steps = 0
+
+    def counted() -> int:
+        nonlocal steps
+        # Statistics are collected before there are shapes, and need no schedule.
+        steps = steps or (1 if args.collect_stats else steps_of_epoch(args, learners))
+        return steps
+
+    for name in ("scheduler_conf", "distopt_conf"):
+        conf = option_lines(vars(args), name)
+        setattr(args, name, in_steps(conf, counted))
+
+
+def option_lines(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the options that a configuration has under a name, if it has any.
+
+    A key without a value is None.
+
+    Raises:
+        InputError: They are something else than `option: value` lines.
+    """
+    conf = config.get(name)
+    if conf is None:
+        return {}
+    if not isinstance(conf, dict):
+        raise InputError(f"{name} must be `option: value` lines, not {conf!r}")
+    return conf
+
+
+def in_steps(
+    conf: Mapping[str, Any], steps_of_epoch: Callable[[], int]
+) -> dict[str, Any]:
+    """Return options with each `N epochs` as a number of steps, at least one.
+
+    >>> in_steps({"warmup": "2 epochs", "gamma": 0.5}, lambda: 905)
+    {'warmup': 1810, 'gamma': 0.5}
+    """
+    found = {
+        name: _EPOCHS.fullmatch(value) if isinstance(value, str) else None
+        for name, value in conf.items()
+    }
+    return {
+        name: max(1, round(float(epochs[1]) * steps_of_epoch())) if epochs else value
+        for (name, value), epochs in zip(conf.items(), found.values(), strict=True)
+    }
+
+
+def steps_of_epoch(args: argparse.Namespace, learners: int) -> int:
+    """Return how many steps of the optimizer an epoch has, on each learner.
+
+    The batches are those that ESPnet will make. To make them twice costs the reading of
+    the shapes, which is some seconds for a million utterances.
+
+    Raises:
+        InputError: The batches are not a fixed list, or a file of shapes is missing.
+    """
+    if args.iterator_type == "chunk":
+        batches = _batches_of_chunks(args, learners)
+    elif args.num_iters_per_epoch is not None:
+        batches = int(args.num_iters_per_epoch)
+    elif args.iterator_type != "sequence" or args.multiple_iterator:
+        raise InputError(
+            "a schedule in epochs needs iterator_type: sequence or chunk, and no "
+            "multiple_iterator: give the number of steps instead"
+        )
+    else:
+        batches = len(list(_sampler(args, learners)))
+    return max(1, batches // int(args.accum_grad))
+
+
+def _batches_of_chunks(args: argparse.Namespace, learners: int) -> int:
+    """Return how many batches the chunks of all utterances fill."""
+    if args.num_iters_per_epoch is not None:
+        raise InputError(
+            "a schedule in epochs needs all chunks in each: leave num_iters_per_epoch "
+            "out, or give the number of steps instead"
+        )
+    cutting = cutting_of(args.chunk_length, args.chunk_shift_ratio)
+    frames = read_frames(args.train_shape_file)
+    chunks = cutting.counts(np.fromiter(frames.values(), np.int64, len(frames))).sum()
+    return batches_of(int(chunks), int(args.batch_size), learners)
+
+
+def _sampler(args: argparse.Namespace, learners: int) -> Any:
+    # A command that only checks options needs no ESPnet, whose import takes seconds.
+    from espnet2.samplers.build_batch_sampler import build_batch_sampler
+
+    try:
+        return build_batch_sampler(
+            type=args.batch_type,
+            shape_files=args.train_shape_file,
+            fold_lengths=args.fold_length,
+            batch_size=args.batch_size,
+            batch_bins=args.batch_bins,
+            sort_in_batch=args.sort_in_batch,
+            sort_batch=args.sort_batch,
+            drop_last=args.drop_last_iter,
+            # ESPnet reads its option only where one process trains.
+            min_batch_size=learners if learners > 1 else args.min_batch_size,
+            utt2category_file=_categories(args),
+        )
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"a schedule in epochs needs the shapes of the training set: {error}"
+        ) from None
+
+
+def _categories(args: argparse.Namespace) -> str | None:
+    """Return the file beside the data by which ESPnet divides utterances, if any."""
+    for path, *_ in args.train_data_path_and_name_and_type[:1]:
+        file = Path(path).parent / "utt2category"
+        return str(file) if file.exists() else None
+    return None
+
+
+# GPUs, of which each learner has one
+
+
+def gpus_needed(learners: int, local_rank: int | None) -> int:
+    """Return how many GPUs a machine must have.
+
+    Args:
+        learners: the number of learners on it, of which each takes the next GPU.
+        local_rank: the number, from 0, of the GPU that all of them share; None: they do
+            not.
+    """
+    return learners if local_rank is None else int(local_rank) + 1
+
+
+def check_gpus(needed: int) -> None:
+    """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
+
+    Args:
+        needed: the number of GPUs that this machine must have.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    there = torch.cuda.device_count()
+    if there == 0:
+        raise InputError(
+            "--ngpu asks for a GPU, and PyTorch sees none. nvidia-smi says whether "
+            "there is one, and python -c 'import torch; print(torch.version.cuda)' "
+            "whether PyTorch was built for it; --ngpu 0 trains on the CPU"
+        )
+    if needed > there:
+        own = ""
+        if there == 1 and "SLURM_PROCID" in os.environ:
+            own = "if each task of the Slurm step has a GPU of its own (srun "
+            own += "--gpus-per-task=1), add --local_rank 0; if not, "
+        raise InputError(
+            f"{needed} learners on this machine need a GPU each, and PyTorch sees "
+            f"{there}: {own}start "
+            "fewer, or let all share the first, to try things, by --share_gpu true "
+            "(of a recipe or `distopt launch`) or --local_rank 0 --dist_backend gloo"
+        )
+
+
+# The models that a training writes
+
+
+def check_model(model: str, config: Mapping[str, Any]) -> None:
+    """Refuse a model that a training with a configuration would not write.
+
+    Args:
+        model: the name of its file, as valid.loss.ave.pth. Names of another form, as
+            latest.pth and 3epoch.pth, are not checked.
+        config: the configuration of the training.
+
+    Raises:
+        InputError: epochs are not compared by what the name says.
+    """
+    named = re.fullmatch(r"(\w+\.\w+)\.(best|ave(_\d+best)?)\.pth", model)
+    criteria = config.get("best_model_criterion")
+    found = _BEST if criteria is None else [f"{c[0]}.{c[1]}" for c in criteria]
+    if named is None or named[1] in found:
+        return
+    others = " or ".join(f"{each}.{named[2]}.pth" for each in found)
+    raise InputError(
+        f"the training will not write the model {model}, because its "
+        f"best_model_criterion has no {named[1].replace('.', ' ')}: take {others}"
+    )

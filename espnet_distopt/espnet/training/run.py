@@ -3,28 +3,295 @@
 ESPnet's trainer has class methods only, so it has no place for what outlives an epoch.
 A `Run` is that place. `DistoptTrainer.run` makes one, and it travels from method to
 method in the trainer options, which ESPnet hands to each of them.
+
+What ESPnet ties to rank 0 (the log, TensorBoard and ESPnet's common files) is the duty
+of the *leader* here: of the living learners that were restarted least often, the one of
+the lowest rank.
+
+A run can be stopped within an epoch: a signal asks for it, and exit code 75 reports it.
+A scheduler that is about to end a job first signals its processes. A person who wants a
+training to stop does the same, or presses Ctrl-C.
 """
 
-from collections.abc import Sequence
+import logging
+import os
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
-from espnet2.train.reporter import SubReporter
+from espnet2.train.distributed_utils import DistributedOption
+from espnet2.train.reporter import SubReporter, aggregate
+from espnet2.train.trainer import TrainerOptions
 from torch import nn
 
+from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.core.membership import Members
-from espnet_distopt.errors import InputError, PeerLostError
-from espnet_distopt.espnet.training import side_files
-from espnet_distopt.espnet.training.handover import Handover
-from espnet_distopt.espnet.training.leading import Lead
-from espnet_distopt.espnet.training.learner_state import TrainingState, capture
-from espnet_distopt.espnet.training.options import DistoptOptions
+from espnet_distopt.errors import STOPPED, InputError, PeerLostError
+from espnet_distopt.espnet.training import checkpoints
+from espnet_distopt.espnet.training.one_run import RunLock
 from espnet_distopt.espnet.training.progress import Progress
-from espnet_distopt.espnet.training.saved_states import SavedStates
-from espnet_distopt.espnet.training.stopping import Stopped
+from espnet_distopt.espnet.training.saving import (
+    Position,
+    SavedStates,
+    State,
+    TrainingState,
+)
 from espnet_distopt.session import Session
+
+
+@dataclass
+class DistoptOptions(TrainerOptions):
+    """ESPnet's trainer options, and the algorithm's.
+
+    Attributes:
+        distopt: The name of the algorithm; None trains as stock ESPnet does.
+        distopt_conf: The algorithm's options by name, and `heartbeat_seconds`, the
+            seconds of silence after which a learner counts as lost.
+        log_level: The level of the log of the learner that writes it.
+    """
+
+    distopt: str | None
+    distopt_conf: dict[str, Any]
+    log_level: str
+
+
+# The stop within an epoch
+
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+"""The signals that ask for a stop."""
+
+
+class Stopped(SystemExit):
+    """Ends the process after a stop that was asked for, which is no error."""
+
+    def __init__(self) -> None:
+        super().__init__(STOPPED)
+
+
+class _Handler:
+    """Passes signals on to a request, and lets a second Ctrl-C interrupt."""
+
+    def __init__(self, request: Callable[[str], None]) -> None:
+        self._request = request
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+        self._request(signal.Signals(number).name)
+
+
+def _leave_group() -> None:
+    """Let a forked process have a group of its own, if its parent listens."""
+    if isinstance(signal.getsignal(signal.SIGTERM), _Handler):
+        os.setpgid(0, 0)
+
+
+os.register_at_fork(after_in_child=_leave_group)
+
+
+@contextmanager
+def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None]:
+    """While the body runs, let each of `SIGNALS` call `request`, and do nothing else.
+
+    A second Ctrl-C raises KeyboardInterrupt, as without this. A process that ignores
+    Ctrl-C, because a shell has started it in the background, goes on ignoring it.
+
+    If the body ends by `Stopped`, the signals are ignored from then on. A launcher
+    signals the other learners when the first one has ended, and they must not die of
+    that before they have ended by themselves.
+
+    Processes that are forked meanwhile, such as those that read the data, leave this
+    one's process group. A signal to the group, as by `timeout` or torchrun, would kill
+    them, and PyTorch makes an error of their death. They end with this process.
+
+    Args:
+        request: It is called with the name of the signal.
+    """
+    handle = _Handler(request)
+    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    after = {number: signal.signal(number, handle) for number in heard}
+    try:
+        yield
+    except Stopped:
+        after = dict.fromkeys(SIGNALS, signal.SIG_IGN)
+        raise
+    finally:
+        for number, handler in after.items():
+            signal.signal(number, handler)
+
+
+# Who acts for all
+
+
+class Lead:
+    """Says whether this learner is the one that acts for all, and makes it so.
+
+    Args:
+        rank: The number of this learner; 0 if there is only one.
+        option: ESPnet's options of the distributed training, whose rank is changed.
+        options: ESPnet's trainer options and the algorithm's.
+        lock: The lock on the experiment's directory.
+        joins: Whether this learner joins others that are training.
+
+    Attributes:
+        leader: The rank of the learner that acts for all.
+        leads: Whether it is this one.
+        writer: TensorBoard's writer of the training figures, if this learner has taken
+            the lead over and so has none of ESPnet's.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        option: DistributedOption,
+        options: DistoptOptions,
+        lock: RunLock,
+        joins: bool = False,
+    ) -> None:
+        self.leader = 0
+        self.leads = rank == 0 and not joins
+        self.writer: Any = None
+        self._rank = rank
+        self._option = option
+        self._options = options
+        self._lock = lock
+        self._joins = joins
+        self._valid_writer: Any = None
+        if joins:
+            # ESPnet would make a DDP model, whose constructor waits for all learners.
+            option.distributed = False
+            self._stand_back()
+
+    def begin_epoch(self) -> None:
+        """Let ESPnet see that there are other learners, once it has no DDP model."""
+        if self._joins:
+            self._option.distributed = True
+
+    def follow(self, leader: int, members: Members) -> None:
+        """Take the lead over, or hand it over, if the members have changed so.
+
+        Args:
+            leader: The rank of the learner that acts for all.
+            members: The living learners.
+        """
+        before, self.leader = self.leader, leader
+        if self.leads == (leader == self._rank):
+            return
+        self.leads = not self.leads
+        if self.leads:
+            self._take_over(before, members)
+        else:
+            self.writer = self._valid_writer = None
+            self._stand_back()
+            self._lock.free()
+
+    def _stand_back(self) -> None:
+        """Let ESPnet see a rank that writes nothing, and log errors only."""
+        self._option.dist_rank = max(1, self._rank)
+        logging.getLogger().setLevel(logging.ERROR)
+
+    def _take_over(self, before: int, members: Members) -> None:
+        self._option.dist_rank = 0
+        logging.getLogger().setLevel(self._options.log_level)
+        why = "" if before in members.ranks else f"learner {before} has died; "
+        logging.warning(
+            f"{why}learner {self._rank} writes log and checkpoints from now on "
+            f"({len(members.ranks)} go on)"
+        )
+        self._lock.take_over()
+        if self._options.use_tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            folder = Path(self._options.output_dir) / "tensorboard"
+            self.writer = SummaryWriter(str(folder / "train"))
+            self._valid_writer = SummaryWriter(str(folder / "valid"))
+
+    def write_epoch(self, train: SubReporter, valid: SubReporter) -> None:
+        """Write an epoch's figures for TensorBoard, as ESPnet does where it leads.
+
+        Args:
+            train: ESPnet's reporter of the epoch's training.
+            valid: ESPnet's reporter of its validation.
+        """
+        if self.writer is None:
+            return
+        count = train.get_total_count()
+        self.writer.add_scalar("iter_epoch", train.get_epoch(), count)
+        for writer, reporter in (self.writer, train), (self._valid_writer, valid):
+            for key, values in reporter.stats.items():
+                writer.add_scalar(key, aggregate(values), count)
+            writer.flush()
+
+
+# What a replacement takes over
+
+
+class Handover:
+    """What a member hands over to a learner that joins a running training.
+
+    A replacement joins before ESPnet's trainer begins. From a member the session takes
+    the parameters and the optimizer's state, and beside them what this holds: where the
+    member stands in the epoch, in the learning-rate schedule and with the loss scale.
+    ESPnet's reporter and its schedulers of epochs come from the checkpoint of the epoch
+    before: it is written before the learners meet to open the next epoch's work queue,
+    and so before any member makes the step at whose end it hands its state over.
+
+    If that checkpoint is missing, because its writer has died in between, a replacement
+    waits for the next epoch. So its reporter has every epoch, and it can lead one day.
+
+    Args:
+        output_dir: The experiment's directory.
+
+    Attributes:
+        offered: It returns the state of this learner between two steps of its epoch.
+        taken: What this learner has taken over from a member; None if it has not.
+    """
+
+    def __init__(self, output_dir: Path) -> None:
+        self.offered: Callable[[], State] = dict
+        self.taken: State | None = None
+        self._output_dir = output_dir
+
+    def state_dict(self) -> State:
+        """Return the state of this learner, at the end of a step."""
+        state: State = checkpoints.plain(self.offered())
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over a member's state.
+
+        Raises:
+            JoinLater: There is no whole checkpoint of the epoch before the member's.
+        """
+        found = checkpoints.checkpoint_epoch(self._output_dir)
+        if found < state["epoch"] - 1:
+            raise JoinLater
+        self.taken = state
+
+    def take_over(self, training: TrainingState) -> Position:
+        """Begin where a member was within its epoch when this learner joined.
+
+        Raises:
+            InputError: ESPnet begins another epoch.
+        """
+        state, self.taken = self.taken, None
+        epoch, rank = training.reporter.get_epoch(), training.session.learner.rank
+        assert state is not None
+        if epoch != state["epoch"]:
+            raise InputError(
+                f"learner {rank} has joined epoch {state['epoch']}, and the "
+                f"checkpoint in {self._output_dir} begins epoch {epoch}: "
+                "leave checkpoint.pth alone while others train"
+            )
+        return training.take_over(state)
+
+
+# The run
 
 
 class Run:
@@ -41,15 +308,16 @@ class Run:
 
     Attributes:
         options: The same.
+        output_dir: The experiment's directory.
         rank: The same.
         size: The same.
+        lead: The same.
         saved: The saved states of this learner.
         progress: It prints and writes how far the training is.
         session: The algorithm's session. It is None before the first epoch, and in
             stock training.
         stop_signal: The name of the signal that has asked this process to stop, if
             one has.
-        lead: Says whether this learner acts for all.
         handover: What a replacement of another learner takes over from this one, and
             what this one has taken over, if it is a replacement.
         reporter: ESPnet's reporter of this epoch's training; None before the first.
@@ -60,26 +328,26 @@ class Run:
     def __init__(
         self, options: DistoptOptions, rank: int, size: int, lead: Lead
     ) -> None:
-        self.lead = lead
-        self.reporter: SubReporter | None = None
-        self.handover = Handover(Path(options.output_dir))
-        self._members = Members.everybody(size)
-        self._restarts = dict.fromkeys(range(size), 0)
         self.options = options
+        self.output_dir = Path(options.output_dir)
         self.rank, self.size = rank, size
+        self.lead = lead
+        self.saved = SavedStates(self.output_dir, rank)
+        self.handover = Handover(self.output_dir)
         self._algorithm = options.distopt or "none"
         self.progress = Progress(
-            Path(options.output_dir),
+            self.output_dir,
             options.max_epoch,
             talks=lead.leads,
             algorithm=self._algorithm,
             learners=size,
         )
         self.session: Session | None = None
+        self.reporter: SubReporter | None = None
         self.stop_signal: str | None = None
         self.consensus_distance: float | None = None
-        self._output_dir = Path(options.output_dir)
-        self.saved = SavedStates(self._output_dir, rank)
+        self._members = Members.everybody(size)
+        self._restarts = dict.fromkeys(range(size), 0)
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +358,8 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.progress.leave(error)
+        if not isinstance(error, Stopped):
+            self.progress.leave(error)
         if self.session is not None:
             self.session.close(error)
 
@@ -102,20 +371,16 @@ class Run:
         """
         if self.rank != 0:
             return
-        side_files.remove_unfinished(self._output_dir)
+        checkpoints.remove_unfinished(self.output_dir)
         if self.options.distopt is not None and not self.options.resume:
-            side_files.set_checkpoint_aside(self._output_dir)
+            checkpoints.set_checkpoint_aside(self.output_dir)
         else:
-            side_files.recover_checkpoint(self._output_dir)
+            checkpoints.recover_checkpoint(self.output_dir)
 
     def keep_checkpoint(self) -> None:
         """Copy, where this learner leads, the checkpoint that ESPnet will overwrite."""
         if self.lead.leads:
-            side_files.keep_checkpoint(self._output_dir)
-
-    def write_missing_model(self, epoch: int, model: nn.Module) -> None:
-        """Write the model of the last epoch, if its writer has died before that."""
-        side_files.recover_epoch_model(self._output_dir, epoch, model.state_dict())
+            checkpoints.keep_checkpoint(self.output_dir)
 
     def follow(self) -> None:
         """Follow a change of the members: note it, and let the lowest one lead."""
@@ -183,22 +448,6 @@ class Run:
             )
         return session
 
-    def save(self, training: TrainingState, batches: int | None) -> None:
-        """Begin to save this learner's state; all learners save equally often.
-
-        Args:
-            training: What takes part in this epoch.
-            batches: The number of batches of this epoch that this learner has trained
-                on; None if the epoch's training is over.
-        """
-        position = {
-            "spent": self.progress.spent(),
-            "step": None if batches is None else self.progress.position,
-            "of": self.progress.steps,
-        }
-        state = {**capture(training, batches), **position}
-        self.saved.begin(state, training.session)
-
     def ask_to_stop(self, signal_name: str) -> None:
         """Note that a signal asks this process to stop."""
         self.stop_signal = signal_name
@@ -218,10 +467,10 @@ class Run:
         """Write the figures of an epoch whose validation is over."""
         samples = float(self.progress.samples)
         if self.session is not None:
-            self.saved.finish()
+            self.saved.write()
             mean = self.session.mean(samples)
             samples = mean * len(self.session.learner.members.ranks)
-            self.saved.complete()
+            self.saved.commit()
         self.follow()
         self.progress.end_epoch(reporter, samples)
         if self.reporter is not None:

@@ -3,9 +3,15 @@
 `distopt_task(SomeTask, "DistoptSomeTask", __name__)` makes one of any ESPnet task. Call
 it at module level: ESPnet can start its learners as child processes, and these import
 the task from its module.
+
+`task` makes one by the name of ESPnet's command, as `st` of `espnet2.bin.st_train`. It
+can be pickled as a name of this module.
 """
 
 import argparse
+import functools
+import importlib
+import importlib.util
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -18,6 +24,7 @@ import torch.distributed as dist
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
 from espnet2.tasks.asr import ASRTask
+from espnet2.tasks.lm import LMTask
 from espnet2.train.trainer import Trainer
 from torch.multiprocessing.spawn import ProcessExitedException
 
@@ -25,29 +32,28 @@ from espnet_distopt.distributed.admission import start_together
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
-from espnet_distopt.espnet.training.epoch_batches import UncutBatches, whole_batches
-from espnet_distopt.espnet.training.gpus import check_gpus
+from espnet_distopt.espnet.models.quick_import import importing_espnet
+from espnet_distopt.espnet.training.batches import (
+    UncutBatches,
+    divides_batches,
+    whole_batches,
+)
 from espnet_distopt.espnet.training.one_run import lock_of_run, run_in
 from espnet_distopt.espnet.training.options import (
+    check_gpus,
     gpus_of_machine,
     launched_rank,
     settle,
 )
-from espnet_distopt.espnet.training.queued_batches import (
-    divides_batches,
-    steps_alone,
-)
 from espnet_distopt.espnet.training.same_training import (
     describe_tokens,
-    keep_to_one_model,
-    keep_to_one_source,
-    label_files,
-    refuse_other_states,
-    refuse_other_tokens,
-    tell_of_other_data,
+    keep_to_one_training,
 )
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
+from espnet_distopt.session import steps_alone
+
+_SUFFIX = "_train"
 
 
 @contextmanager
@@ -70,7 +76,7 @@ def distopt_task(
     task: type[AbsTask],
     name: str,
     module: str,
-    sources: Callable[[argparse.Namespace], Sequence[Path]] = label_files,
+    sources: Callable[[argparse.Namespace], Sequence[Path]] = lambda args: (),
     elsewhere: str = "--tag NAME",
 ) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
@@ -80,7 +86,7 @@ def distopt_task(
         name: The name of the variable that the result is assigned to.
         module: The `__name__` of the module in which that happens.
         sources: Returns, for ESPnet's options, the files of which a training learns
-            nothing else when it goes on.
+            nothing else when it goes on. It raises InputError for unfit ones.
         elsewhere: The option by which a recipe trains in another directory.
 
     Raises:
@@ -145,12 +151,8 @@ def distopt_task(
 
                 def decide() -> None:
                     lock.take()
-                    refuse_other_tokens(args, elsewhere)
-                    refuse_other_states(args)
-                    # These write, and a refused training leaves the directory alone.
-                    keep_to_one_model(args, cls.class_choices_list, elsewhere)
-                    keep_to_one_source(args, sources(args), elsewhere)
-                    tell_of_other_data(args)
+                    choices, files = cls.class_choices_list, sources(args)
+                    keep_to_one_training(args, choices, files, elsewhere)
 
                 start_together(lambda: describe_tokens(args), decide)
             model: Any = super().build_model(args)
@@ -205,4 +207,58 @@ def _offer_lamb() -> None:
     optim_classes.setdefault("lamb", Lamb)
 
 
+def _texts(args: argparse.Namespace) -> list[Path]:
+    return [Path(path) for path, *_ in args.train_data_path_and_name_and_type or ()]
+
+
 DistoptASRTask = distopt_task(ASRTask, "DistoptASRTask", __name__)
+DistoptLMTask = distopt_task(
+    LMTask, "DistoptLMTask", __name__, sources=_texts, elsewhere="--expdir NAME"
+)
+
+_READY: dict[str, type[AbsTask]] = {"asr": DistoptASRTask, "lm": DistoptLMTask}
+
+
+def names() -> list[str]:
+    """Return the names of ESPnet's tasks, of those with a trainer of their own, too."""
+    spec = importlib.util.find_spec("espnet2.bin")
+    assert spec is not None
+    folders = map(Path, spec.submodule_search_locations or ())
+    found = {path.stem for each in folders for path in each.glob(f"*{_SUFFIX}.py")}
+    return sorted(name.removesuffix(_SUFFIX) for name in found - {"lightning_train"})
+
+
+@functools.cache
+def task(name: str) -> type[AbsTask]:
+    """Return a task that trains with `DistoptTrainer`.
+
+    Args:
+        name: That of ESPnet's command, as `st` of `espnet2.bin.st_train`.
+
+    Raises:
+        InputError: ESPnet has no such task, it needs a package that is missing, or it
+            has a trainer of its own.
+    """
+    if name not in names():
+        raise InputError(f"ESPnet has no task {name}: expected {', '.join(names())}")
+    if name in _READY:
+        return _READY[name]
+    module = f"espnet2.bin.{name}{_SUFFIX}"
+    try:
+        with importing_espnet():
+            command = importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"{module} cannot be imported: {error}") from error
+    (stock,) = (
+        each
+        for each in vars(command).values()
+        if isinstance(each, type) and issubclass(each, AbsTask)
+    )
+    return distopt_task(stock, name, __name__)
+
+
+def __getattr__(name: str) -> type[AbsTask]:
+    """Find a task as a name of this module, as pickle does."""
+    if name.startswith("_") or name not in names():
+        raise AttributeError(name)
+    return task(name)

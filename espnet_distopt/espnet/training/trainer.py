@@ -27,19 +27,21 @@ from espnet_distopt.algorithms import lookup
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.errors import InputError, PeerLostError
-from espnet_distopt.espnet.training import side_files
-from espnet_distopt.espnet.training.distopt_epoch import DistoptEpoch
-from espnet_distopt.espnet.training.epoch import Epoch
-from espnet_distopt.espnet.training.handover import resume_reporter
-from espnet_distopt.espnet.training.leading import Lead
-from espnet_distopt.espnet.training.loading import Batch, length
+from espnet_distopt.espnet.training import checkpoints
+from espnet_distopt.espnet.training.batches import Batch, takes_static_shards
+from espnet_distopt.espnet.training.epoch import (
+    Epoch,
+    validate_together,
+)
 from espnet_distopt.espnet.training.one_run import RunLock, lock_of_run
-from espnet_distopt.espnet.training.options import DistoptOptions, add_arguments
-from espnet_distopt.espnet.training.queued_batches import takes_static_shards
-from espnet_distopt.espnet.training.run import Run, RunOptions
-from espnet_distopt.espnet.training.stepping import Stepping
-from espnet_distopt.espnet.training.stopping import on_stop_signal
-from espnet_distopt.espnet.training.validation import validate_together
+from espnet_distopt.espnet.training.options import add_arguments
+from espnet_distopt.espnet.training.run import (
+    DistoptOptions,
+    Lead,
+    Run,
+    RunOptions,
+    on_stop_signal,
+)
 
 
 class DistoptTrainer(Trainer):
@@ -106,18 +108,23 @@ class DistoptTrainer(Trainer):
     ) -> None:
         """Load the checkpoint; write the epoch's model if a kill has prevented it.
 
-        A learner that has joined has its model from a member already.
+        A learner that has joined has its model and optimizer from a member already, and
+        loads ESPnet's reporter and schedulers only.
 
         Raises:
             InputError: The checkpoint is of another optimizer.
         """
         if dist.is_initialized() and incarnation() > 0:
-            resume_reporter(checkpoint, reporter=reporter, **kwargs)
+            kwargs |= {"optimizers": [], "scaler": None, "strict": False}
+            nothing = torch.nn.Module()
+            Trainer.resume(
+                checkpoint=checkpoint, model=nothing, reporter=reporter, **kwargs
+            )
             return
         Trainer.resume(checkpoint=checkpoint, model=model, reporter=reporter, **kwargs)
         _check_optimizers(Path(checkpoint), kwargs["optimizers"])
         if not dist.is_initialized() or dist.get_rank() == 0:
-            side_files.recover_epoch_model(
+            checkpoints.recover_epoch_model(
                 Path(checkpoint).parent, reporter.get_epoch(), model.state_dict()
             )
 
@@ -141,29 +148,26 @@ class DistoptTrainer(Trainer):
         run = options.run
         run.lead.begin_epoch()
         run.keep_checkpoint()
-        epoch = Epoch(run, reporter, schedulers)
         if options.distopt is not None:
             model = _out_of_ddp(model)
             distributed_option = replace(distributed_option, distributed=False)
-            parts = run, model, reporter, optimizers, schedulers, scaler
-            epoch = DistoptEpoch(*parts, length(iterator))
-        epoch.begin(iterator)
-        if epoch.start.is_trained:
-            epoch.form_consensus()
-            return False
-        stepping = Stepping(epoch.batches(iterator), epoch)
-        all_steps_are_invalid = super().train_one_epoch(
-            model=model,
-            iterator=stepping,
-            reporter=reporter,
-            options=options,
-            distributed_option=distributed_option,
-            optimizers=optimizers,
-            schedulers=epoch.schedulers,
-            scaler=scaler,
-            summary_writer=run.lead.writer or summary_writer,
-        )
-        return epoch.end(all_steps_are_invalid)
+        epoch = Epoch(run, model, reporter, optimizers, schedulers, scaler)
+
+        def loop(epoch: Epoch) -> bool:
+            invalid: bool = super(DistoptTrainer, cls).train_one_epoch(
+                model=model,
+                iterator=epoch,
+                reporter=reporter,
+                options=options,
+                distributed_option=distributed_option,
+                optimizers=optimizers,
+                schedulers=epoch.schedulers,
+                scaler=scaler,
+                summary_writer=run.lead.writer or summary_writer,
+            )
+            return invalid
+
+        return epoch.train_by(loop, iterator)
 
     @classmethod
     def validate_one_epoch(
@@ -235,7 +239,7 @@ def _ended_early(options: DistoptOptions) -> int:
     """
     if not options.resume or options.patience is None:
         return 0
-    return side_files.ended_early(
+    return checkpoints.ended_early(
         Path(options.output_dir), options.patience, options.early_stopping_criterion
     )
 
@@ -261,7 +265,7 @@ def _join(
             f"learner {run.rank} cannot return to this training: the batches of its "
             "iterator are divided once and for all; it takes part again in the next run"
         )
-    model.train()  # as at the beginning of each `DistoptEpoch`
+    model.train()  # as at the beginning of each epoch
     try:
         epoch = run.join(model, optimizers)
     except PeerLostError as error:

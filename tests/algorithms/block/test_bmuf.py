@@ -385,20 +385,11 @@ def test_momentum_sets_in_after_the_warmup() -> None:
     assert filter_of(algorithm).theta.item() == 2 + 2 + 3 + 3.5
 
 
-@pytest.mark.parametrize("version", ["this", "older"])
-def test_short_blocks_are_a_part_of_the_warmup(version: str) -> None:
+def test_short_blocks_are_a_part_of_the_warmup() -> None:
     """A block of an epoch's end, of 1 step, is not taken for one of 4."""
     replicas = points("bmuf", [0.0], 2, period=4, momentum=0.5, warmup=7)
     for _ in range(4):
         run(*(r.epoch([-1.0]) for r in replicas))
-    if version == "older":
-        for replica in replicas:
-            state = replica.algorithm.state_dict()
-            (fragment,) = state["fragments"]
-            del fragment["taken"]
-            replica.algorithm.load_state_dict(
-                {**state, "fragments": [{**fragment, "blocks": 1}]}
-            )
     deltas = []
     for _ in range(3):
         run(*(r.epoch([-1.0] * 4) for r in replicas))

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from espnet_distopt.algorithms.block.extrapolation import extrapolation_gain
 from espnet_distopt.algorithms.block.flat_moments import Moments
+from espnet_distopt.algorithms.block.moments import extrapolation_gain
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Simulation, VirtualLearner
-from tests.replicas import Point, Replica, end, filter_of, load, run, saved
+from tests.replicas import Point, Replica, end, filter_of, run
 
 ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99), eps=0.0)
 
@@ -405,24 +405,3 @@ def test_schedules_of_the_decays_that_are_out_of_phase(
             run(*(r.step([1.0 + step % (2 + r.learner.rank)]) for r in replicas))
         end(replicas)
         assert len({moments(replica) for replica in replicas}) == 1
-
-
-def test_decays_of_a_state_without_them_are_the_present_ones() -> None:
-    """An older version may have saved it beside an average, whose message has none."""
-    whole = points(2, period=4, delay=2)
-    for step in range(5):
-        run(*(r.step([1.0 + step + r.learner.rank]) for r in whole))
-    states = [saved(replica) for replica in whole]
-    resumed = points(2, period=4, delay=2)
-    for replica, state in zip(resumed, states, strict=True):
-        (fragment,) = state["algorithm"]["fragments"]
-        del fragment["moments"]["decays"]
-        message = state["algorithm"]["late"]["message"]
-        state["algorithm"]["late"]["message"] = message[[0, 1, 2, 3, -1]]
-        load(replica, state)
-    for replicas in (whole, resumed):
-        for step in range(5, 12):
-            run(*(r.step([1.0 + step + r.learner.rank]) for r in replicas))
-        end(replicas)
-    assert [moments(r) for r in resumed] == [moments(r) for r in whole]
-    assert resumed[0].x == whole[0].x

@@ -19,7 +19,7 @@ from espnet_distopt.simulation import (
     VirtualLearner,
 )
 from tests.replicas import Point, Replica, run
-from tests.virtual import Stops, along, noisy, points, x
+from tests.virtual import along, noisy, points, x
 
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "delay")]
 SIZE, PERIOD, STEPS = 3, 4, 11
@@ -49,10 +49,6 @@ def trained(
     for epoch in epochs:
         simulation.epoch(epoch)
     return learners
-
-
-def test_the_families_are_all_here() -> None:
-    assert set(NAMES) == {"bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"}
 
 
 def test_a_trace() -> None:
@@ -109,14 +105,6 @@ def test_moments_are_those_of_a_replacement_at_once(
             close = 1e-6 if moments == "extrapolate" else 1e-12
             for key, value in states[0].items():
                 torch.testing.assert_close(value, states[1][key], rtol=close, atol=0)
-
-
-@pytest.mark.parametrize("make", [ADAM, MOMENTUM])
-@pytest.mark.parametrize("name", NAMES)
-def test_after_an_epoch_all_have_the_same_bits(name: str, make: Any) -> None:
-    for epochs in ([STEPS], [PERIOD], [2, 0], [[5, 2, 8]], [[0, 9, 4], [6, 6, 1]]):
-        found = trained(name, 2, make, epochs)
-        assert len({bytes(v.learner.params.numpy().data) for v in found}) == 1
 
 
 def test_the_second_moment_never_falls_below_zero() -> None:
@@ -198,25 +186,6 @@ def test_the_next_steps_hide_the_communication() -> None:
         seconds.append(simulation.seconds - begun)
     steps = 5 * PERIOD + 2
     assert seconds[1] < steps + 4 * 1.5 < steps + 10 * 1.5 <= seconds[0]
-
-
-def test_learners_stop_where_nothing_is_under_way() -> None:
-    """Proposals of any learner, at any step, come after what others may have done."""
-    given = gradients()
-    learners = points(
-        "bmuf", SIZE, lambda m, r: along(m, given[r]), period=PERIOD, delay=2
-    )
-    stops = Stops()
-    simulation = Simulation(
-        learners,
-        Compute(spread=2.0),
-        Network(between=Link(latency=0.3)),
-        check=partial(stops.look, learners),
-    )
-    simulation.start()
-    simulation.epoch(3 * STEPS)
-    assert all(proposal >= already for proposal, already in stops.proposals)
-    assert {p for p, _ in stops.proposals if p <= 3 * STEPS} <= stops.free
 
 
 @pytest.mark.parametrize("delay", [-1, 4, 5])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW
 
-from espnet_distopt.algorithms.block.diloco import DilocoConfig
+from espnet_distopt.algorithms.block.options import DilocoConfig
 from espnet_distopt.simulation import Compute, Simulation
 from tests.replicas import Point
 from tests.virtual import along, points, x

@@ -1,6 +1,5 @@
 """Parts of the model that end blocks in turn (docs/algorithms/block.md, FR1 to FR4)."""
 
-import random
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,7 @@ from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.algorithms.block.part import cut
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
-from tests.replicas import Replica, end, load, run, saved
-from tests.virtual import Stops
+from tests.replicas import Replica, end, run
 
 NAMES = [
     name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "fragments")
@@ -72,10 +69,6 @@ def train(
 def bmuf_of(replica: Replica) -> Bmuf:
     assert isinstance(replica.algorithm, Bmuf)
     return replica.algorithm
-
-
-def test_the_families_are_all_here() -> None:
-    assert set(NAMES) == {"bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"}
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
@@ -142,57 +135,6 @@ def test_each_fragment_trains_as_if_it_were_alone(
                     )
 
 
-def simulated(
-    name: str, make: Any, epochs: list[Any], check: Any = None, **options: Any
-) -> list[VirtualLearner]:
-    def gradient(model: Several, rank: int) -> Any:
-        def one(step: int) -> float:
-            source = random.Random(f"{rank} {step}")
-            for parameter in model.parts:
-                parameter.grad = torch.tensor(
-                    [source.gauss(0, 1) for _ in parameter], dtype=torch.float64
-                )
-            return 0.0
-
-        return one
-
-    learners = []
-    for rank in range(LEARNERS):
-        model = Several(SIZES)
-        learners.append(
-            VirtualLearner(
-                model,
-                make(model.parameters()),
-                gradient(model, rank),
-                name,
-                rank,
-                LEARNERS,
-                **{"period": PERIOD, "fragments": 3, **options},
-            )
-        )
-    simulation = Simulation(
-        learners,
-        Compute(spread=2.0),
-        Network(between=Link(latency=0.3)),
-        check=check and partial(check, learners),
-    )
-    simulation.start()
-    for epoch in epochs:
-        simulation.epoch(epoch)
-    return learners
-
-
-@pytest.mark.parametrize("make", [ADAM, MOMENTUM])
-@pytest.mark.parametrize("delay", [0, 1])
-@pytest.mark.parametrize("name", NAMES)
-def test_after_an_epoch_all_have_the_same_bits(
-    name: str, delay: int, make: Any
-) -> None:
-    for epochs in ([STEPS], [PERIOD], [1, 0], [[5, 2, 8]], [[0, 9, 4], [6, 6, 1]]):
-        found = simulated(name, make, epochs, delay=delay)
-        assert len({bytes(v.learner.params.numpy().data) for v in found}) == 1
-
-
 def test_between_epochs_the_blocks_of_fragments_differ() -> None:
     """Each has been averaged at another step, so that no two have the same changes."""
     found = replicas("local_sgd", partial(SGD, lr=1.0), period=6, fragments=3)
@@ -207,43 +149,6 @@ def test_between_epochs_the_blocks_of_fragments_differ() -> None:
     assert equal == [False, True, False]
     steps = [f.steps for f in bmuf_of(found[0]).fragments]
     assert steps == [2, 0, 4]
-
-
-@pytest.mark.parametrize("delay", [0, 1])
-def test_learners_stop_where_nothing_is_under_way(delay: int) -> None:
-    """Proposals of any learner, at any step, come after what others may have done."""
-    stops = Stops()
-    simulated("bmuf", ADAM, [5 * PERIOD], stops.look, delay=delay)
-    assert all(proposal >= already for proposal, already in stops.proposals)
-    assert {p for p, _ in stops.proposals if p <= 5 * PERIOD} <= stops.free
-
-
-@pytest.mark.parametrize("exchange", ["float32", "bfloat16"])
-@pytest.mark.parametrize("delay", [0, 1])
-@pytest.mark.parametrize("name", NAMES)
-def test_resumed_at_every_step_it_is_the_uninterrupted_run(
-    name: str, delay: int, exchange: str
-) -> None:
-    options = {
-        "period": PERIOD,
-        "fragments": 3,
-        "delay": delay,
-        "exchange": exchange,
-    }
-    whole = replicas(name, **options)
-    states = []
-    for step in range(10):
-        states.append([saved(replica) for replica in whole])
-        train(whole, step, step + 1)
-    end(whole)
-    for begun, state in enumerate(states):
-        resumed = replicas(name, **options)
-        for replica, own in zip(resumed, state, strict=True):
-            load(replica, own)
-        train(resumed, begun, 10)
-        end(resumed)
-        for mine, theirs in zip(resumed, whole, strict=True):
-            assert torch.equal(mine.learner.params, theirs.learner.params), begun
 
 
 def test_other_fragments_are_refused_when_a_run_is_resumed() -> None:

@@ -1,6 +1,5 @@
 """Block methods whose workers are nodes: learners that average their gradients."""
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +11,9 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import build, check
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation import Compute, Network, Simulation, VirtualLearner
+from espnet_distopt.simulation import Compute, Network, Simulation
 from tests import virtual
-from tests.replicas import Point, filter_of, run
+from tests.replicas import Point, filter_of
 
 BLOCK = ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"]
 SAMPLES = [3.0, 1.0, 2.0, 5.0, 1.0, 4.0, 2.0, 2.0]
@@ -190,44 +189,6 @@ def test_unequal_steps_inside_a_node_are_an_error_of_all_its_learners(
     for program in programs:
         with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
             program.send(message)
-
-
-@pytest.mark.parametrize("name", BLOCK)
-def test_resume_at_every_step_is_the_uninterrupted_run(name: str) -> None:
-    options = {"per_node": 2, "period": 3, "delay": 1}
-
-    def parts(v: VirtualLearner) -> Sequence[Any]:
-        return v.optimizer, v.learner, v.algorithm
-
-    whole = started(name, 4, **options)
-    states = []
-    for _ in range(8):
-        now = [[part.state_dict() for part in parts(v)] for v in whole.learners]
-        states.append(copy.deepcopy(now))
-        step(whole)
-    for cut, state in enumerate(states):
-        resumed = started(name, 4, **options)
-        for v, own in zip(resumed.learners, state, strict=True):
-            for part, saved in zip(parts(v), own, strict=True):
-                part.load_state_dict(saved)
-        for _ in range(8 - cut):
-            step(resumed)
-        for mine, theirs in zip(resumed.learners, whole.learners, strict=True):
-            assert torch.equal(mine.learner.params, theirs.learner.params), cut
-
-
-def step(simulation: Simulation) -> None:
-    """Let every learner make one step, without the end of an epoch."""
-
-    def program(v: VirtualLearner) -> Any:
-        v.optimizer.zero_grad()
-        v.gradient(v.learner.steps)
-        yield from v.algorithm.after_backward(v.learner)
-        v.optimizer.step()
-        v.learner.steps += 1
-        yield from v.algorithm.after_step(v.learner)
-
-    run(*(program(v) for v in simulation.learners))
 
 
 @pytest.mark.parametrize("name", BLOCK)

@@ -3,19 +3,17 @@
 The vector is BM9 of docs/algorithms/block.md.
 """
 
-import copy
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam
+from torch.optim import SGD
 
-from espnet_distopt.algorithms.block import rule
+from espnet_distopt.algorithms.block import filter as block_filter
 from espnet_distopt.simulation import Compute, Simulation
 from tests import virtual
 from tests.replicas import Point
@@ -67,7 +65,7 @@ def test_bm9_is_its_equations(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written out in float64; some blocks agree with Delta, and some do not."""
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     simulation = started(name, 3, SGD, **options)
     begin = simulation.learners[0].learner.params.clone()
     eta, zeta = {"bmuf": (2 / 3, 1.0), "diloco": (0.9, 0.7)}[name]
@@ -121,69 +119,8 @@ def test_blocks_that_overshoot_are_not_amplified(size: int) -> None:
     assert ends[0] > 1e2
 
 
-@pytest.mark.parametrize(("name", "options"), ALGORITHMS)
-@pytest.mark.parametrize(
-    "more",
-    [{}, {"fragments": 1, "delay": 2}, {"exchange": "bfloat16"}, {"keep": 0.5}],
-    ids=str,
-)
-def test_bm9_all_learners_have_the_same_bits(
-    name: str,
-    options: dict[str, Any],
-    more: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
-    if "keep" in more and name != "diloco":
-        more = {**more, "moments": "local"}
-    simulation = started(name, 3, Adam, **options, **more)
-    for steps in ([7, 5, 9], [6, 6, 3], [9, 9, 9]):
-        simulation.epoch(steps)
-        params = [v.learner.params for v in simulation.learners]
-        assert all(torch.equal(params[0], other) for other in params[1:])
-        kept: list[Any] = [v.algorithm for v in simulation.learners]
-        counts = {a.fragments[0].filter.agreeing for a in kept}
-        assert len(counts) == 1
-    assert counts != {0.0}
-
-
-@pytest.mark.parametrize(("name", "options"), ALGORITHMS)
-@pytest.mark.parametrize("delay", [0, 2])
-def test_bm9_resume_at_every_step_is_the_uninterrupted_run(
-    name: str, options: dict[str, Any], delay: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
-    make = partial(started, name, 2, Adam, delay=delay, **options)
-    whole = make()
-    whole.epoch(24)
-    for cut in range(1, 24, 2 if delay else 1):
-        first = make()
-        first.epoch(cut, pausing=True)
-        state = copy.deepcopy(first.state_dict())
-        resumed = make()
-        resumed.load_state_dict(state)
-        resumed.epoch(24 - cut)
-        assert torch.equal(resumed.consensus(), whole.consensus()), cut
-        for mine, theirs in itertools.zip_longest(filters(resumed), filters(whole)):
-            assert mine.agreeing == theirs.agreeing
-            assert torch.equal(mine.delta, theirs.delta)
-
-
-def test_one_learner_is_the_plain_optimizer_bit_for_bit() -> None:
-    simulation = started("bmuf_adam", 1, Adam, period=3)
-    alone = Point(simulation.learners[0].learner.params.tolist())
-    optimizer = Adam(alone.parameters(), lr=0.1)
-    descend = noisy(alone, 0)
-    simulation.epoch(20)
-    for step in range(20):
-        optimizer.zero_grad()
-        descend(step)
-        optimizer.step()
-    assert torch.equal(simulation.learners[0].learner.params, alone.x.detach())
-
-
 def test_a_number_of_steps_is_an_override(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule, "HORIZON", FAST)
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
     found = []
     for warmup in (None, 0, 9):
         simulation = started("bmuf", 2, SGD, period=3, warmup=warmup)

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.algorithms.synchronous import gradient_mean
+from espnet_distopt.algorithms.synchronous import allreduce
 from espnet_distopt.session import Session
 from tests.replicas import Point, Replica, run
 
 
-@pytest.fixture(autouse=True, params=[gradient_mean.BUCKET, 8])
+@pytest.fixture(autouse=True, params=[allreduce.BUCKET, 8])
 def bucket(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Average the gradients as a whole, and each parameter's on its own."""
-    monkeypatch.setattr(gradient_mean, "BUCKET", request.param)
-    monkeypatch.setattr(gradient_mean, "FIRST", request.param)
+    monkeypatch.setattr(allreduce, "BUCKET", request.param)
+    monkeypatch.setattr(allreduce, "FIRST", request.param)
 
 
 class Net(nn.Module):

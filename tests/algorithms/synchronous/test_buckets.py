@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from espnet_distopt.algorithms.synchronous import gradient_mean
+from espnet_distopt.algorithms.synchronous import allreduce
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from tests.processes import launch
@@ -46,7 +46,7 @@ def loss(model: nn.Module, rank: int, step: int) -> Tensor:
 
 
 def train(name: str, options: dict[str, int], bucket: int) -> list[float]:
-    gradient_mean.FIRST = gradient_mean.BUCKET = bucket
+    allreduce.FIRST = allreduce.BUCKET = bucket
     rank = dist.get_rank()
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -104,7 +104,7 @@ class Fails(torch.autograd.Function):
 
 def fail_once(again: bool) -> str:
     """Go on after a backward pass that has failed on learner 0; return the error."""
-    gradient_mean.FIRST = gradient_mean.BUCKET = 120
+    allreduce.FIRST = allreduce.BUCKET = 120
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1)
     try:

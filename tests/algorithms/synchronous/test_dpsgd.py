@@ -17,8 +17,7 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
-from espnet_distopt.algorithms.synchronous.neighbours import Neighbours
+from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig, Neighbours
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.mixing import Topology, mixing_matrix
 from espnet_distopt.errors import InputError

@@ -19,7 +19,7 @@ Injection = Callable[[int], None]
 PATIENCE = 0.5
 """Seconds that learners wait in a step for one that is about to be killed."""
 
-PRELOAD.extend(["espnet_distopt.espnet.ocr.task", "tests.espnet.toy"])
+PRELOAD.extend(["espnet_distopt.recipes.models.ocr.task", "tests.espnet.toy"])
 
 
 def train(

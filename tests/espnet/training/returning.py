@@ -43,20 +43,21 @@ class Death:
 
     def prepare(self, rank: int, incarnation: int) -> None:
         """Let this process do its part."""
-        from espnet_distopt.espnet.training.distopt_epoch import DistoptEpoch
+        from espnet_distopt.espnet.training.epoch import Epoch
         from espnet_distopt.espnet.training.run import Run
         from espnet_distopt.session import Session
 
         joined = self.directory / f"{self.victim}.joined"
-        step, finish, end_epoch = DistoptEpoch.step, Session.finish, Run.end_epoch
+        step, finish, end_epoch = Epoch._step, Session.finish, Run.end_epoch
 
         def pass_by(epoch: int, place: int | str) -> None:
             where = rank, incarnation, epoch, place
             if where == (self.victim, 0, self.epoch, self.when):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        def stepping(epoch: DistoptEpoch, batches: int) -> dict[str, float]:
-            session, number = epoch._session, epoch.reporter.get_epoch()
+        def stepping(epoch: Epoch, batches: int) -> dict[str, float]:
+            assert epoch.training is not None
+            session, number = epoch.training.session, epoch._number
             count = session.learner.steps - session._lifecycle.epoch_start + 1
             pass_by(number, count)
             figures = step(epoch, batches)
@@ -80,7 +81,7 @@ class Death:
             end_epoch(run, reporter)
             pass_by(reporter.get_epoch(), "validation")
 
-        DistoptEpoch.step = stepping  # type: ignore[method-assign]
+        Epoch._step = stepping  # type: ignore[method-assign]
         Session.finish = finishing  # type: ignore[method-assign]
         Run.end_epoch = ending  # type: ignore[method-assign]
 

@@ -13,7 +13,7 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
 from espnet2.train.trainer import Trainer, TrainerOptions
 
-from espnet_distopt.espnet.training.options import DistoptOptions
+from espnet_distopt.espnet.training.run import DistoptOptions
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -113,7 +113,7 @@ def test_text_lines_have_a_config_for_every_algorithm() -> None:
     ids=lambda p: f"{p.parent.name}-{p.stem}",
 )
 def test_every_algorithm_config_is_valid(path: Path) -> None:
-    from espnet_distopt.bin import check
+    from espnet_distopt.recipes.commands import check
 
     assert yaml.safe_load(path.read_text())["distopt"] == path.stem
     check.main(["--distopt_config", str(path), "--nlearners", "4"])

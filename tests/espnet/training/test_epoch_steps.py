@@ -7,10 +7,11 @@ import pytest
 import torch
 import yaml
 
-from espnet_distopt.bin import asr_train, check
+from espnet_distopt.bin import asr_train
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.epoch_steps import count_epochs, steps_of_epoch
+from espnet_distopt.espnet.training.options import count_epochs, steps_of_epoch
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
+from espnet_distopt.recipes.commands import check
 from tests.espnet.toy import arguments, write_toy_data
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.espnet.training.side_files import is_whole
+from espnet_distopt.espnet.training.checkpoints import is_whole
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import read, train
 

@@ -13,8 +13,8 @@ from espnet_distopt.bin import status
 from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.handover import Handover
-from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.run import Handover
+from espnet_distopt.espnet.training.saving import load_learner
 from espnet_distopt.espnet.training.tasks import check_replacement
 from espnet_distopt.espnet.training.trainer import _warn_of_wandb
 from espnet_distopt.monitoring.experiment import Experiment

@@ -11,7 +11,7 @@ from espnet2.tasks.asr import ASRTask
 from torch.nn import Linear, Parameter
 from torch.nn.functional import linear
 
-from espnet_distopt.espnet.training.epoch_batches import DealingIterFactory
+from espnet_distopt.espnet.training.batches import DealingIterFactory
 from espnet_distopt.espnet.training.tasks import distopt_task
 from espnet_distopt.espnet.training.trainer import _join
 from tests.espnet.toy import arguments

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.bin import asr_train, check
-from espnet_distopt.espnet.training.options import gpus_of_machine
+from espnet_distopt.bin import asr_train
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.options import check_gpus, gpus_of_machine
+from espnet_distopt.recipes.commands import check
 from tests.espnet.toy import arguments, write_toy_data
 
 
@@ -221,3 +223,38 @@ def test_check_refuses_no_learner(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         check.main(["--distopt", "bmuf", "--nlearners", "0"])
     assert "must be >= 1, not 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("there", "learners", "message"),
+    [
+        (0, 1, "PyTorch sees none"),
+        (2, 3, "3 learners on this machine need a GPU each, and PyTorch sees 2"),
+        (2, 2, None),
+        (8, 1, None),
+    ],
+)
+def test_learners_need_a_gpu_each(
+    there: int, learners: int, message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    if message is None:
+        check_gpus(learners)
+    else:
+        with pytest.raises(InputError, match=message):
+            check_gpus(learners)
+
+
+def test_tasks_of_slurm_that_have_a_gpu_each_need_no_gloo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With --gpus-per-task=1 each task sees one GPU, whatever its number."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    with pytest.raises(InputError) as caught:
+        check_gpus(4)
+    assert (
+        "has a GPU of its own (srun --gpus-per-task=1), add --local_rank 0; if not"
+        in str(caught.value)
+    )

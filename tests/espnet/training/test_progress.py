@@ -12,9 +12,8 @@ from espnet2.train.reporter import Reporter
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.espnet.training import progress as progress_module
-from espnet_distopt.espnet.training.distopt_epoch import without
+from espnet_distopt.espnet.training.epoch import without
 from espnet_distopt.espnet.training.progress import Progress
-from espnet_distopt.espnet.training.stopping import Stopped
 from espnet_distopt.monitoring import lines
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.espnet.toy import arguments, write_toy_data
@@ -211,14 +210,6 @@ def test_the_last_line_says_how_it_ended(
     progress.leave(error)
     last = written(tmp_path)[-1]
     assert (last.event, last.error) == ("end", said)
-
-
-def test_after_a_stop_nothing_follows(progress: Progress, tmp_path: Path) -> None:
-    progress.begin_epoch(1, 10)
-    progress.stop(None, saved=True)
-    progress.leave(Stopped())
-    last = written(tmp_path)[-1]
-    assert (last.event, last.saved, last.signal) == ("stop", True, None)
 
 
 def test_a_stop_says_that_espnet_has_to_resume(

@@ -9,12 +9,7 @@ import torch
 from espnet2.train.reporter import Reporter
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.learner_files import load_learner
-from espnet_distopt.espnet.training.learner_state import (
-    TrainingState,
-    capture,
-    restore_within,
-)
+from espnet_distopt.espnet.training.saving import TrainingState, load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments
@@ -160,12 +155,13 @@ def test_mixed_precision_may_be_switched_on_within_an_epoch() -> None:
         reporter.observe("train") as figures,
     ):
         parts = session, model, figures, optimizer, None
-        state = capture(TrainingState(*parts, None), batches=3)
-        restore_within(TrainingState(*parts, scaler), state)
+        position = {"step": 3, "spent": None}
+        state = TrainingState(*parts, None).capture(batches=3)
+        TrainingState(*parts, scaler).restore_within({**state, **position})
         assert scaler.get_scale() == 65536.0
-        state = capture(TrainingState(*parts, scaler), batches=3)
+        state = TrainingState(*parts, scaler).capture(batches=3)
         state["scaler"]["scale"] = 8.0
-        restore_within(TrainingState(*parts, scaler), state)
+        TrainingState(*parts, scaler).restore_within({**state, **position})
         assert scaler.get_scale() == 8.0
 
 

@@ -7,12 +7,7 @@ import pytest
 
 from espnet_distopt.bin.lm_train import main as train_lm
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.same_training import (
-    keep_to_one_model,
-    keep_to_one_source,
-    refuse_other_tokens,
-    tell_of_other_data,
-)
+from espnet_distopt.espnet.training.same_training import keep_to_one_training
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import SPECAUG, WORDS, arguments, lm_arguments, write_toy_text
 
@@ -111,33 +106,40 @@ def test_a_training_that_begins_anew_notes_its_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shapes = tmp_path / "shape"
-    args = argparse.Namespace(output_dir=str(tmp_path), resume=False)
+    args = of_training(tmp_path, resume=False)
     args.train_shape_file = [str(shapes), str(tmp_path / "split.1")]
     args.train_data_path_and_name_and_type = [(str(tmp_path), "text", "text")]
     (tmp_path / "checkpoint.pth").touch()
     for length in ("1", "2"):
         shapes.write_text(f"a {length}\n")
-        tell_of_other_data(args)
+        go_on(args)
     args.resume = True
-    tell_of_other_data(args)
+    go_on(args)
     assert capsys.readouterr().out == ""
     shapes.write_text("a 1\n")
-    tell_of_other_data(args)
+    go_on(args)
     said = capsys.readouterr().out
     assert said.endswith(f" other data than {shapes}, and goes on with these\n")
 
 
+def of_training(tmp_path: Path, **options: object) -> argparse.Namespace:
+    """Return options of a training."""
+    data = {"train_data_path_and_name_and_type": None, "train_shape_file": None}
+    given = {"output_dir": str(tmp_path), "resume": True, **data, **options}
+    return argparse.Namespace(**given)
+
+
 def begin(tmp_path: Path, **options: object) -> argparse.Namespace:
     """Begin a training with some options; return them."""
-    given = {"output_dir": str(tmp_path), "resume": True, **options}
-    args = argparse.Namespace(**given)
-    keep_to_one_model(args, DistoptASRTask.class_choices_list, "--tag NAME")
+    args = of_training(tmp_path, **options)
+    go_on(args)
     (tmp_path / "checkpoint.pth").touch()
     return args
 
 
-def go_on(args: argparse.Namespace) -> None:
-    keep_to_one_model(args, DistoptASRTask.class_choices_list, "--tag NAME")
+def go_on(args: argparse.Namespace, *sources: Path) -> None:
+    choices = DistoptASRTask.class_choices_list
+    keep_to_one_training(args, choices, sources, "--tag NAME")
 
 
 def test_a_model_computes_what_it_has_begun_with(tmp_path: Path) -> None:
@@ -214,30 +216,20 @@ def test_a_language_model_does_not_go_on_with_another_text(
 
 
 def test_a_training_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("token_list: [a]\n")
     text = tmp_path / "text"
-    args = argparse.Namespace(output_dir=str(tmp_path), resume=True, token_list=["b"])
+    args = of_training(tmp_path)
     for words in ("one", "two"):
         text.write_text(words)
-        refuse_other_tokens(args, "--tag NAME")
-        keep_to_one_source(args, [text], "--expdir NAME")
+        args.token_list = [words]
+        go_on(args, text)
     (tmp_path / "checkpoint.pth").touch()
-    keep_to_one_source(args, [text], "--expdir NAME")
+    go_on(args, text)
+    args.token_list = ["three"]
     with pytest.raises(InputError, match="than --token_list: remove"):
-        refuse_other_tokens(args, "--tag NAME")
+        go_on(args, text)
+    args.token_list = ["two"]
+    text.write_text("three")
+    with pytest.raises(InputError, match=f"from other content than {text}: remove"):
+        go_on(args, text)
     args.resume = False
-    refuse_other_tokens(args, "--tag NAME")
-
-
-def test_tokens_that_the_model_adds_are_not_others(tmp_path: Path) -> None:
-    """ESPnet's transducer writes them into the config.yaml of the first training."""
-    (tmp_path / "checkpoint.pth").touch()
-    (tmp_path / "config.yaml").write_text("token_list: [<blank2>, <blank>, a]\n")
-    args = argparse.Namespace(output_dir=str(tmp_path), resume=True)
-    refuse_other_tokens(args, "--tag NAME")  # a task without tokens
-    args.token_list = ["<blank>", "a"]
-    args.model_conf = {"transducer_multi_blank_durations": [2]}
-    refuse_other_tokens(args, "--tag NAME")
-    args.model_conf = {}
-    with pytest.raises(InputError, match="has other tokens"):
-        refuse_other_tokens(args, "--tag NAME")
+    go_on(args, text)

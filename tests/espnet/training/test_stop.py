@@ -1,6 +1,7 @@
 """A stop within an epoch: exit code 75, and a run that goes on as if uninterrupted."""
 
 import functools
+import multiprocessing
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.saving import load_learner
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import Injection, kill_at_step, read, train
 
@@ -58,19 +59,19 @@ class RecordBatches:
         self.folder, self.then = folder, then
 
     def __call__(self, rank: int) -> None:
-        from espnet_distopt.espnet.training.stepping import Stepping
+        from espnet_distopt.espnet.training.epoch import Epoch
 
         if self.then is not None:
             self.then(rank)
-        iterate, path = Stepping.__iter__, self.folder / f"batches.{rank}"
+        iterate, path = Epoch.__iter__, self.folder / f"batches.{rank}"
 
-        def recording(stepping: Stepping):  # type: ignore[no-untyped-def]
-            for names, batch in iterate(stepping):
+        def recording(epoch: Epoch):  # type: ignore[no-untyped-def]
+            for names, batch in iterate(epoch):
                 with path.open("a") as file:
                     file.write("".join(f"{name}\n" for name in names))
                 yield names, batch
 
-        Stepping.__iter__ = recording  # type: ignore[method-assign]
+        Epoch.__iter__ = recording  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +277,7 @@ class KillInValidation:
             options: Any = kwargs["options"]
             reporter: Any = kwargs["reporter"]
             if reporter.get_epoch() == self.epoch:
-                options.run.saved.finish()
+                options.run.saved.write()
                 os.kill(os.getpid(), signal.SIGKILL)
             validate(*args, **kwargs)
 
@@ -325,3 +326,60 @@ def test_a_kill_after_a_stop_loses_nothing_that_was_saved(
     assert codes == [-9, -9]
     assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
     assert_same(whole / "1epoch.pth", killed / "1epoch.pth")
+
+
+class SignalGroup:
+    """An injection: a signal to one's process group in the second step.
+
+    Args:
+        number: The signal.
+        readers: A file that receives the numbers of the processes that read the data.
+    """
+
+    def __init__(self, number: int, readers: Path) -> None:
+        self.number, self.readers = number, readers
+
+    def __call__(self, rank: int) -> None:
+        from espnet_distopt.session import Session
+
+        # As in a command; the children of a fork server have another default.
+        multiprocessing.set_start_method("fork", force=True)
+        step = Session.step
+
+        def signalling(session: Session) -> None:
+            if session.learner.steps == 1:
+                pids = [str(child.pid) for child in multiprocessing.active_children()]
+                self.readers.write_text(" ".join(pids))
+                os.killpg(os.getpgrp(), self.number)
+                time.sleep(0.2)  # So that the end of a reader is noticed.
+            step(session)
+
+        Session.step = signalling  # type: ignore[method-assign]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_no_reader_of_data_hinders_a_stop_or_outlives_it(
+    number: int, code: int, data: Path, tmp_path: Path
+) -> None:
+    readers, log = tmp_path / "readers", tmp_path / "log"
+    options = arguments(data, tmp_path / "exp", "--distopt", "allreduce")
+    options += ["--num_workers", "1"]
+    injection = SignalGroup(number, readers)
+    assert train(options, 1, tmp_path / "meet", log, injection) == [code], read(log)
+    saved = load_learner(tmp_path / "exp", 0, 1)
+    assert (saved is not None) == (code == 75)
+    [reader] = map(int, readers.read_text().split())
+    deadline = time.monotonic() + 60  # PyTorch's look for their parent once in 5 s.
+    while lives(reader) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not lives(reader)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from espnet_distopt.bin import status
-from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.saving import load_learner
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import kill_at_step, read, train
 
@@ -100,16 +100,16 @@ class KillInValidation:
         import os
         import signal
 
-        from espnet_distopt.espnet.training import validation
+        from espnet_distopt.espnet.training import epoch
 
-        share = validation._share
+        share = epoch._share
 
         def killing(iterator: object, *args: object) -> object:
             if rank == self.victim:
                 os.kill(os.getpid(), signal.SIGKILL)
             return share(iterator, *args)  # type: ignore[arg-type]
 
-        validation._share = killing  # type: ignore[assignment]
+        epoch._share = killing  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("algorithm", ["local_sgd", "bmuf_adam"])

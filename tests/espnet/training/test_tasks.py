@@ -14,9 +14,8 @@ from espnet2.tasks.spk import SpeakerTask
 from espnet2.tasks.st import STTask
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training import any_task
-from espnet_distopt.espnet.training.lm_task import DistoptLMTask
-from espnet_distopt.espnet.training.tasks import distopt_task
+from espnet_distopt.espnet.training import tasks
+from espnet_distopt.espnet.training.tasks import DistoptLMTask, distopt_task
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read, train
 
@@ -29,19 +28,19 @@ def test_a_task_with_a_trainer_of_its_own_is_refused(task: type) -> None:
 
 def test_the_tasks_of_espnet_by_name() -> None:
     found = []
-    for name in any_task.names():
+    for name in tasks.names():
         try:
-            assert getattr(any_task, name) is any_task.task(name)
+            assert getattr(tasks, name) is tasks.task(name)
             found.append(name)
         except InputError as error:
             others = "trains by a|cannot be imported: No module named"
             assert re.search(others, str(error))
     assert {"asr", "diar", "enh", "mt", "s2t", "slu", "st"} <= set(found)
     assert not {"gan_codec", "lid", "spk", "uasr"} & set(found)
-    assert any_task.task("lm") is DistoptLMTask
+    assert tasks.task("lm") is DistoptLMTask
     with pytest.raises(InputError, match=r"no task tss: expected asr, .*, uasr"):
-        any_task.task("tss")
-    assert not hasattr(any_task, "tss")
+        tasks.task("tss")
+    assert not hasattr(tasks, "tss")
 
 
 def test_a_task_with_the_common_trainer_is_taken() -> None:
@@ -93,7 +92,7 @@ def test_two_learners_enhance_speech(data: Path, tmp_path: Path) -> None:
         options += ["--separator_conf", each]
     options += ["--max_epoch", "2", "--num_workers", "0", "--use_tensorboard", "false"]
     # The class is pickled on its way to the learners.
-    task = any_task.task("enh")
+    task = tasks.task("enh")
     assert train(options, 2, tmp_path / "meet", log, task=task) == [0, 0], read(log)
     model, _ = EnhancementTask.build_model_from_file(
         exp / "config.yaml", exp / "2epoch.pth"

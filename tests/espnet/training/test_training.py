@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.espnet.training.learner_files import load_learner
+from espnet_distopt.espnet.training.saving import load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments
 from tests.espnet.training.learners import Apart, NanLoss, kill_at_step, read, train

@@ -23,7 +23,7 @@ if [ -z "${FSDD:-}" ]; then
 fi
 # An earlier test set would not be that of the new training set, if this script were killed.
 rm -rf data/test data/test.tmp
-"${python:?}" -m espnet_distopt.bin.prepare_fsdd --fsdd "$FSDD" --out data "$@"
+"${python:?}" -m espnet_distopt prepare_fsdd --fsdd "$FSDD" --out data "$@"
 
 mkdir data/test.tmp
 for file in wav.scp text utt2spk spk2utt; do

@@ -12,4 +12,4 @@ set -euo pipefail
     die "IAM is not set: IAM=/path must have lines.tgz and ascii.tgz unpacked (lines/," \
         "ascii/), from https://fki.tic.heia-fr.ch/databases/iam-handwriting-database"
 [ -d "$IAM" ] || die "IAM=$IAM: no such directory"
-"${python:?}" -m espnet_distopt.bin.prepare_iam --iam "$IAM" --out data "$@"
+"${python:?}" -m espnet_distopt prepare_iam --iam "$IAM" --out data "$@"

@@ -7,7 +7,7 @@ set -euo pipefail
 
 # Earlier sets would not be those of the new corpus, if this script were killed.
 rm -rf data/{train,dev,test}{,.tmp}
-"${python:?}" -m espnet_distopt.bin.make_mini_ocr --out corpus "$@"
+"${python:?}" -m espnet_distopt make_mini_ocr --out corpus "$@"
 mkdir -p data
 for name in train dev test; do
     cp -r "corpus/$name" "data/$name.tmp"

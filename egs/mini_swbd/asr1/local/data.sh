@@ -7,7 +7,7 @@ set -euo pipefail
 
 # Earlier sets would not be those of the new discs, if this script were killed.
 rm -rf data/{train_nodup,train_dev,eval2000}
-"${python:?}" -m espnet_distopt.bin.make_mini_swbd --out corpus "$@"
+"${python:?}" -m espnet_distopt make_mini_swbd --out corpus "$@"
 ../../../local/swbd_data.sh --dev_speakers exclude
-"$python" -m espnet_distopt.bin.make_lexicon --text data/train_nodup/text --text \
+"$python" -m espnet_distopt make_lexicon --text data/train_nodup/text --text \
     data/train_dev/text --synthesizer --out data/lexicon.txt

@@ -9,4 +9,4 @@ set -euo pipefail
 
 [ -n "${PAGES:-}" ] ||
     die "PAGES is not set: PAGES=/path must be a folder of images with PAGE XML"
-"${python:?}" -m espnet_distopt.bin.prepare_lines --pages "$PAGES" --sets --out data "$@"
+"${python:?}" -m espnet_distopt prepare_lines --pages "$PAGES" --sets --out data "$@"

@@ -1,1 +1,0 @@
-"""Adasum adds updates that are orthogonal and averages updates that are parallel."""

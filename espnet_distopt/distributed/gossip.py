@@ -1,0 +1,351 @@
+"""The gossip thread of a learner: it carries out the exchanges of one epoch.
+
+An active learner invites a passive one over their own connection (`pairs`), and then
+both send their tensor to the other and receive the other's.
+
+One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
+
+    1. Ben's thread waits on all of his connections.
+    2. Anna's training side ends a step. Her thread picks Ben and sends an invitation.
+    3. Ben's thread reads it and begins to send. Then hers does, and the tensors cross.
+    4. Ben's training side ends its epoch, because he has less data. His thread goes on
+       waiting, and answers Anna's further invitations.
+    5. Anna's training side ends its epoch. Her last exchange is over, and she retires
+       (`retirement`). She is the last active learner to do so, and so Ben's thread
+       ends.
+
+What could go wrong, and why it does not:
+
+    If Ben's thread ended in step 4, an invitation of Anna's might arrive just after
+    that, and she would wait for Ben without end. His thread ends only when all active
+    learners that live have retired, and one retires only when its last exchange is
+    over: so no invitation can follow.
+
+    If Anna's snapshot were lent from step 2 on, it would grow old while Ben is busy,
+    and her training would wait at `max_staleness`. Ben may make no step at all, as he
+    waits for her in a barrier of the user's loop: both would wait for ever. It is lent
+    when Ben's first bytes have come, and renewed before that if it is too old.
+
+    If Anna and another active learner, Cleo, invite Ben at the same time, each does so
+    on her own connection. Ben answers them one after the other.
+
+    If Ben could invite too, Anna might wait for Ben, Ben for Cleo and Cleo for Anna.
+    Only active learners invite, and passive ones only answer: no such cycle can form.
+
+    If Ben dies, Anna's connection to him closes, or he is no member any more after a
+    silence. Her exchange is dropped, and she goes on with other neighbours.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from traceback import clear_frames
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.core.effects import (
+    AwaitInvitation,
+    AwaitStep,
+    Effect,
+    Exchange,
+    Invite,
+    Program,
+    Retire,
+    RunInBackground,
+)
+from espnet_distopt.distributed.channel import memory_of
+from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.pairs import Pairs
+from espnet_distopt.distributed.retirement import Retirement
+from espnet_distopt.distributed.streams import Streams
+from espnet_distopt.distributed.watch import Watch
+
+END = 5.0
+"""Seconds in which the thread ends when the run has ended for its learner."""
+
+
+class GossipThread(threading.Thread):
+    """The thread that runs one gossip program, for one epoch.
+
+    Attributes (guarded by the monitor):
+        steps: number of times that the training side has published in this epoch.
+        ending: whether the training side has ended its epoch.
+        progress: number of times that the program has run from one yield to the next.
+        failure: the exception that has ended the program; None if none has.
+        bytes_sent: bytes that this learner has sent in exchanges.
+
+    Args:
+        program: the algorithm's gossip program.
+        monitor: the lock under which the programs of both sides run; it is notified
+            when one side has something new for the other.
+        epoch: the number of this epoch, the same on all learners.
+        watch: the gossip thread's own connection to the store.
+        pairs: this learner's connections for exchanges.
+        retirement: the end of this epoch's gossip.
+        tell: tells the algorithm of a change of the members; it is called between two
+            yields.
+        streams: the order of what both sides do on a GPU.
+        record: the list that gets an entry for each section of the program that runs;
+            None means that none is kept.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        monitor: threading.Condition,
+        epoch: int,
+        watch: Watch,
+        pairs: Pairs,
+        retirement: Retirement,
+        tell: Callable[[], None],
+        streams: Streams,
+        record: list[tuple[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(name="distopt-gossip", daemon=True)
+        self.steps = 0
+        self.ending = False
+        self.progress = 0
+        self.failure: BaseException | None = None
+        self.bytes_sent = 0
+        self._program = program
+        self._monitor = monitor
+        self._epoch = epoch
+        self._watch = watch
+        self._pairs = pairs
+        self._retirement = retirement
+        self._tell = tell
+        self._streams = streams
+        self._record = record
+        self._steps_seen = 0
+        self._staged: tuple[Tensor, Tensor] | None = None
+
+    def run(self) -> None:
+        """Run the program to its end; keep a failure for the training side to raise."""
+        try:
+            with self._streams.beside():
+                self._drive()
+            self._retirement.close()
+        except BaseException as error:
+            clear_frames(error.__traceback__)
+            with self._monitor:
+                self.failure = error
+                self._monitor.notify_all()
+        finally:
+            # It holds the learner. The failure would keep both, as it keeps this frame.
+            del self._program
+
+    def end(self) -> None:
+        """Wait until the thread has ended; the run has ended for this learner."""
+        with self._monitor:
+            self._monitor.notify_all()  # so that it looks at once whether that is so
+        self.join(END)
+        self._retirement.close()
+
+    def _drive(self) -> None:
+        result: object = None
+        decided = False
+        while True:
+            with self._monitor:
+                self._tell()
+                try:
+                    if self._record is not None:
+                        self._record.append(("gossip", result if decided else None))
+                    with self._streams.gossip_section():
+                        effect = self._program.send(result)
+                except StopIteration:
+                    break
+                finally:
+                    self.progress += 1
+                    self._monitor.notify_all()
+            result = self._perform(effect)
+            decided = isinstance(effect, (AwaitStep, AwaitInvitation))
+
+    def _perform(self, effect: Effect) -> object:
+        match effect:
+            case AwaitStep():
+                return self._await_step()
+            case Invite(peer):
+                with self._watch.asking(f"inviting learner {peer}"):
+                    self._pairs.invite(peer, self._epoch)
+                return None
+            case Retire(actives):
+                self._retirement.retire(actives)
+                return None
+            case AwaitInvitation(actives):
+                return self._await_invitation(actives)
+            case Exchange(peer, tensor, into):
+                return self._exchange(peer, tensor, into)
+            case RunInBackground(work):
+                work()
+                return None
+            case _:
+                raise TypeError(f"{effect} does not belong in a gossip program")
+
+    def _await_step(self) -> bool:
+        while not self._has_stepped(1.0):
+            self._watch.check("a step")
+            self._pairs.settle()
+        return not self.ending
+
+    def _has_stepped(self, seconds: float) -> bool:
+        """Wait for a step, or the end of them; return whether one has come."""
+        with self._monitor:
+            if self.steps == self._steps_seen and not self.ending:
+                self._monitor.wait(seconds)
+            stepped = self.steps != self._steps_seen or self.ending
+            self._steps_seen = self.steps
+            return stepped
+
+    def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
+        while not self._retirement.is_over(actives):
+            self._watch.check("gossip")
+            peer = self._pairs.await_invitation(self._epoch)
+            if peer is not None:
+                return peer
+        return None
+
+    def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor | None:
+        outgoing, incoming = self._buffers(tensor, into)
+        what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
+        with self._watch.asking(what):
+            sent, received = memory_of(outgoing), memory_of(incoming)
+            if not self._pairs.swap(self._epoch, sent, received):
+                return None
+        self.bytes_sent += tensor.nbytes
+        return into if incoming is into else into.copy_(incoming)
+
+    def _buffers(self, tensor: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tensors to send and to receive into.
+
+        The network takes CPU memory. Tensors on a GPU go through pinned CPU copies.
+        """
+        if not tensor.is_cuda:
+            return tensor, into
+        if self._staged is None:
+            self._staged = _pinned_like(tensor), _pinned_like(into)
+        staged, received = self._staged
+        return staged.copy_(tensor), received
+
+
+def _pinned_like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+
+
+class GossipSide:
+    """Starts, awaits and ends the gossip of each epoch, on the training thread.
+
+    Args:
+        liveness: knows which learners live.
+        store: the store of all learners; the gossip gets connections of its own.
+        monitor: the lock under which the programs of both sides run.
+        tell: tells the algorithm of a change of the members.
+        spent: the totals that grow by the seconds of waits and the bytes sent.
+        record: the list of the sections that have run; None if it is not kept.
+
+    Attributes:
+        rounds: the number of epochs whose gossip has begun; the number of the last.
+        thread: the gossip thread of this epoch; None between two.
+        streams: the order of what both sides do on a GPU.
+    """
+
+    def __init__(
+        self,
+        liveness: Liveness,
+        store: Store,
+        monitor: threading.Condition,
+        tell: Callable[[], None],
+        spent: dict[str, float],
+        record: list[tuple[str, Any]] | None,
+    ) -> None:
+        self.rounds = 0
+        self.thread: GossipThread | None = None
+        self.streams = Streams(torch.device("cpu"))
+        self._monitor, self._tell = monitor, tell
+        self._spent, self._record = spent, record
+        self._watch = Watch(liveness, store)
+        self._retirement_watch = Watch(liveness, store)
+        self._pairs = Pairs(liveness, self._watch)
+
+    @property
+    def progress(self) -> int:
+        """How far the gossip of this epoch is; it grows with each of its sections."""
+        return self.thread.progress if self.thread else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the gossip of this epoch has ended before its training."""
+        thread = self.thread
+        return thread is not None and not thread.is_alive()
+
+    def start(self, program: Program, device: torch.device) -> None:
+        """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
+        assert self.thread is None
+        self.streams = Streams(device)
+        self.rounds += 1
+        retirement = Retirement(
+            self.rounds, self._watch, self._retirement_watch, self._pairs.wakeup
+        )
+        self.thread = GossipThread(
+            program,
+            self._monitor,
+            self.rounds,
+            self._watch,
+            self._pairs,
+            retirement,
+            self._tell,
+            self.streams,
+            self._record,
+        )
+        self.thread.start()
+
+    def publish(self) -> None:
+        """Tell the gossip that the training side has made a step; holds the monitor."""
+        assert self.thread is not None
+        self.thread.steps += 1
+        self._monitor.notify_all()
+
+    def stop(self) -> None:
+        """End the gossip of this epoch: returns when no exchange can come any more.
+
+        An active learner stops initiating; a passive one goes on answering until every
+        learner that may ask has stopped.
+        """
+        thread = self.thread
+        if thread is None:
+            return
+        with self._monitor:
+            thread.ending = True
+            self._monitor.notify_all()
+        while thread.is_alive():
+            thread.join(0.2)
+        with self._monitor:
+            self.check()
+        self._spent["bytes"] += thread.bytes_sent
+        self.thread = None
+
+    def check(self) -> None:
+        """Raise the error that has ended the gossip, if one has."""
+        if self.thread is not None and self.thread.failure is not None:
+            raise self.thread.failure
+
+    def wait(self, progress: int) -> None:
+        """Wait until the gossip is further than it was when the wait was asked for."""
+        assert self.thread is not None
+        start = time.perf_counter()
+        with self._monitor:
+            while self.thread.progress == progress and self.thread.failure is None:
+                self._monitor.wait(1.0)
+        self._spent["wait_time"] += time.perf_counter() - start
+
+    def close(self) -> None:
+        """End the gossip that an error has left running, and close its connections."""
+        thread = self.thread
+        if thread is not None:
+            self._watch.liveness.note("this learner has left")
+            thread.end()
+        self._pairs.close()
+        # A thread that is still at work would wait for another file of this number.
+        if thread is None or not thread.is_alive():
+            self._pairs.wakeup.close()

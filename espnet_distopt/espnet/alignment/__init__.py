@@ -1,1 +1,0 @@
-"""The package computes word times from an ESPnet model that has a CTC output."""

@@ -1,0 +1,164 @@
+"""ESPnet's own checkpoints, and their repair after a kill.
+
+ESPnet's `checkpoint.pth` holds the consensus model and learner 0's optimizer. ESPnet
+writes it in place, so that a kill may leave a part of it.
+"""
+
+import logging
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from espnet2.train.reporter import Reporter
+
+from espnet_distopt.files.writing import whole_file
+
+
+def atomic_save(content: Any, path: Path) -> None:
+    """Save `content` by `torch.save`, so that a kill leaves the whole file or none.
+
+    The content goes to a temporary file first, which is renamed once it is on the disk.
+
+    Raises:
+        OSError: the file cannot be written, for example because the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with whole_file(path, sync=True) as new, new.open("wb") as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        # PyTorch says "unexpected pos" when a write has failed before.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        # `from None`: recipes show the first error of a log, and this one has the path.
+        raise OSError(cause.errno, cause.strerror, str(path)) from None
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether `path` is a complete `torch.save` file; its index comes last."""
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with Python's numbers in the place of NumPy's.
+
+    Some schedulers compute learning rates by NumPy, and `torch.load` refuses NumPy's
+    numbers if `weights_only` is set.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        ones = map(plain, value)
+        return tuple(ones) if isinstance(value, tuple) else list(ones)
+    return value
+
+
+def keep_checkpoint(output_dir: Path) -> None:
+    """Copy the last `checkpoint.pth`, which ESPnet is about to overwrite in place.
+
+    Without the copy, a kill during that write would leave nothing to resume from.
+    """
+    checkpoint = output_dir / "checkpoint.pth"
+    if is_whole(checkpoint):
+        kept = output_dir / "distopt" / "checkpoint.pth"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(kept) as new:
+            shutil.copyfile(checkpoint, new)
+
+
+def checkpoint_epoch(output_dir: Path) -> int:
+    """Return the epoch after which ESPnet's checkpoint was written; 0 if it is not."""
+    saved = _saved_reporter(output_dir)
+    return 0 if saved is None else int(saved["epoch"])
+
+
+def _saved_reporter(output_dir: Path) -> dict[str, Any] | None:
+    """Return the state of ESPnet's reporter in its checkpoint; None if there is none.
+
+    ESPnet writes it in place, so it may be cut off at this moment. Its tensors are not
+    read.
+    """
+    checkpoint = output_dir / "checkpoint.pth"
+    if not is_whole(checkpoint):
+        return None
+    try:
+        saved = torch.load(
+            checkpoint, map_location="cpu", mmap=True, weights_only=False
+        )
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+    found: dict[str, Any] = saved["reporter"]
+    return found
+
+
+def ended_early(output_dir: Path, patience: int, criterion: Sequence[str]) -> int:
+    """Return the epoch after which ESPnet's `patience` has ended the training.
+
+    Args:
+        output_dir: The experiment's directory.
+        patience: The number of epochs without progress that are allowed.
+        criterion: Phase, key and mode of what has to make progress, as `valid`, `loss`
+            and `min`.
+
+    Returns:
+        The epoch's number; 0 if the training has not ended like that.
+    """
+    saved = _saved_reporter(output_dir)
+    if saved is None:
+        return 0
+    reporter = Reporter()
+    reporter.load_state_dict(saved)
+    ended = reporter.check_early_stopping(patience, *criterion)
+    return reporter.get_epoch() if ended else 0
+
+
+def recover_checkpoint(output_dir: Path) -> None:
+    """Put the kept copy back if a kill has left a `checkpoint.pth` that is cut off."""
+    checkpoint = output_dir / "checkpoint.pth"
+    kept = output_dir / "distopt" / "checkpoint.pth"
+    if checkpoint.exists() and not is_whole(checkpoint):
+        if is_whole(kept):
+            logging.warning(f"{checkpoint} is cut off; going back one epoch to {kept}")
+            os.replace(kept, checkpoint)
+        else:
+            logging.warning(f"{checkpoint} is cut off; starting from the beginning")
+            checkpoint.unlink()
+
+
+def remove_unfinished(output_dir: Path) -> None:
+    """Remove the parts of files that kills have left, as large as what they are of."""
+    for folder in (output_dir, output_dir / "distopt"):
+        for part in folder.glob(".*.pth.*.part"):
+            part.unlink(missing_ok=True)
+
+
+def set_checkpoint_aside(output_dir: Path) -> None:
+    """Rename the checkpoint of an earlier training, and remove its kept copy."""
+    checkpoint = output_dir / "checkpoint.pth"
+    if checkpoint.exists():
+        old = checkpoint.with_name("checkpoint.old.pth")
+        logging.warning(f"{checkpoint} is of an earlier training; it is now {old}")
+        os.replace(checkpoint, old)
+    (output_dir / "distopt" / "checkpoint.pth").unlink(missing_ok=True)
+
+
+def recover_epoch_model(output_dir: Path, epoch: int, model: dict[str, Any]) -> None:
+    """Write `{epoch}epoch.pth` if a kill came between the checkpoint and this file.
+
+    Args:
+        output_dir: The experiment's directory.
+        epoch: The number of the epoch; 0 if none has ended.
+        model: The model's state in the checkpoint of that epoch.
+    """
+    path = output_dir / f"{epoch}epoch.pth"
+    if epoch > 0 and not is_whole(path):
+        atomic_save(model, path)

@@ -1,0 +1,158 @@
+"""What runs in the place of Lightning's collectives while learners step apart.
+
+Lightning itself, callbacks and modules call collectives, some of them in each step:
+since 2.6 Lightning broadcasts in each step whether learner 0 is to end. A learner that
+has no collectives within an epoch waits for nobody (`Alone`).
+
+Where the others go on without a dead learner, collectives at the end of an epoch are
+those of the living (`Living`). The process group that Lightning makes fails as a whole
+with its first dead member. Here a collective in which a learner dies is repeated among
+the others, over the session's connections.
+"""
+
+import pickle
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.core.effects import AllReduceMean, Effect
+from espnet_distopt.errors import InputError, PeerLostError
+from espnet_distopt.session import Session
+
+_OVER_LEARNERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda rows: rows.sum(0),
+    "avg": lambda rows: rows.mean(0),
+    "mean": lambda rows: rows.mean(0),
+    "max": lambda rows: rows.amax(0),
+    "min": lambda rows: rows.amin(0),
+    "product": lambda rows: rows.prod(0),
+}
+
+
+class Alone:
+    """The collectives of a learner that waits for nobody.
+
+    Args:
+        algorithm: the name of the algorithm.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        self._algorithm = algorithm
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def broadcast(self, thing: Any, source: int = 0) -> Any:
+        """Return this learner's object."""
+        return thing
+
+    def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
+        """Return this learner's tensor."""
+        return tensor
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Refuse to gather.
+
+        Raises:
+            InputError: always, because learners would wait for each other.
+        """
+        raise InputError(
+            f"all_gather within an epoch would make learners of {self._algorithm} "
+            "wait for each other: use it in validation or at the epoch's end"
+        )
+
+
+class Living:
+    """The collectives of all learners that live; each of them calls the same ones.
+
+    Cost: an all-reduce of N times the tensor in float64, for small tensors as metrics.
+
+    Args:
+        session: the session of this learner, whose algorithm survives deaths.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the learners that took part in the last collective."""
+        ranks: tuple[int, ...] = self._session.learner.members.ranks
+        return ranks
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The place of this learner among the living, from 0, and their number."""
+        return self.ranks.index(self._session.learner.rank), len(self.ranks)
+
+    def barrier(self) -> None:
+        """Wait for all of them."""
+        self._session.barrier()
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the `tensor` (...) of each of them, (living learners, ...)."""
+        learner = self._session.learner
+        shape = (learner.size, *tensor.shape)
+        rows = learner.params.new_zeros(shape, dtype=torch.float64)
+        rows[learner.rank] = tensor.detach()
+        # The mean of this row and zeros; float64 keeps what it was.
+        self._session.driver.run(_mean(rows))
+        rows = rows[list(self.ranks)] * len(self.ranks)
+        if not tensor.is_floating_point():
+            rows = rows.round()
+        return rows.to(tensor.device, tensor.dtype)
+
+    def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
+        """Return the sum, mean, maximum, minimum or product over all of them.
+
+        Args:
+            tensor: this learner's tensor, of any shape.
+            op: Lightning's name of the operation, or torch's `ReduceOp`; None: the sum.
+
+        Raises:
+            InputError: the operation is another one.
+        """
+        name = "sum" if op is None else str(op).rpartition(".")[2].lower()
+        if name not in _OVER_LEARNERS:
+            known = ", ".join(_OVER_LEARNERS)
+            raise InputError(f"DistoptStrategy.reduce: op {op!r} is none of {known}")
+        rows = self.gather(tensor)
+        return _OVER_LEARNERS[name](rows.double()).to(tensor.dtype)
+
+    def broadcast(self, thing: Any, source: int = 0) -> Any:
+        """Return learner `source`'s object, which can be pickled.
+
+        Raises:
+            PeerLostError: learner `source` has died.
+        """
+        learner = self._session.learner
+        data = pickle.dumps(thing) if learner.rank == source else b""
+        length = int(self.reduce(torch.tensor(len(data)), "sum"))
+        if not length:
+            raise cannot_train_on([source])
+        own = torch.zeros(length, dtype=torch.uint8)
+        if data:
+            own = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        said = self.reduce(own, "sum")
+        if source not in self.ranks:
+            raise cannot_train_on([source])
+        return thing if data else pickle.loads(said.numpy().tobytes())
+
+
+def cannot_train_on(lost: Sequence[int]) -> PeerLostError:
+    """Return the error of a fit that needs learners who have died.
+
+    Args:
+        lost: their ranks.
+    """
+    why = ", which logs and saves" if 0 in lost else ""
+    return PeerLostError(
+        f"Lightning cannot train on without learner {', '.join(map(str, lost))}{why}: "
+        "fit(ckpt_path=...) goes on from the last checkpoint"
+    )
+
+
+def _mean(tensor: Tensor) -> Generator[Effect, Any, None]:
+    yield AllReduceMean(tensor)

@@ -1,0 +1,1 @@
+"""What recipes need: corpora, HMMs, scoring, models. No trainer imports it."""

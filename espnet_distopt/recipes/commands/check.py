@@ -1,0 +1,86 @@
+"""Check early what a recipe needs late: options, a model, GPUs, a test set's halves."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.bin.python import named_algorithm
+from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.espnet.training.options import (
+    check_gpus,
+    check_model,
+    gpus_needed,
+    in_steps,
+    option_lines,
+)
+from espnet_distopt.files.tables import read_table
+from espnet_distopt.files.yaml import read_yaml
+from espnet_distopt.recipes.commands.options import add_halves
+from espnet_distopt.recipes.scoring.trn import members, parse_halves
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, help="training configuration (YAML)")
+    parser.add_argument(
+        "--distopt_config", type=Path, help="YAML with distopt and distopt_conf"
+    )
+    parser.add_argument("--distopt", help="algorithm; overrides the files'")
+    parser.add_argument("--nlearners", type=int, default=1, help="number of learners")
+    parser.add_argument(
+        "--gpus", action="store_true", help="learners need a GPU each on this machine"
+    )
+    parser.add_argument(
+        "--share_gpu", action="store_true", help="with --gpus: all share the first one"
+    )
+    parser.add_argument(
+        "--model", help="model that the training must write, as valid.loss.ave.pth"
+    )
+    parser.add_argument(
+        "--text", type=Path, help="Kaldi `text` file of a test set, to check its halves"
+    )
+    add_halves(parser, "utterances whose id")
+    return parser
+
+
+@one_line_errors
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Check the options, and print nothing if they are good."""
+    args = get_parser().parse_args(cmd)
+    if args.text is not None:
+        _check_halves(args.text, args.half)
+    own, shared = (
+        read_yaml(path) if path is not None else {}
+        for path in (args.config, args.distopt_config)
+    )
+    if args.model is not None:
+        check_model(args.model, own)
+    if args.gpus:
+        number = 0 if args.share_gpu else own.get("local_rank")
+        check_gpus(gpus_needed(args.nlearners, number))
+    name = named_algorithm({"distopt": args.distopt}, own, shared)
+    if name is None:
+        return
+    # A training merges the two files in the same order.
+    # Nobody knows yet how many steps an epoch has.
+    confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
+    conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
+    check_options(name, conf, args.nlearners)
+
+
+def _check_halves(text: Path, arguments: Sequence[str]) -> None:
+    """Raise InputError if scoring would find no utterance for one of the halves."""
+    ids = list(read_table(text, str))
+    for name, pattern in parse_halves(arguments).items():
+        try:
+            members(name, pattern, ids)
+        except InputError as error:
+            raise InputError(f"{text}: {error} (--halves of a recipe)") from None
+
+
+if __name__ == "__main__":
+    main()

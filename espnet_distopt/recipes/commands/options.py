@@ -1,0 +1,179 @@
+"""What several commands have in common: options, and what they print of progress."""
+
+import argparse
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.recipes.corpora.ldc.discs import MAX_LOST
+from espnet_distopt.recipes.scoring.trn import read_utt2spk, unknown_speakers
+
+
+def corpus_parser(
+    description: str | None, out: str, sizes: Mapping[str, tuple[int, str]]
+) -> argparse.ArgumentParser:
+    """Build the parser of a command that makes a synthetic corpus.
+
+    It has `--out`, `--seed`, `--nj`, and an option for each size.
+
+    Args:
+        description: What the command does.
+        out: What `--out` names, for the help.
+        sizes: The default and the meaning of each size, by the option's name.
+    """
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--seed", type=int, default=0, help="of everything")
+    parser.add_argument("--nj", type=int, default=2, help="number of processes")
+    for name, (default, meaning) in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
+    return parser
+
+
+def add_max_lost(parser: argparse.ArgumentParser, what: str, why: str) -> None:
+    """Add `--max_lost`, which limits what a command leaves out (`Losses`).
+
+    Args:
+        parser: The command's parser.
+        what: What the command may leave out, in the plural, for the help.
+        why: Why it does, for the help.
+    """
+    parser.add_argument(
+        "--max_lost",
+        type=float,
+        default=MAX_LOST,
+        metavar="PERCENT",
+        help=f"how many of {what} may be left out because {why}; more are an error "
+        "(default: %(default)g)",
+    )
+
+
+def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
+    """Build the parser of a command that formats a data directory.
+
+    It has `source`, `target`, `--keep_all` and `--nj`.
+
+    Args:
+        description: What the command does.
+        keep_all: What `--keep_all` keeps, for the help.
+    """
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("source", type=Path, help="data directory, as data/train")
+    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
+    parser.add_argument("--keep_all", action="store_true", help=keep_all)
+    parser.add_argument("--nj", type=int, default=1, help="number of processes")
+    return parser
+
+
+def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, str]:
+    """Return who has spoken, or written, each utterance; warn of those it lacks.
+
+    Args:
+        path: The value of `--utt2spk`; None means that nobody is known.
+        utterances: The ids of what is scored.
+
+    Raises:
+        InputError: The file is missing or malformed.
+    """
+    if path is None:
+        return {}
+    speakers = read_utt2spk(path)
+    if warning := unknown_speakers(utterances, speakers):
+        print(f"warning: {path}: {warning}", file=sys.stderr)
+    return speakers
+
+
+def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
+    """Add the option `--half`, whose values `scoring.subsets.parse_halves` reads.
+
+    Args:
+        parser: The parser of a command that scores.
+        members: What has the id or name that must match, for the help.
+    """
+    parser.add_argument(
+        "--half",
+        action="append",
+        default=[],
+        metavar="NAME=REGEX",
+        help=f"also score the {members} matches (repeatable)",
+    )
+
+
+def model_files(exp: Path, model: str) -> tuple[Path, Path]:
+    """Return the configuration and the model that `--exp` and `--model` name.
+
+    Raises:
+        InputError: One of them does not exist.
+    """
+    files = exp / "config.yaml", exp / model
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"{file}: no such file")
+    return files
+
+
+def named_sets(options: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the directory of each `--data NAME=DUMP`.
+
+    Raises:
+        InputError: An option is not of this form.
+    """
+    for option in options:
+        name, sign, dump = option.partition("=")
+        if not (name and sign and dump):
+            raise InputError(
+                f"--data {option}: expected NAME=DUMP, as train=dump/train"
+            )
+        yield name, Path(dump)
+
+
+# What a command prints of its progress, for those who watch it.
+
+
+def say(line: str) -> None:
+    """Print a line at once, even into a file."""
+    print(line, flush=True)
+
+
+class ProgressLine:
+    """Prints a line each time that so many more units of work are done.
+
+    Args:
+        line: The text, in which {done} and {total} stand for numbers of units.
+        every: Number of units between two lines.
+    """
+
+    def __init__(self, line: str, every: int) -> None:
+        self._line, self._every, self._next = line, every, every
+
+    def __call__(self, done: int, total: int) -> None:
+        """Tell how many units are done; there may be many more than the last time."""
+        if done >= self._next:
+            print(self._line.format(done=done, total=total), flush=True)
+            self._next = done - done % self._every + self._every
+
+
+class TimedProgressLine:
+    """Prints a line when so many seconds have passed since the last one.
+
+    Args:
+        line: The text, in which {done} and {total} stand for numbers of units.
+        seconds: Time between two lines.
+    """
+
+    def __init__(self, line: str, seconds: float) -> None:
+        self._line, self._seconds, self._shown = line, seconds, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Tell how many units are done."""
+        if time.monotonic() - self._shown >= self._seconds:
+            print(self._line.format(done=done, total=total), flush=True)
+            self._shown = time.monotonic()

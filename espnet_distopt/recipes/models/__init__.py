@@ -1,0 +1,1 @@
+"""Models of the recipes: text lines, hybrid systems, and words from a CTC output."""

@@ -1,0 +1,191 @@
+"""ESPnet's ASR task with frame labels: it trains the acoustic model of a hybrid system.
+
+The data are `speech`, features of shape (frames, dimensions), and `states`, the pdf of
+each frame. The tokens are the names of the pdfs. With `iterator_type: chunk` ESPnet
+cuts both at the same places. The loss is frame cross-entropy instead of CTC.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from espnet2.asr.espnet_model import ESPnetASRModel
+from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.tasks.abs_task import IteratorOptions
+from espnet2.tasks.asr import ASRTask, model_choices
+from espnet2.torch_utils.device_funcs import force_gatherable
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training.batches import divides_batches, whole_batches
+from espnet_distopt.espnet.training.cutting import read_frames
+from espnet_distopt.espnet.training.tasks import distopt_task
+from espnet_distopt.files.text import read_text
+from espnet_distopt.recipes.hmm.alignments import require_states
+from espnet_distopt.recipes.models.hybrid.chunks import FrameChunks, OwnShare
+from espnet_distopt.recipes.models.trained import encode
+
+_PADDING = -1
+"""The label with which ESPnet pads shorter utterances of a batch."""
+
+
+class FrameModel(ESPnetASRModel):
+    """ESPnet's own model, whose linear layer before the CTC gives a score to each pdf.
+
+    The parameters are those of the stock model, so the stock task loads a checkpoint.
+    Only the loss differs.
+    """
+
+    def forward(
+        self,
+        speech: Tensor,
+        speech_lengths: Tensor,
+        states: Tensor,
+        states_lengths: Tensor,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Return the mean cross-entropy of the frames, in nats.
+
+        Args:
+            speech: Features, shape (B, T, D).
+            speech_lengths: Shape (B,).
+            states: The pdf of each frame, shape (B, T), or -1 in padding.
+            states_lengths: Shape (B,); the same as `speech_lengths`.
+            kwargs: ESPnet's ids of the utterances.
+
+        Returns:
+            The loss; `loss` and `acc`, the share of frames whose pdf has the greatest
+            posterior; and the weight of the batch, which is its number of sequences.
+        """
+        scores = self.scores(speech, speech_lengths)
+        loss = cross_entropy(
+            scores.flatten(0, 1), states.flatten(), ignore_index=_PADDING
+        )
+        counted = states != _PADDING
+        right = (scores.argmax(-1) == states) & counted
+        accuracy = right.sum() / counted.sum()
+        stats = {"loss": loss.detach(), "acc": accuracy.detach()}
+        return force_gatherable(  # type: ignore[no-any-return]
+            (loss, stats, torch.tensor(len(speech))), loss.device
+        )
+
+    def scores(self, speech: Tensor, speech_lengths: Tensor) -> Tensor:
+        """Return the logits of the pdfs, shape (B, T, P), of features (B, T, D).
+
+        Raises:
+            InputError: The encoder has another number of frames than its input.
+        """
+        encoded, _ = encode(self, speech=speech, speech_lengths=speech_lengths)
+        if encoded.shape[1] != speech.shape[1]:
+            raise InputError(
+                f"encoder_conf: the encoder makes {encoded.shape[1]} frames of "
+                f"{speech.shape[1]}, and each frame has a label: take one that does "
+                "not subsample (for rnn, use_projection: false)"
+            )
+        return self.ctc.ctc_lo(encoded)  # type: ignore[no-any-return]
+
+    def collect_feats(
+        self, speech: Tensor, speech_lengths: Tensor, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        """Return the features themselves, for ESPnet's statistics."""
+        return {"feats": speech, "feats_lengths": speech_lengths}
+
+
+_MODEL = "frame_cross_entropy"
+model_choices.classes.setdefault(_MODEL, FrameModel)
+
+
+class HybridTask(ASRTask):
+    """ESPnet's ASR task whose model is a `FrameModel`."""
+
+    @classmethod
+    def required_data_names(
+        cls, train: bool = True, inference: bool = False
+    ) -> tuple[str, ...]:
+        """Return the names of the data that the model takes."""
+        return ("speech",) if inference else ("speech", "states")
+
+    @classmethod
+    def optional_data_names(
+        cls, train: bool = True, inference: bool = False
+    ) -> tuple[str, ...]:
+        """Return no names: there are no other data."""
+        return ()
+
+    @classmethod
+    def build_chunk_iter_factory(
+        cls, args: argparse.Namespace, iter_options: IteratorOptions, mode: str
+    ) -> AbsIterFactory:
+        """Return a factory of chunks, all of which are in a batch of some learner.
+
+        Raises:
+            InputError: There is no shape file, `chunk_length` is not a single number
+                above 0, or there are too few utterances.
+        """
+        frames = read_frames(iter_options.shape_files)
+        size = dist.get_world_size() if iter_options.distributed else 1
+        per_epoch = iter_options.num_iters_per_epoch
+        stock = super().build_chunk_iter_factory(
+            *whole_batches(args, iter_options, size), mode
+        )
+        total = None if per_epoch is None else per_epoch * size
+        whole = FrameChunks(stock, frames, total, size, iter_options.num_batches)
+        if divides_batches(args, iter_options, mode):
+            return whole
+        rank = dist.get_rank() if iter_options.distributed else 0
+        return OwnShare(whole, rank, size)
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+        """Build the model; `args` then describe a model that the stock task builds.
+
+        Raises:
+            InputError: `input_size`, the number of dimensions of the features, is not
+                given.
+        """
+        if args.input_size is None:
+            raise InputError("input_size: expected the dimensions of the features")
+        # The stock model with these options has the same parameters. It computes no
+        # character error rates, for which the tokens would have to be characters.
+        args.model_conf = {
+            **args.model_conf,
+            "ctc_weight": 1.0,
+            "report_cer": False,
+            "report_wer": False,
+        }
+        args.model = _MODEL
+        try:
+            model: torch.nn.Module = super().build_model(args)
+        finally:
+            args.model = "espnet"
+        return model
+
+
+def label_files(args: argparse.Namespace) -> list[Path]:
+    """Return the files that sum up the frame labels of a training.
+
+    Args:
+        args: ESPnet's options.
+
+    Raises:
+        InputError: The labels are numbers of other states than `token_list` names.
+    """
+    data = args.train_data_path_and_name_and_type or ()
+    states = [Path(path).parent for path, name, _ in data if name == "states"]
+    tokens, named = args.token_list, "token_list"
+    if isinstance(tokens, str):
+        named = tokens
+        lines = read_text(Path(named)).removesuffix("\n").split("\n")
+        tokens = [line.rstrip() for line in lines]
+    for directory in states:
+        require_states(directory, tokens, named)
+    return [directory / "counts" for directory in states]
+
+
+DistoptHybridTask = distopt_task(
+    HybridTask, "DistoptHybridTask", __name__, sources=label_files
+)
+"""The task `HybridTask`, which any of this package's algorithms can train."""

@@ -1,0 +1,353 @@
+"""The result of scoring: counts for each half and for all, and its two files.
+
+The errors of text lines are counted by character and by word. The counts of all lines
+are added before a rate is taken, because a mean of the lines' own rates would give a
+short line the weight of a long one. A character is a Unicode code point of the composed
+text (NFC); the blanks between words are characters, too.
+"""
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.writing import write_text
+from espnet_distopt.recipes.scoring.counts import (
+    LINES,
+    SPEAKERS,
+    WRITERS,
+    Counts,
+    Draws,
+    Interval,
+    bootstrap_interval,
+    counts_table,
+)
+from espnet_distopt.recipes.scoring.scorers import Jiwer
+from espnet_distopt.recipes.scoring.trn import (
+    ALL,
+    Transcripts,
+    check_same_utterances,
+    members,
+    read_transcripts,
+)
+
+WER, CER = "WER", "CER"
+UNITS = {WER: "words", CER: "characters"}
+"""What each measure counts; `Counts.words` are of this unit."""
+
+FILES = ("result.txt", "result.json")
+"""What a result is written into."""
+
+AS_IS = "as it is"
+FILTERED = "without hesitations, cut-off words and tags"
+"""What was scored of a CTM: all of it, as in NIST's evaluations, or what Kaldi's and
+ESPnet's recipes leave of it."""
+
+
+class Scorer(Protocol):
+    """A class that counts errors: `Sclite` or `Jiwer`."""
+
+    @property
+    def label(self) -> str:
+        """Return the name and version, which results carry."""
+
+    def count(self, ref: Transcripts, hyp: Transcripts) -> Counts:
+        """Count the errors of transcripts that hold the same utterances."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Counts by half, and the scorer they come from.
+
+    Attributes:
+        scorer: The name and version of the scorer.
+        halves: The counts of each half; the whole set comes last, as `all`.
+        intervals: The 95 % interval of each half's error rate in percent, where known.
+        speakers: The counts of each speaker, where known.
+        cross_check: The result of another scorer for the same words, whose figures do
+            not compare with these.
+        measure: WER or CER.
+        ctm: What was scored of a CTM, AS_IS or FILTERED; None if there was no CTM.
+        draws: What the intervals are a bootstrap over; None if there are none.
+    """
+
+    scorer: str
+    halves: dict[str, Counts]
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    speakers: dict[str, Counts] = field(default_factory=dict)
+    cross_check: "Result | None" = None
+    measure: str = WER
+    ctm: str | None = None
+    draws: Draws | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what a column of figures must name: the scorer, without its version.
+
+        Figures of a CTM as it is are of another kind than those of a filtered one.
+        """
+        name = self.scorer.split()[0]
+        return f"{name}, CTM {AS_IS}" if self.ctm == AS_IS else name
+
+    @property
+    def unit(self) -> str:
+        """Return what is counted: words or characters."""
+        return UNITS[self.measure]
+
+    def to_json(self) -> str:
+        """Return the result as JSON: counts and rates (percent) for each half."""
+        return json.dumps(self._content(), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        """Read a `result.json`.
+
+        Raises:
+            InputError: The file is not one.
+        """
+        try:
+            return cls._parse(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path}: not a result of scoring ({error!r}): score again"
+            ) from None
+
+    def summary(self) -> str:
+        """Return a table of percentages by half, with the scorer above it."""
+        text = f"scorer: {self.scorer} (percent of the reference {self.unit})\n"
+        if self.ctm:
+            text += f"the CTM was scored {self.ctm}\n"
+        text += counts_table(self.halves, self.intervals, self.unit)
+        if self.cross_check:
+            other = self.cross_check
+            text += f"cross-check: {other.scorer}; not comparable with the above\n"
+            text += counts_table(other.halves, other.intervals)
+        return text
+
+    def to_text(self) -> str:
+        """Return the summary, and a table of the speakers if they are known."""
+        if not self.speakers:
+            return self.summary()
+        return f"{self.summary()}by speaker\n{counts_table(self.speakers)}"
+
+    def write(self, directory: Path) -> None:
+        """Write `result.txt`, then `result.json`, into an existing directory."""
+        write_text(directory / "result.txt", self.to_text())
+        write_text(directory / "result.json", self.to_json())
+
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"scorer": self.scorer, "measure": self.measure}
+        if self.ctm:
+            content["ctm"] = self.ctm
+        if self.draws:
+            content["bootstrap_over"] = asdict(self.draws)
+        content["halves"] = {}
+        for name, counts in self.halves.items():
+            content["halves"][name] = asdict(counts) | {
+                "error_rate": round(counts.error_rate, 2),
+                "sentence_error_rate": round(counts.sentence_error_rate, 2),
+            }
+            if name in self.intervals:
+                content["halves"][name]["interval"] = list(self.intervals[name])
+        if self.speakers:
+            content["speakers"] = {
+                name: asdict(counts) for name, counts in self.speakers.items()
+            }
+        if self.cross_check:
+            content["cross_check"] = self.cross_check._content()
+        return content
+
+    @classmethod
+    def _parse(cls, content: Mapping[str, Any]) -> "Result":
+        halves = content["halves"]
+        other = content.get("cross_check")
+        draws = content.get("bootstrap_over")
+        measure = str(content["measure"])
+        if measure not in UNITS:
+            raise ValueError(f"measure {measure}")
+        intervals = {
+            name: each["interval"]
+            for name, each in halves.items()
+            if "interval" in each
+        }
+        return cls(
+            str(content["scorer"]),
+            _counts(halves),
+            {
+                name: (float(low), float(high))
+                for name, (low, high) in intervals.items()
+            },
+            _counts(content.get("speakers", {})),
+            cls._parse(other) if other else None,
+            measure,
+            content.get("ctm"),
+            Draws(**draws) if draws else None,
+        )
+
+
+def score(
+    ref: Transcripts, hyp: Transcripts, halves: Mapping[str, str], scorer: Scorer
+) -> Result:
+    """Score each half, and all utterances.
+
+    Args:
+        ref: The reference words of each utterance.
+        hyp: The recognized words of each of these utterances.
+        halves: The regular expression of each half, by name; an utterance belongs to a
+            half if the expression is found in its id.
+        scorer: Counts the errors.
+
+    Raises:
+        InputError: A half's pattern is no regular expression, or finds no utterance
+            or no reference word.
+    """
+    counts: dict[str, Counts] = {}
+    for name, pattern in (*halves.items(), (ALL, "")):
+        chosen = {each: ref[each] for each in members(name, pattern, ref)}
+        if not any(chosen.values()):
+            raise InputError(f"no reference word in '{name}': nothing to score")
+        counts[name] = scorer.count(chosen, {u: hyp[u] for u in chosen})
+    return Result(scorer.label, counts)
+
+
+def add_up(
+    scorer: str,
+    speakers: Mapping[str, Counts],
+    halves: Mapping[str, str],
+    cross_check: Result | None = None,
+    ctm: str | None = None,
+) -> Result:
+    """Add up the counts of speakers, for each half and for all.
+
+    Args:
+        scorer: The name and version of the scorer that counted.
+        speakers: The counts of each speaker.
+        halves: The regular expression of each half, by name; a speaker belongs to a
+            half if the expression is found in its name.
+        cross_check: The result of another scorer for the same words.
+        ctm: What was scored of a CTM, AS_IS or FILTERED.
+
+    Raises:
+        InputError: A half's pattern is no regular expression, or finds no speaker
+            or no reference word.
+    """
+    counts: dict[str, Counts] = {}
+    intervals: dict[str, Interval] = {}
+    numbers: dict[str, int] = {}
+    for name, pattern in (*halves.items(), (ALL, "")):
+        chosen = [speakers[each] for each in members(name, pattern, speakers)]
+        counts[name] = Counts.total(chosen)
+        if not counts[name].words:
+            raise InputError(f"no reference word in '{name}': nothing to score")
+        interval = bootstrap_interval(chosen)
+        if interval:
+            intervals[name], numbers[name] = interval, len(chosen)
+    return Result(
+        scorer,
+        counts,
+        intervals,
+        dict(speakers),
+        cross_check=cross_check,
+        ctm=ctm,
+        draws=Draws(SPEAKERS, numbers) if numbers else None,
+    )
+
+
+def _counts(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+    names = Counts.__dataclass_fields__
+    return {
+        each: Counts(**{name: int(values[name]) for name in names})
+        for each, values in content.items()
+    }
+
+
+def read_lines(ref_path: Path, hyp_path: Path) -> tuple[Transcripts, Transcripts]:
+    """Read the reference and the hypothesis of each line, composed (NFC).
+
+    Raises:
+        InputError: A file is unreadable or malformed, a reference is empty, or the two
+            do not hold the same lines.
+    """
+    ref, hyp = (_composed(read_transcripts(path)) for path in (ref_path, hyp_path))
+    check_same_utterances(ref, hyp, ref_path, hyp_path)
+    empty = sorted(line for line, words in ref.items() if not words)
+    if empty:
+        raise InputError(
+            f"{ref_path}: {len(empty)} lines have no text to score against, the first "
+            f"is {empty[0]}: take them out of the test set"
+        )
+    return ref, hyp
+
+
+def score_lines(
+    ref: Transcripts,
+    hyp: Transcripts,
+    writers: Mapping[str, str],
+    halves: Mapping[str, str],
+) -> tuple[Result, Result]:
+    """Count the errors of each half and of all lines.
+
+    Args:
+        ref: The words of each line; no line is empty.
+        hyp: The words that were read in each of these lines.
+        writers: The writer or font of each line. The intervals are taken over writers;
+            a line that is not in it counts as a writer of its own.
+        halves: The regular expression of each half, by name; a line belongs to a half
+            if the expression is found in its id.
+
+    Returns:
+        The result for characters (CER), and the one for words (WER).
+
+    Raises:
+        InputError: A half's pattern is no regular expression or finds no line, or jiwer
+            is not installed.
+    """
+    parts = {
+        name: members(name, pattern, ref)
+        for name, pattern in (*halves.items(), (ALL, ""))
+    }
+    scorers: dict[str, Scorer] = {CER: Jiwer(characters=True), WER: Jiwer()}
+    characters, words = (
+        _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
+    )
+    return characters, words
+
+
+def _score(
+    measure: tuple[str, Scorer],
+    ref: Transcripts,
+    hyp: Transcripts,
+    writers: Mapping[str, str],
+    parts: Mapping[str, list[str]],
+) -> Result:
+    name, scorer = measure
+    counts: dict[str, Counts] = {}
+    intervals: dict[str, Interval] = {}
+    numbers: dict[str, int] = {}
+    for part, lines in parts.items():
+        groups: dict[str, list[str]] = {}
+        for line in lines:
+            groups.setdefault(writers.get(line, line), []).append(line)
+        each = [
+            scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
+            for group in groups.values()
+        ]
+        counts[part] = Counts.total(each)
+        interval = bootstrap_interval(each)
+        if interval:
+            intervals[part], numbers[part] = interval, len(each)
+    kind = (
+        WRITERS if len({writers.get(line, line) for line in ref}) < len(ref) else LINES
+    )
+    draws = Draws(kind, numbers) if numbers else None
+    return Result(scorer.label, counts, intervals, measure=name, draws=draws)
+
+
+def _composed(transcripts: Transcripts) -> Transcripts:
+    return {
+        line: [unicodedata.normalize("NFC", word) for word in words]
+        for line, words in transcripts.items()
+    }

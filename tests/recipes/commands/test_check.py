@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.recipes.commands.check import main
+from tests.refusal import error_of
+
+
+def test_the_training_configuration_goes_before_the_algorithms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, shared = tmp_path / "train.yaml", tmp_path / "bmuf.yaml"
+    shared.write_text("distopt: bmuf\ndistopt_conf:\n    period: 0\n")
+    options = ["--distopt_config", str(shared), "--nlearners", "2"]
+    with pytest.raises(SystemExit) as ended:
+        main(options)
+    assert ended.value.code == 2
+    assert "period" in capsys.readouterr().err
+    own.write_text("distopt: bmuf\ndistopt_conf:\n    period: 4\n")
+    main(["--config", str(own), *options])
+
+
+def test_options_that_are_no_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "train.yaml"
+    own.write_text("distopt: bmuf\ndistopt_conf: 3\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["--config", str(own)])
+    assert ended.value.code == 2
+    assert "distopt_conf must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "criteria", "take"),
+    [
+        ("valid.loss.ave.pth", "[[valid, acc, max]]", "valid.acc.ave.pth"),
+        ("valid.acc.best.pth", "[[valid, loss, min]]", "valid.loss.best.pth"),
+        ("valid.cer.ave_3best.pth", "[[valid, acc, max]]", "valid.acc.ave_3best.pth"),
+    ],
+)
+def test_a_model_that_the_training_would_not_write(
+    model: str,
+    criteria: str,
+    take: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = tmp_path / "train.yaml"
+    own.write_text(f"best_model_criterion: {criteria}\n")
+    said = error_of(main, ["--config", str(own), "--model", model], capsys)
+    assert f"will not write the model {model}" in said
+    assert said.endswith(f"take {take}")
+    for good in (take, "latest.pth", "7epoch.pth", "gmm.npz"):
+        main(["--config", str(own), "--model", good])
+    own.write_text("max_epoch: 3\n")
+    main(["--config", str(own), "--model", "valid.acc.ave.pth"])

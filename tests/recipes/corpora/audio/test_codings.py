@@ -1,0 +1,449 @@
+"""G.711: the values of the standard, and libsndfile's for all inputs."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.recipes.corpora.audio import shorten_blocks
+from espnet_distopt.recipes.corpora.audio.codings import (
+    Codes,
+    Samples,
+    decode_alaw,
+    decode_ulaw,
+    encode_alaw,
+    encode_ulaw,
+)
+from espnet_distopt.recipes.corpora.audio.codings import decode_shorten as decode
+from tests.recipes.corpora.audio.shorten_encoder import (
+    BITSHIFT,
+    DIFF0,
+    DIFF1,
+    DIFF2,
+    DIFF3,
+    LINEAR_BIG,
+    LINEAR_LITTLE,
+    MAX_SHIFT,
+    QLPC,
+    QUIT,
+    ULAW_1,
+    ULAW_2,
+    ULAW_LINEAR,
+    Bits,
+    Encoder,
+    inward,
+)
+
+CODES: Codes = np.arange(256, dtype=np.uint8)
+SAMPLES: Samples = np.arange(-32768, 32768).astype(np.int16)
+
+
+@pytest.mark.parametrize(
+    ("code", "sample"),
+    [
+        (0x00, -32124),
+        (0x0F, -16764),
+        (0x10, -15996),
+        (0x7E, -8),
+        (0x7F, 0),
+        (0x80, 32124),
+        (0xBF, 1980),
+        (0xEF, 132),
+        (0xFE, 8),
+        (0xFF, 0),
+    ],
+)
+def test_mu_law_values(code: int, sample: int) -> None:
+    assert decode_ulaw(np.array([code], np.uint8)).tolist() == [sample]
+
+
+@pytest.mark.parametrize(
+    ("code", "sample"),
+    [
+        (0x55, -8),
+        (0xD5, 8),
+        (0x54, -24),
+        (0x45, -264),
+        (0xAA, 32256),
+        (0x2A, -32256),
+        (0x80, 5504),
+        (0x00, -5504),
+    ],
+)
+def test_a_law_values(code: int, sample: int) -> None:
+    assert decode_alaw(np.array([code], np.uint8)).tolist() == [sample]
+
+
+@pytest.mark.parametrize("law", ["ULAW", "ALAW"])
+def test_libsndfile_expands_alike(law: str) -> None:
+    decode = decode_ulaw if law == "ULAW" else decode_alaw
+    expected, _ = soundfile.read(
+        io.BytesIO(CODES.tobytes()),
+        dtype="int16",
+        format="RAW",
+        subtype=law,
+        samplerate=8000,
+        channels=1,
+    )
+    np.testing.assert_array_equal(decode(CODES), expected)
+
+
+@pytest.mark.parametrize("law", ["ULAW", "ALAW"])
+def test_libsndfile_compresses_alike(law: str) -> None:
+    encode = encode_ulaw if law == "ULAW" else encode_alaw
+    coded = io.BytesIO()
+    soundfile.write(coded, SAMPLES, 8000, format="RAW", subtype=law)
+    expected = np.frombuffer(coded.getvalue(), np.uint8)
+    np.testing.assert_array_equal(encode(SAMPLES), expected)
+
+
+def test_codes_come_back() -> None:
+    np.testing.assert_array_equal(encode_alaw(decode_alaw(CODES)), CODES)
+    expected = np.where(CODES == 0x7F, 0xFF, CODES)
+    np.testing.assert_array_equal(encode_ulaw(decode_ulaw(CODES)), expected)
+
+
+def test_any_shape() -> None:
+    grid = SAMPLES.reshape(2, -1)
+    assert encode_ulaw(grid).shape == decode_ulaw(encode_ulaw(grid)).shape == grid.shape
+    assert encode_alaw(grid[:0]).shape == grid[:0].shape
+
+
+# Shorten: streams assembled by hand, round trips, damage.
+
+Wave = NDArray[np.int16]
+
+
+def stream(bits: str, version: int = 2) -> bytes:
+    """Typed bits, one line a step, `#` and what follows being remarks."""
+    lines = [line.partition("#")[0] for line in bits.splitlines()]
+    whole = Bits("".join("".join(lines).split()))
+    return b"ajkg" + bytes([version]) + whole.to_bytes()
+
+
+# Numbers of width w: zeros for what is above w bits, a one, w bits. Of width 2: 100 is
+# 0, 101 is 1, 110 is 2, 111 is 3, 0100 is 4. Long numbers: width (of width 2), number.
+# Signed numbers of width 0 (residual width 0): 10 is 0, 11 is -1, 010 is 1, 011 is -2.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Compile the decoder, which takes seconds, outside of any test."""
+    decode(stream(DIFFERENCES), "x.sph", coding="pcm", channels=1, samples=12)
+
+
+DIFFERENCES = """
+    111 1101  # sample type 5: 16 bits, little-endian
+    101 11    # 1 channel
+    111 1100  # blocks of 4
+    100 1     # no linear prediction
+    100 1     # no means
+    100 1     # no bytes to skip
+    101 1000  # DIFF1, residual width 0
+    010       # +1: 1
+    010       # +1: 2
+    011       # -2: 0
+    00010     # +3: 3
+    110 1000  # DIFF2, width 0
+    11        # 2*3-0 - 1: 5
+    0010      # 2*5-3 + 2: 9
+    10        # 2*9-5: 13
+    11        # 2*13-9 - 1: 16
+    111 1000  # DIFF3, width 0
+    10        # 3*16-3*13+9: 18
+    010       # 3*18-3*16+13 + 1: 20
+    10        # 3*20-3*18+16: 22
+    011       # 3*22-3*20+18 - 2: 22
+    0100      # QUIT
+"""
+
+MEANS = """
+    110 111   # sample type 3: 16 bits, big-endian
+    110 110   # 2 channels
+    110 110   # blocks of 2
+    100 1     # no linear prediction
+    110 110   # 2 means
+    101 11    # 1 byte to skip:
+    1 1000001 # A
+    100 1010  # DIFF0, width 2; mean (1+0+0)/2 = 0
+    01 010    # 5
+    01 100    # 6; block mean (1+11)/2 = 6
+    100 1010  # second channel: DIFF0, width 2
+    1 101     # -3
+    1 101     # -3; block mean (1-6)/2 = -2, towards zero
+    100 1000  # first channel: DIFF0, width 0; mean (1+0+6)/2 = 3
+    10        # 3
+    010       # 4; block mean (1+7)/2 = 4
+    100 1000  # second channel: mean (1+0-2)/2 = 0, towards zero
+    11        # -1
+    10        # 0; block mean 0
+    100 1000  # first channel: mean (1+6+4)/2 = 5
+    10        # 5
+    10        # 5
+    100 1000  # second channel: mean (1-2+0)/2 = 0
+    10        # 0
+    010       # 1
+    0100      # QUIT
+"""
+
+PREDICTION = """
+    111 1101   # sample type 5
+    101 11     # 1 channel
+    110 110    # blocks of 2
+    110 110    # linear prediction of order 2
+    110 110    # 2 means
+    100 1      # no bytes to skip
+    100 1100   # DIFF0, width 4
+    1 10100    # 10
+    1 10100    # 10; block mean 10
+    0111 1000  # QLPC, width 0; mean (1+0+10)/2 = 5; version 1: (0+10)/2 = 5
+    110        # 2 weights, in 32nds:
+    01 000000  # 32
+    1 001111   # -8
+    0010       # (32*5 - 8*5 + 32 >> 5) + 2 = 6, and the mean: 11
+    11         # (32*6 - 8*5 + 32 >> 5) - 1 = 4: 9
+    0100       # QUIT
+"""
+
+MU_LAW = """
+    0100 11000     # sample type 8: mu-law
+    101 11         # 1 channel
+    111 1100       # blocks of 4
+    100 1          # no linear prediction
+    100 1          # no means
+    100 1          # no bytes to skip
+    100 1000       # DIFF0, width 0
+    10             # 0: 0xff, zero
+    11             # -1: 0x7f, negative zero
+    010            # 1: 0xfe
+    011            # -2: 0x7e
+    0110 101       # BITSHIFT 1: samples are multiples of 16
+    100 01101      # DIFF0, width 13
+    1 00000000000000  # 0: 0xff
+    1 00000000000010  # 1: 0xfd
+    1 00000000000011  # -2: 0x7d
+    1 00000011111110  # 127: 0xf0, the last of the codes that are no multiple of 16
+    0100           # QUIT
+"""
+
+COMMANDS = """
+    111 1101     # sample type 5
+    101 11       # 1 channel
+    111 1100     # blocks of 4
+    100 1        # no linear prediction
+    100 1        # no means
+    100 1        # no bytes to skip
+    00101        # VERBATIM
+    1 00010      # 2 bytes:
+    1 01010010   # R
+    1 01001001   # I
+    00100        # ZERO: 4 samples
+    0110 0101    # BITSHIFT 5
+    0101 110 110 # BLOCKSIZE 2
+    101 1000     # DIFF1, width 0
+    010          # 1, shifted: 32
+    011          # -1: -32
+    00100        # ZERO: 2 samples
+    0101 101 11  # BLOCKSIZE 1
+    110 1000     # DIFF2, width 0
+    010          # 2*0-0 + 1 = 1, shifted: 32
+    0100         # QUIT
+"""
+
+
+@pytest.mark.parametrize(
+    ("bits", "version", "coding", "expected"),
+    [
+        (DIFFERENCES, 2, "pcm", [[1, 2, 0, 3, 5, 9, 13, 16, 18, 20, 22, 22]]),
+        (MEANS, 2, "pcm", [[5, 6, 3, 4, 5, 5], [-3, -3, -1, 0, 0, 1]]),
+        (PREDICTION, 2, "pcm", [[10, 10, 11, 9]]),
+        # no rounding: (32*5 - 8*5 >> 5) + 2 = 5: 10, then (32*5 - 8*5 >> 5) - 1 = 2: 7
+        (PREDICTION, 1, "pcm", [[10, 10, 10, 7]]),
+        (MU_LAW, 2, "ulaw", [[0xFF, 0x7F, 0xFE, 0x7E, 0xFF, 0xFD, 0x7D, 0xF0]]),
+        (COMMANDS, 2, "pcm", [[0, 0, 0, 0, 32, -32, 0, 0, 32]]),
+    ],
+    ids=["differences", "means", "prediction", "version-1", "mu-law", "commands"],
+)
+def test_assembled_by_hand(
+    bits: str, version: int, coding: str, expected: list[list[int]]
+) -> None:
+    shape = {"channels": len(expected), "samples": len(expected[0])}
+    decoded = decode(stream(bits, version), "x.sph", coding=coding, **shape)
+    assert decoded.tolist() == expected
+
+
+def wave(seed: int, channels: int, length: int, loudness: int, step: int) -> Wave:
+    """Noise that wanders, in multiples of a step, with a silence."""
+    rng = np.random.default_rng(seed)
+    values = np.cumsum(rng.normal(0, loudness, (channels, length)), axis=1)
+    values[:, length // 3 : length // 2] = 0
+    clipped = np.clip(values, -32768, 32767).astype(np.int64)
+    return (clipped // step * step).astype(np.int16)
+
+
+def round_trip(
+    encoder: Encoder, samples: NDArray[np.int16] | NDArray[np.uint8]
+) -> None:
+    coding = "pcm" if samples.dtype == np.int16 else "ulaw"
+    channels, length = samples.shape
+    coded = encoder.encode(samples)
+    decoded = decode(coded, "x.sph", coding=coding, channels=channels, samples=length)
+    assert decoded.dtype == samples.dtype
+    np.testing.assert_array_equal(decoded, samples)
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "version": st.sampled_from([1, 2]),
+        "block": st.sampled_from([1, 2, 5, 16, 100, 256]),
+        "order": st.sampled_from([0, 1, 3, 8]),
+        "means": st.sampled_from([0, 1, 3, 4]),
+        "commands": st.lists(
+            st.sampled_from([DIFF0, DIFF1, DIFF2, DIFF3, QLPC]), min_size=1, max_size=5
+        ),
+        "skipped": st.binary(max_size=3),
+        "verbatim": st.binary(max_size=3),
+        "seed": st.integers(0, 1000),
+    }
+)
+
+
+@settings(max_examples=120)
+@given(
+    given=SETTINGS,
+    kind=st.sampled_from([LINEAR_BIG, LINEAR_LITTLE]),
+    channels=st.integers(1, 3),
+    length=st.integers(0, 400),
+    loudness=st.sampled_from([1, 30, 2000]),
+    step=st.sampled_from([1, 2, 8, 64]),
+)
+def test_samples_come_back(
+    given: dict[str, Any],
+    kind: int,
+    channels: int,
+    length: int,
+    loudness: int,
+    step: int,
+) -> None:
+    samples = wave(given["seed"], channels, length, loudness, step)
+    round_trip(Encoder(kind=kind, **given), samples)
+
+
+@settings(max_examples=120)
+@given(
+    given=SETTINGS,
+    kind=st.sampled_from([ULAW_1, ULAW_2]),
+    channels=st.integers(1, 3),
+    length=st.integers(0, 300),
+    spread=st.sampled_from([1, 3, 30, 128]),
+    step=st.sampled_from([1, 2, 4, 16]),
+)
+def test_mu_law_codes_come_back(
+    given: dict[str, Any], kind: int, channels: int, length: int, spread: int, step: int
+) -> None:
+    rng = np.random.default_rng(given["seed"])
+    codes = 0xFF - rng.integers(0, spread, (channels, length)) // step * step
+    codes -= 0x80 * rng.integers(0, 2, codes.shape)
+    round_trip(Encoder(kind=kind, **given), codes.astype(np.uint8))
+
+
+@pytest.mark.parametrize("kind", [ULAW_1, ULAW_2])
+@pytest.mark.parametrize("shift", range(13))
+def test_all_mu_law_codes_at_all_shifts(kind: int, shift: int) -> None:
+    """Written in one block, with a shift that the encoder need not choose."""
+    codes = [code for code in range(256) if MAX_SHIFT[code] >= shift]
+    codes += [] if shift else [0x7F]
+    bits = Bits()
+    for number in (kind, 1, len(codes), 0, 0, 0):
+        bits.long(number)
+    bits.number(BITSHIFT, 2)
+    bits.number(shift, 2)
+    bits.number(DIFF0, 2)
+    bits.number(6, 3)
+    for code in codes:
+        bits.signed(inward(code, shift, kind), 6)
+    bits.number(QUIT, 2)
+    coded = b"ajkg\2" + bits.to_bytes()
+    decoded = decode(coded, "x.sph", coding="ulaw", channels=1, samples=len(codes))
+    assert decoded[0].tolist() == codes
+
+
+def test_linear_mu_law() -> None:
+    codes = np.arange(256, dtype=np.uint8)[None]
+    coded = Encoder(kind=ULAW_LINEAR, commands=[DIFF1]).encode(codes)
+    decoded = decode(coded, "x.sph", coding="ulaw", channels=1, samples=256)
+    # as linear samples, the two zeros are one
+    expected = np.where(codes == 0x7F, 0xFF, codes)
+    np.testing.assert_array_equal(decoded, expected)
+
+
+def test_what_follows_the_stream_is_ignored() -> None:
+    samples = wave(0, 1, 10, 30, 1)
+    coded = Encoder().encode(samples) + b"\xff" * 100
+    decoded = decode(coded, "x.sph", coding="pcm", channels=1, samples=10)
+    np.testing.assert_array_equal(decoded, samples)
+
+
+@pytest.mark.parametrize("order", ["01", "10"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_ffmpeg_agrees(channels: int, order: str, tmp_path: Path) -> None:
+    ffmpeg = "ffmpeg"  # which reads no mu-law streams
+    if shutil.which(ffmpeg) is None and "CI" not in os.environ:
+        pytest.skip("ffmpeg is not installed")
+    samples = wave(1, channels, 3000, 200, 4)
+    encoder = Encoder(
+        kind=LINEAR_LITTLE if order == "01" else LINEAR_BIG,
+        order=8,
+        commands=[DIFF0, DIFF1, DIFF2, DIFF3, QLPC],
+    )
+    coded = encoder.encode(samples)
+    header = (
+        f"NIST_1A\n   1024\nchannel_count -i {channels}\nsample_count -i 3000\n"
+        f"sample_rate -i 8000\nsample_n_bytes -i 2\nsample_byte_format -s2 {order}\n"
+        "sample_sig_bits -i 16\nsample_coding -s26 pcm,embedded-shorten-v2.00\n"
+        "end_head\n"
+    )
+    path = tmp_path / "x.sph"
+    path.write_bytes(header.encode().ljust(1024) + coded)
+    command = [ffmpeg, "-v", "error", "-i", str(path), "-f", "s16le", "-"]
+    raw = subprocess.run(command, check=True, capture_output=True).stdout
+    theirs = np.frombuffer(raw, "<i2").reshape(-1, channels).T
+    np.testing.assert_array_equal(theirs, samples)
+    ours = decode(coded, "x.sph", coding="pcm", channels=channels, samples=3000)
+    np.testing.assert_array_equal(ours, samples)
+
+
+def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    compiled = "espnet_distopt.recipes.corpora.audio.shorten_blocks"
+    monkeypatch.delitem(sys.modules, compiled)
+    with pytest.raises(InputError, match=r"numba, .* is not installed: pip install"):
+        decode(stream(DIFFERENCES), "x.sph", coding="pcm", channels=1, samples=12)
+
+
+def test_compiles_where_no_cache_can_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a package and a home that are both read-only."""
+
+    def njit(function: Any = None, *, cache: bool = False) -> Callable[..., Any]:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(function)  # type: ignore[no-any-return]
+
+    real: Callable[..., Any] = numba.njit
+    monkeypatch.setattr(numba, "njit", njit)
+    assert shorten_blocks.compiled(lambda number: number + 1)(1) == 2

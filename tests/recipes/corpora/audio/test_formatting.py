@@ -1,0 +1,414 @@
+"""Formatting: the right utterances and ids, whatever the processes; and bad input."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.recipes.commands.formatting import format_data_command as main
+from espnet_distopt.recipes.corpora.audio.formatting import (
+    Limits,
+    change_speed,
+    format_data,
+    parse_factors,
+    prefix,
+)
+from espnet_distopt.recipes.corpora.kaldi.arks import Samples, read_wav
+from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
+from tests.refusal import error_of
+
+RATE = 8000
+
+
+def noise(seconds: float, seed: int = 0, channels: int = 1) -> Samples:
+    """Draw samples of shape (time,) or (time, channels)."""
+    shape = (round(seconds * RATE), channels) if channels > 1 else round(seconds * RATE)
+    return np.random.default_rng(seed).integers(-9000, 9000, shape).astype(np.int16)
+
+
+def dumped(target: Path) -> dict[str, Samples]:
+    data = DataDir.read(target)
+    lengths = dict(line.split() for line in (target / "utt2num_samples").open())
+    samples = {utt: read_wav(where) for utt, where in data.wav.items()}
+    assert {rate for rate, _ in samples.values()} == {RATE}
+    assert {utt: str(len(wav)) for utt, (_, wav) in samples.items()} == lengths
+    return {utt: wav for utt, (_, wav) in samples.items()}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DataDir:
+    """Make a data directory of three files, a second and a half each."""
+    wav = {}
+    for number in range(3):
+        wav[f"ann-{number}"] = str(tmp_path / f"{number}.wav")
+        soundfile.write(wav[f"ann-{number}"], noise(1.5, number), RATE)
+    data = DataDir(
+        wav=wav,
+        text=dict.fromkeys(wav, "hi there"),
+        utt2spk=dict.fromkeys(wav, "ann"),
+    )
+    data.write(tmp_path / "data")
+    return data
+
+
+def test_whole_files(files: DataDir, tmp_path: Path) -> None:
+    format_data(tmp_path / "data", tmp_path / "dump", limits=Limits())
+    found = dumped(tmp_path / "dump")
+    assert list(found) == list(files.wav)
+    for number, utt in enumerate(files.wav):
+        np.testing.assert_array_equal(found[utt], noise(1.5, number))
+
+
+@pytest.mark.parametrize("nj", [2, 3, 9])
+def test_processes_change_nothing_but_the_arks(
+    nj: int, files: DataDir, tmp_path: Path
+) -> None:
+    one, several = tmp_path / "one", tmp_path / "several"
+    source = tmp_path / "data"
+    first = format_data(source, one, limits=Limits(), factors=(1.0, 0.9))
+    told: list[tuple[int, int]] = []
+    second = format_data(
+        source,
+        several,
+        limits=Limits(),
+        factors=(1.0, 0.9),
+        nj=nj,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert first == second
+    assert told == [(2, 6), (4, 6), (6, 6)]
+    left, right = contents(one), contents(several)
+    assert left.pop("wav.ark") and left.pop("wav.scp") and right.pop("wav.scp")
+    arks = [name for name in right if name.endswith(".ark")]
+    assert sorted(arks) == [f"wav.{k}.ark" for k in range(1, min(nj, 3) + 1)]
+    assert left == {name: right[name] for name in right if name not in arks}
+    expected, found = dumped(one), dumped(several)
+    assert list(expected) == list(found)
+    for utt, samples in expected.items():
+        np.testing.assert_array_equal(samples, found[utt])
+
+
+@pytest.mark.parametrize("options", [[], ["--nj", "2", "--speed_factors", "0.9 1"]])
+def test_again_gives_the_same_bytes(
+    options: list[str], files: DataDir, tmp_path: Path
+) -> None:
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), *options]
+    main(command)
+    before = contents(tmp_path / "dump")
+    main(command)
+    assert contents(tmp_path / "dump") == before
+
+
+def test_speeds(files: DataDir, tmp_path: Path) -> None:
+    factors = ["--speed_factors", "0.9 1.0 1.1"]
+    main([str(tmp_path / "data"), str(tmp_path / "dump"), *factors])
+    found = dumped(tmp_path / "dump")
+    assert list(found) == [
+        f"{copy}ann-{k}" for copy in ("", "sp0.9-", "sp1.1-") for k in range(3)
+    ]
+    for number in range(3):
+        original = noise(1.5, number)
+        np.testing.assert_array_equal(found[f"ann-{number}"], original)
+        for factor in (0.9, 1.1):
+            copy = found[f"sp{factor}-ann-{number}"]
+            assert len(copy) == round(12000 / factor)
+            np.testing.assert_array_equal(copy, change_speed(original, factor))
+    data = DataDir.read(tmp_path / "dump")
+    assert set(data.utt2spk.values()) == {"ann", "sp0.9-ann", "sp1.1-ann"}
+    assert data.text["sp0.9-ann-1"] == "hi there"
+    noted = (tmp_path / "dump" / "rate_and_speeds").read_text()
+    assert noted == "8000 0.9 1 1.1\n"
+
+
+def test_limits_hold_for_the_copies(
+    files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--min_seconds=1.4", "--max_seconds=1.6", "--speed_factors"]
+    main([str(tmp_path / "data"), str(tmp_path / "dump"), *options, "0.9 1.0 1.1"])
+    assert list(dumped(tmp_path / "dump")) == ["ann-0", "ann-1", "ann-2"]
+    printed = capsys.readouterr().out
+    assert "dropped 3 shorter than 1.4 s" in printed
+    assert "dropped 3 longer than 1.6 s" in printed
+
+
+def rewritten(
+    seconds: float, rate: int = RATE, channels: int = 1
+) -> Callable[..., None]:
+    def damage(root: Path) -> None:
+        soundfile.write(root / "1.wav", noise(seconds, 0, channels), rate)
+
+    return damage
+
+
+def cut_wav(root: Path) -> None:
+    path = root / "1.wav"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def segmented(*lines: str, wav: str = "") -> Callable[[Path], None]:
+    """Give the data segments: those lines, for ann-0, ann-1, ann-2."""
+
+    def damage(root: Path) -> None:
+        (root / "data" / "segments").write_text(
+            "".join(f"ann-{k} {line}\n" for k, line in enumerate(lines))
+        )
+        wav_scp = wav or f"call {root}/1.wav"
+        (root / "data" / "wav.scp").write_text(wav_scp.format(root=root) + "\n")
+
+    return damage
+
+
+def channelled(*lines: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        (root / "data" / "reco2file_and_channel").write_text("\n".join(lines) + "\n")
+
+    return damage
+
+
+def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        path = root / "data" / name
+        path.write_text(path.read_text().replace(old, new))
+
+    return damage
+
+
+def copied_before(root: Path) -> None:
+    for name in ("wav.scp", "text", "utt2spk", "spk2utt"):
+        replaced(name, "ann", "sp0.9-ann")(root)
+
+
+def foreign(root: Path) -> None:
+    (root / "dump" / "wav.scp").unlink()
+
+
+OK = "call 0.0 0.5"
+BAD_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing wav": (
+        lambda root: (root / "1.wav").unlink(),
+        "1.wav: no such audio file",
+    ),
+    "truncated wav": (cut_wav, "1.wav: the file ends within this wav"),
+    "not audio": (
+        lambda root: (root / "1.wav").write_text("not audio at all" * 9),
+        "1.wav: not readable audio",
+    ),
+    "wrong rate": (rewritten(1, 16000), "1.wav: expected 8000 Hz, got 16000 Hz"),
+    "two channels": (rewritten(1, RATE, 2), "1.wav: has 2 channels: list it in"),
+    "no samples": (rewritten(0), "wav.scp:2: utterance ann-1 has no samples"),
+    "no channel B": (
+        channelled("ann-0 0 A", "ann-1 1 B", "ann-2 2 A"),
+        "1.wav: has no channel B, only 1",
+    ),
+    "channel C": (
+        channelled("ann-0 0 A", "ann-1 1 C", "ann-2 2 A"),
+        "reco2file_and_channel:2: expected 'recording file A'",
+    ),
+    "channel of some only": (channelled("ann-0 0 A"), "wav.scp:2: ann-1 is not in"),
+    "segment past the end": (
+        segmented(OK, "call 0.5 2.01", OK),
+        "segments:2: utterance ann-1: ends at 2.01 s, but recording call is 1.5 s",
+    ),
+    "segment after the end": (
+        segmented(OK, OK, "call 1.5 1.6"),
+        "segments:3: utterance ann-2: ends at 1.6 s, but recording call is 1.5 s",
+    ),
+    "segment of no length": (
+        segmented("call 0.5 0.5", OK, OK),
+        "segments:1: utterance ann-0: expected 0 <= start < end",
+    ),
+    "segment of less than a sample": (
+        segmented(OK, "call 0.50001 0.50002", OK),
+        "segments:2: utterance ann-1 has no samples",
+    ),
+    "segment backwards": (
+        segmented(OK, "call 0.5 0.4", OK),
+        "segments:2: utterance ann-1: expected 0 <= start < end",
+    ),
+    "segment of another recording": (
+        segmented(OK, "talk 0.0 0.4", OK),
+        "segments:2: utterance ann-1: recording talk is not in wav.scp",
+    ),
+    "segment without end": (segmented(OK, "call 0.5", OK), "segments:2: expected"),
+    "missing ark": (
+        segmented(OK, OK, OK, wav="call {root}/none.ark:5"),
+        "none.ark:5: cannot be read: No such file",
+    ),
+    "offset past the ark": (
+        segmented(OK, OK, OK, wav="call {root}/dump/wav.ark:999999"),
+        "wav.ark:999999: no wav starts",
+    ),
+    "pipe": (
+        segmented(OK, OK, OK, wav="call sph2pipe -f wav {root}/1.sph |"),
+        "wav.scp:1: expected a path",
+    ),
+    "no wav.scp": (lambda root: (root / "data" / "wav.scp").unlink(), "no such file"),
+    "no text": (lambda root: (root / "data" / "text").unlink(), "text: no such file"),
+    "text not UTF-8": (
+        lambda root: (root / "data" / "text").write_bytes(b"ann-0 a\nann-1 \xff\n"),
+        "text:2: expected UTF-8 text",
+    ),
+    "text of one less": (
+        replaced("text", "ann-2 hi there\n", ""),
+        "utt2spk:3: ann-2 is not in",
+    ),
+    "unsorted": (replaced("wav.scp", "ann-0", "ann-9"), "wav.scp:2: ann-1 must come"),
+    "twice": (replaced("wav.scp", "ann-1", "ann-0"), "wav.scp:2: ann-0 comes twice"),
+    "copies of other speeds": (copied_before, "text:1: sp0.9-ann-0 is called like"),
+    "a dump of something else": (foreign, "is not empty and has no wav.scp"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_DATA)
+def test_bad_data_is_one_line(
+    kind: str, files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, message = BAD_DATA[kind]
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--keep_all"]
+    main(command)
+    damage(tmp_path)
+    before = contents(tmp_path / "dump")
+    beside = {path.name for path in tmp_path.iterdir()}
+    command += ["--speed_factors", "0.9 1.0"]
+    assert message in error_of(main, command, capsys)
+    # The earlier dump is as it was, and nothing lies beside it.
+    assert contents(tmp_path / "dump") == before
+    assert {path.name for path in tmp_path.iterdir()} == beside
+
+
+def test_bad_data_of_one_of_several_processes(
+    files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut_wav(tmp_path)
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", "3"]
+    assert "1.wav: the file ends within" in error_of(main, command, capsys)
+    assert not (tmp_path / "dump").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--nj 0", "--nj is 0, expected at least 1"),
+        ("--nj -2", "--nj is -2, expected at least 1"),
+        ("--speed_factors fast", "expected speed factors from 0.5 to 2.0"),
+        ("--speed_factors 90", "expected speed factors from 0.5 to 2.0"),
+        ("--min_seconds -1", "expected 0 <= min_seconds <= max_seconds"),
+        ("--min_seconds 3 --max_seconds 2", "expected 0 <= min_seconds"),
+        ("--min_seconds nan", "expected 0 <= min_seconds <= max_seconds"),
+        ("--max_seconds 1", "data: no utterance is left: 3 longer than 1.0 s"),
+    ],
+)
+def test_bad_options(
+    options: str,
+    message: str,
+    files: DataDir,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), *options.split()]
+    assert message in error_of(main, command, capsys)
+    assert not (tmp_path / "dump").exists()
+
+
+def test_onto_itself(files: DataDir, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="another directory"):
+        format_data(tmp_path / "data", tmp_path / "data", limits=None)
+    assert DataDir.read(tmp_path / "data") == files
+
+
+@pytest.mark.parametrize("nj", [1, 2])
+def test_interrupted(nj: int, files: DataDir, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        assert total == 3
+        if done == 2:
+            raise KeyboardInterrupt
+
+    before = sorted(path.name for path in tmp_path.iterdir())
+    source, target = tmp_path / "data", tmp_path / "dump"
+    with pytest.raises(KeyboardInterrupt):
+        format_data(source, target, limits=None, nj=nj, progress=interrupt)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+# Speed perturbation: length, pitch and loudness of the copies; factors read.
+
+FACTORS = (0.5, 0.9, 0.95, 1.0, 1.1, 2.0)
+
+
+def sine(hertz: float, time: int = 8000, level: float = 16000) -> Samples:
+    phase = 2 * np.pi * hertz * np.arange(time) / 8000
+    return np.rint(level * np.sin(phase)).astype(np.int16)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("time", [1, 2, 99, 800, 8001])
+def test_duration_is_divided_by_the_factor(factor: float, time: int) -> None:
+    changed = change_speed(sine(440, time), factor)
+    assert changed.shape == (round(time / factor),)
+    assert changed.dtype == np.int16
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_pitch_is_multiplied_by_the_factor(factor: float) -> None:
+    inner = slice(500, -500)  # filters need some samples at the ends
+    changed = change_speed(sine(1000), factor)
+    expected = sine(1000 * factor, len(changed))
+    assert np.abs(changed[inner].astype(int) - expected[inner]).max() <= 16
+
+
+def test_what_would_be_too_high_is_gone() -> None:
+    changed = change_speed(sine(3900), 1.1)  # 4290 Hz: beyond half the rate
+    assert np.abs(changed[500:-500]).max() < 50
+
+
+def test_overshoot_is_clipped() -> None:
+    square = np.where(np.arange(8000) % 80 < 40, 32767, -32768).astype(np.int16)
+    changed = change_speed(square, 0.9)
+    assert changed.max() == 32767 and changed.min() == -32768
+    # where the sign is far from a change, it is the original's
+    middles = np.arange(20, 7900, 40)
+    at = np.rint(middles / 0.9).astype(int)
+    np.testing.assert_array_equal(changed[at] > 0, square[middles] > 0)
+
+
+def test_twice_the_same() -> None:
+    noise = np.random.default_rng(0).integers(-9000, 9000, 4000).astype(np.int16)
+    np.testing.assert_array_equal(change_speed(noise, 0.9), change_speed(noise, 0.9))
+
+
+def test_factors_and_names() -> None:
+    assert parse_factors(" 0.9 1  1.10 ") == (0.9, 1.0, 1.1)
+    assert [prefix(each) for each in (0.9, 1.0, 1.1, 2.0)] == [
+        "sp0.9-",
+        "",
+        "sp1.1-",
+        "sp2-",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected speed factors from 0.5 to 2.0"),
+        ("fast", "expected speed factors"),
+        ("0.9,1.1", "expected speed factors"),
+        ("0", "expected speed factors"),
+        ("-1", "expected speed factors"),
+        ("90 100 110", "expected speed factors"),
+        ("nan", "expected speed factors"),
+        ("inf", "expected speed factors"),
+        ("1 1.0", "comes twice"),
+        ("0.9 0.90", "comes twice"),
+        ("0.9 0.9000000001", "comes twice"),  # their names would be the same
+    ],
+)
+def test_bad_factors(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_factors(text)

@@ -1,0 +1,526 @@
+"""SPHERE files: spans, compressed ones, what libsndfile reads, and writing."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from espnet_distopt.errors import InputError
+from espnet_distopt.recipes.corpora.audio.codings import decode_ulaw, encode_ulaw
+from espnet_distopt.recipes.corpora.audio.sphere import (
+    SphereFile,
+    format_header,
+    read_header,
+    write_sphere,
+)
+from tests.recipes.corpora.audio.shorten_encoder import (
+    DIFF0,
+    DIFF1,
+    QLPC,
+    ULAW_2,
+    Encoder,
+)
+from tests.recipes.corpora.audio.sphere_files import PCM_LITTLE, read_all, sphere
+
+RNG = np.random.default_rng(0)
+STEREO: NDArray[np.int16] = RNG.integers(-9000, 9000, (300, 2)).astype(np.int16)
+
+
+FORMS: list[dict[str, Any]] = [
+    {"coding": "ulaw"},
+    {"coding": "alaw"},
+    {"coding": "pcm"},
+    {"coding": "pcm", "byte_order": "big"},
+]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_libsndfile_reads_alike(
+    form: dict[str, Any], channels: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.sph"
+    fields: dict[str, str | int] = {"database_id": "a b", "speaker": 7}
+    write_sphere(path, STEREO[:, :channels], 8000, **form, fields=fields)
+    expected, rate = soundfile.read(path, dtype="int16", always_2d=True)
+    assert rate == 8000
+    assert read_all(path) == expected.T.tolist()
+    if form["coding"] == "pcm":
+        np.testing.assert_array_equal(expected, STEREO[:, :channels])
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "ULAW", "ALAW"])
+@pytest.mark.parametrize("endian", ["LITTLE", "BIG"])
+def test_what_libsndfile_writes(subtype: str, endian: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.sph"
+    soundfile.write(path, STEREO, 16000, format="NIST", subtype=subtype, endian=endian)
+    expected, _ = soundfile.read(path, dtype="int16")
+    header = read_header(path)
+    assert (header.sample_rate, header.channels, header.samples) == (16000, 2, 300)
+    assert read_all(path) == expected.T.tolist()
+
+
+@given(span=st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted))
+@pytest.mark.parametrize("form", FORMS)
+def test_spans(
+    form: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, span: list[int]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "spans.sph"
+    write_sphere(path, STEREO, 8000, **form)
+    whole = read_all(path)
+    start, stop = span
+    with SphereFile(path) as file:
+        for channel in (1, 0):
+            samples = file.read(start, stop, channel)
+            assert samples.dtype == np.int16
+            assert samples.tolist() == whole[channel][start:stop]
+
+
+class Reads:
+    """A file that counts the bytes read."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.count = file, 0
+
+    def seek(self, place: int) -> None:
+        self.file.seek(place)
+
+    def read(self, size: int = -1) -> bytes:
+        content: bytes = self.file.read(size)
+        self.count += len(content)
+        return content
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def test_only_the_span_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.sph"
+    write_sphere(path, STEREO, 8000)
+    with SphereFile(path) as file:
+        reads = Reads(file._file)
+        monkeypatch.setattr(file, "_file", reads)
+        file.read(100, 110, 1)
+        assert reads.count == 10 * 2
+
+
+SHORTENED = """
+    channel_count -i 2
+    sample_count -i 300
+    sample_rate -i 8000
+    sample_n_bytes -i {bytes}
+    sample_coding -s{length} {coding}
+    sample_checksum -i 4711
+"""
+
+
+def shortened(path: Path, coding: str, coded: bytes) -> Path:
+    coding = f"{coding},embedded-shorten-v2.00"
+    sample_bytes = 2 if coding.startswith("pcm") else 1
+    fields = SHORTENED.format(bytes=sample_bytes, length=len(coding), coding=coding)
+    return sphere(path, fields, coded)
+
+
+def test_shortened_pcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coded = Encoder(order=4, commands=[DIFF0, QLPC]).encode(STEREO.T)
+    path = shortened(tmp_path / "x.sph", "pcm", coded)
+    with SphereFile(path) as file:
+        reads = Reads(file._file)
+        monkeypatch.setattr(file, "_file", reads)
+        assert file.read(10, 20, 1).tolist() == STEREO[10:20, 1].tolist()
+        assert file.read(0, 300, 0).tolist() == STEREO[:, 0].tolist()
+        assert reads.count == len(coded), "decoded once"
+
+
+def test_shortened_mu_law(tmp_path: Path) -> None:
+    codes = encode_ulaw(STEREO // 16)
+    coded = Encoder(kind=ULAW_2, means=0, commands=[DIFF1]).encode(codes.T)
+    path = shortened(tmp_path / "x.sph", "ulaw", coded)
+    assert read_all(path) == decode_ulaw(codes).T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("coding", "change", "message"),
+    [
+        ("pcm", (b"ajkg", b"ajkk"), "starts with ajkg, got b'ajkk'"),
+        ("ulaw", (b"", b""), "expected a shorten stream of ulaw, got sample type 5"),
+        ("alaw", (b"", b""), "expected a shorten stream of alaw, got sample type 5"),
+        ("pcm", (b"-i 300", b"-i 299"), "more samples than the header says"),
+        ("pcm", (b"-i 300", b"-i 301"), "fewer samples than the header says"),
+        ("pcm", (b"channel_count -i 2", b"channel_count -i 1"), "has 2 channels, but"),
+        ("pcm", (b"sample_count -i 300", b"; -i 3000"), "has no sample_count"),
+    ],
+)
+def test_bad_shortened_file(
+    coding: str, change: tuple[bytes, bytes], message: str, tmp_path: Path
+) -> None:
+    path = shortened(tmp_path / "x.sph", coding, Encoder().encode(STEREO.T))
+    path.write_bytes(pad_header(path.read_bytes().replace(*change, 1), 1024))
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        read_all(path)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def pad_header(content: bytes, size: int) -> bytes:
+    """Make up for a change of the header's length."""
+    end = content.index(b"end_head\n") + len(b"end_head\n")
+    return content[:end].ljust(size) + content[end:].lstrip(b" ")
+
+
+def test_cut_off_shortened_file(tmp_path: Path) -> None:
+    path = shortened(tmp_path / "x.sph", "pcm", Encoder().encode(STEREO.T))
+    content = path.read_bytes()
+    for size in range(1024, len(content) - 4, 97):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match=r"x\.sph: "):
+            read_all(path)
+
+
+@pytest.mark.parametrize(
+    ("span", "channel", "message"),
+    [
+        ((0, 301), 0, "has no samples 0 to 301, only 300"),
+        ((-1, 5), 0, "has no samples -1 to 5, only 300"),
+        ((5, 4), 0, "has no samples 5 to 4"),
+        ((0, 5), 2, "has no channel 3, only 2"),
+        ((0, 5), -1, "has no channel 0, only 2"),
+    ],
+)
+def test_bad_span(
+    span: tuple[int, int], channel: int, message: str, tmp_path: Path
+) -> None:
+    write_sphere(tmp_path / "x.sph", STEREO, 8000)
+    with (
+        SphereFile(tmp_path / "x.sph") as file,
+        pytest.raises(InputError, match=message),
+    ):
+        file.read(*span, channel)
+
+
+def test_truncated_while_open(tmp_path: Path) -> None:
+    path = tmp_path / "x.sph"
+    write_sphere(path, STEREO, 8000)
+    with SphereFile(path) as file:
+        path.write_bytes(path.read_bytes()[:1200])
+        with pytest.raises(InputError, match=r"x\.sph: became shorter"):
+            file.read(0, 300, 0)
+
+
+def test_written_header(tmp_path: Path) -> None:
+    path = tmp_path / "x.sph"
+    write_sphere(path, STEREO[:1], 8000, fields={"database_id": "SWB", "call": 2001})
+    assert path.read_bytes()[:1024].rstrip(b" ").decode().splitlines() == [
+        "NIST_1A",
+        "   1024",
+        "database_id -s3 SWB",
+        "call -i 2001",
+        "channel_count -i 2",
+        "sample_count -i 1",
+        "sample_rate -i 8000",
+        "channels_interleaved -s4 TRUE",
+        "sample_n_bytes -i 1",
+        "sample_byte_format -s1 1",
+        "sample_sig_bits -i 8",
+        "sample_coding -s4 ulaw",
+        "end_head",
+    ]
+    assert path.stat().st_size == 1026
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_long_header_takes_more_blocks(tmp_path: Path) -> None:
+    for length in (990, 991, 992, 993, 994, 995, 996, 2100):
+        header = format_header({"x": "y" * length})
+        used = len(header.rstrip(b" "))
+        assert len(header) == -(-used // 1024) * 1024
+        assert header[8:16] == b"%7d\n" % len(header)
+    fields = {f"note{i}": "y" * 80 for i in range(20)}
+    write_sphere(tmp_path / "x.sph", STEREO, 8000, coding="pcm", fields=fields)
+    assert read_header(tmp_path / "x.sph").header_bytes == 3072
+    assert read_all(tmp_path / "x.sph") == STEREO.T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": STEREO.astype(np.float32)}, "expected 16-bit samples of shape"),
+        ({"samples": STEREO[:, 0]}, "expected 16-bit samples of shape"),
+        ({"samples": STEREO[:, :0]}, "expected 16-bit samples of shape"),
+        ({"sample_rate": 0}, "expected a sample rate above 0, got 0"),
+        ({"coding": "mp3"}, "expected coding ulaw, alaw or pcm"),
+        ({"coding": "pcm", "byte_order": "middle"}, "got pcm (middle)"),
+        ({"fields": {"sample_rate": 9}}, "sample_rate is not for the caller to set"),
+        ({"fields": {"a b": 9}}, "'a b' can't be the name of a SPHERE field"),
+        ({"fields": {"end_head": 9}}, "'end_head' can't be the name"),
+        ({"fields": {"a": ""}}, "SPHERE field a: can't hold ''"),
+        ({"fields": {"a": "b\nend_head"}}, "SPHERE field a: can't hold"),
+        ({"fields": {"a": "é"}}, "SPHERE field a: can't hold"),
+    ],
+)
+def test_not_written(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.sph"
+    path.write_bytes(b"old")
+    arguments = {"samples": STEREO, "sample_rate": 8000, **change}
+    with pytest.raises(InputError, match=re.escape(message)):
+        write_sphere(path, **arguments)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_not_writable(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x\.sph: cannot be written: No such"):
+        write_sphere(tmp_path / "no" / "x.sph", STEREO, 8000)
+
+
+def test_interrupted_writing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_sphere(tmp_path / "x.sph", STEREO, 8000)
+    assert not list(tmp_path.iterdir())
+
+
+# SPHERE headers: typed by hand in every variant, and damaged.
+
+TIMIT = """
+    database_id -s5 TIMIT
+    database_version -s3 1.0
+    utterance_id -s8 cjf0_sa1
+    channel_count -i 1
+    sample_count -i 3
+    sample_rate -i 16000
+    sample_min -i -2191
+    sample_max -i 2790
+    sample_n_bytes -i 2
+    sample_byte_format -s2 10
+    sample_sig_bits -i 16
+"""
+SWITCHBOARD = """
+    conversation_id -s4 2001
+    sample_rate -i 8000
+    sample_coding -s4 ulaw
+    sample_n_bytes -i 1
+    sample_count -i 2
+    sample_max1 -r 4015.500000
+    channels_interleaved -s4 TRUE
+    channel_count -i 2
+"""
+SPIDRE = """
+    speaker_id1 -s4 1549
+    recording_date -s6 920304
+    data_origins -s13 swb1,1.0,4062
+    channel_count -i 2
+    sample_max1 -r 4015.500000
+    sample_coding -s6 mu-law
+    channels_interleaved -s4 TRUE
+    sample_count -i 4
+    sample_rate -i 8000
+    sample_n_bytes -i 1
+    sample_sig_bits -i 8
+"""
+A_LAW = """
+    ; a comment
+    sample_coding -s4 alaw
+    sample_byte_format -s1 1
+
+    channel_count -i 1
+    sample_rate -i 8000
+    sample_count -i 2
+"""
+NO_COUNT = """
+    channel_count -i 2
+    sample_rate -i 8000
+    sample_byte_format -s2 01
+"""
+EMPTY = """
+    channel_count -i 2
+    sample_rate -i 8000
+    sample_count -i 0
+    sample_coding -s4 ulaw
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "size", "rate", "expected"),
+    [
+        (PCM_LITTLE, b"\1\0\xff\xff\0\x80", 1024, 8000, [[1, -1, -32768]]),
+        (TIMIT, b"\0\1\xff\xff\x80\0", 1024, 16000, [[1, -1, -32768]]),
+        (SWITCHBOARD, b"\xff\0\xfe\x7e", 1024, 8000, [[0, 8], [-32124, -8]]),
+        # all channels' samples counted together
+        (SPIDRE, b"\xff\0\xfe\x7e", 1024, 8000, [[0, 8], [-32124, -8]]),
+        (A_LAW, b"\xd5\x2a", 2048, 8000, [[8, -32256]]),
+        (NO_COUNT, b"\1\0\2\0\3\0\4\0", 3072, 8000, [[1, 3], [2, 4]]),
+        (NO_COUNT, b"\1\0\2\0\3\0\4\0", 200, 8000, [[1, 3], [2, 4]]),
+        (EMPTY, b"", 1024, 8000, [[], []]),
+    ],
+    ids=["little", "big", "ulaw", "mu-law", "alaw", "3072", "200", "empty"],
+)
+def test_typed_header(
+    fields: str,
+    content: bytes,
+    size: int,
+    rate: int,
+    expected: list[list[int]],
+    tmp_path: Path,
+) -> None:
+    path = sphere(tmp_path / "x.sph", fields, content, size)
+    header = read_header(path)
+    assert header.path == path
+    assert header.sample_rate == rate
+    assert header.header_bytes == size
+    assert header.samples == len(expected[0])
+    assert header.seconds == len(expected[0]) / rate
+    assert not header.shorten
+    assert read_all(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("coding", "name", "byte_order", "sample_bytes"),
+    [
+        ("pcm,embedded-shorten-v2.00", "pcm", None, 2),
+        ("pcm,embedded-shorten-v1.09", "pcm", None, 2),
+        ("ulaw,embedded-shorten-v2.00", "ulaw", None, 1),
+        ("mu-law, embedded-shorten-v2.00", "ulaw", None, 1),
+        ("pcm-2", "pcm", "big", 2),
+        ("PCM", "pcm", "big", 2),
+        ("mulaw", "ulaw", None, 1),
+        ("a-law", "alaw", None, 1),
+    ],
+)
+def test_codings(
+    coding: str, name: str, byte_order: str | None, sample_bytes: int, tmp_path: Path
+) -> None:
+    fields = f"""
+        channel_count -i 1
+        sample_count -i 2
+        sample_rate -i 8000
+        sample_byte_format -s2 10
+        sample_coding -s{len(coding)} {coding}
+    """
+    path = sphere(tmp_path / "x.sph", fields, bytes(2 * sample_bytes))
+    header = read_header(path)
+    assert header.coding == name
+    assert header.shorten == ("shorten" in coding)
+    assert header.byte_order == byte_order
+    assert header.sample_bytes == sample_bytes
+
+
+def test_a_string_has_the_length_that_its_type_says(tmp_path: Path) -> None:
+    fields = PCM_LITTLE.replace("-s3 pcm", "-s3 pcm and more")
+    path = sphere(tmp_path / "x.sph", fields, bytes(6))
+    assert read_header(path).coding == "pcm"
+
+
+BAD: list[tuple[str, tuple[str, str], str]] = [
+    ("magic", ("NIST_1A", "NIST_2A"), "not a SPHERE file: expected NIST_1A"),
+    ("riff", ("NIST_1A\n", "RIFFabcd"), "not a SPHERE file"),
+    ("size-word", ("   1024", "   1k  "), "expected NIST_1A and the header's size"),
+    ("size-large", ("   1024", "  99999"), "says it has 99999 bytes, but the file"),
+    (
+        "size-small",
+        ("   1024", "     64"),
+        "header line 5: expected `name -type value`",
+    ),
+    ("size-0", ("   1024", "      0"), "the header has no line end_head"),
+    ("size-1023", ("   1024", "   1023"), "needs 6 bytes, but 7 follow the header"),
+    ("size-1028", ("   1024", "   1028"), "needs 6 bytes, but 2 follow the header"),
+    ("no-end", ("end_head", ";nd_head"), "the header has no line end_head"),
+    ("no-type", ("sample_rate -i 8000", "sample_rate 8000"), "line 5: expected `name"),
+    ("type", ("sample_rate -i", "sample_rate -x"), "line 5: expected `name -type"),
+    ("binary", ("sample_rate", "\0\1\2 \3\4"), "line 5: expected `name -type value`"),
+    ("string-rate", ("rate -i 8000", "rate -s4 fast"), "line 5: expected sample_rate"),
+    ("real-rate", ("rate -i 8000", "rate -r 8e3"), "-i and an integer, got -r '8e3'"),
+    ("word-rate", ("-i 8000", "-i fast"), "line 5: expected sample_rate -i and an"),
+    ("no-value", ("-i 8000", "-i"), "expected sample_rate -i and an integer"),
+    ("no-rate", ("sample_rate", "sample_late"), "the header has no sample_rate"),
+    ("rate-0", ("-i 8000", "-i 0"), "line 5: sample_rate must be at least 1, got 0"),
+    ("count-less", ("count -i 3", "count -i -3"), "must be at least 0, got -3"),
+    ("channels-0", ("channel_count -i 1", "channel_count -i 0"), "at least 1, got 0"),
+    ("no-channels", ("channel_count", "panel_count"), "the header has no channel_c"),
+    ("channels-2", ("channel_count -i 1", "channel_count -i 2"), "sample_count 3"),
+    ("twice", ("sample_sig_bits", "sample_rate"), "line 8: sample_rate is also on lin"),
+    ("count-more", ("count -i 3", "count -i 4"), "needs 8 bytes, but 6 follow"),
+    ("count-fewer", ("count -i 3", "count -i 2"), "needs 4 bytes, but 6 follow"),
+    ("coding", ("-s3 pcm", "-s3 mp3"), "sample_coding mp3 is not supported"),
+    (
+        "packed",
+        ("-s3 pcm", "-s19 pcm,embedded-wavpack"),
+        "sample_coding pcm,embedded-wavpac",
+    ),
+    ("coding-type", ("-s3 pcm", "-i 3"), "line 9: expected sample_coding -s and a"),
+    (
+        "bytes-1",
+        ("n_bytes -i 2", "n_bytes -i 1"),
+        "of pcm with sample_n_bytes 1: exp",
+    ),
+    (
+        "bytes-3",
+        ("n_bytes -i 2", "n_bytes -i 3"),
+        "of pcm with sample_n_bytes 3: exp",
+    ),
+    ("law-bytes", ("-s3 pcm", "-s4 ulaw"), "ulaw with sample_n_bytes 2: expected 1"),
+    ("order", ("-s2 01", "-s2 11"), "sample_byte_format 01 or 10 in the header of"),
+    ("no-order", ("sample_byte", "simple_byte"), "16-bit samples, got none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD]
+)
+def test_bad_header(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    path = sphere(tmp_path / "x.sph", PCM_LITTLE, bytes(6))
+    header = path.read_bytes()[:1024].decode()
+    changed = header.replace(*change, 1).rstrip(" ").ljust(1024)
+    assert changed != header
+    path.write_bytes(changed.encode() + bytes(6))
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        read_header(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_not_interleaved(tmp_path: Path) -> None:
+    fields = SWITCHBOARD.replace("-s4 TRUE", "-s5 FALSE")
+    path = sphere(tmp_path / "x.sph", fields, bytes(4))
+    with pytest.raises(InputError, match="not interleaved are not supported"):
+        read_header(path)
+
+
+def test_no_whole_number_of_samples(tmp_path: Path) -> None:
+    path = sphere(tmp_path / "x.sph", NO_COUNT, bytes(7))
+    with pytest.raises(InputError, match="7 bytes follow the header, expected a mul"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("size", [0, 5, 8, 16, 300, 1023])
+def test_truncated_header(size: int, tmp_path: Path) -> None:
+    path = sphere(tmp_path / "x.sph", PCM_LITTLE, bytes(6))
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(InputError, match=r"x\.sph: (not a SPHERE|the header says)"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("size", [1024, 1025, 1029])
+def test_truncated_samples(size: int, tmp_path: Path) -> None:
+    path = sphere(tmp_path / "x.sph", PCM_LITTLE, bytes(6))
+    path.write_bytes(path.read_bytes()[:size])
+    message = f"needs 6 bytes, but {size - 1024} follow the header: the file is trunc"
+    with pytest.raises(InputError, match=message):
+        read_header(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_header(tmp_path / "x.sph")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        SphereFile(tmp_path)

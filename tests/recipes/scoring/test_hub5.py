@@ -1,0 +1,296 @@
+"""Hub5 scoring by the command: equal to hubscr's own figures, and bad input."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from espnet_distopt.recipes.commands.scoring import score_hub5_command as main
+from espnet_distopt.recipes.scoring.result import Result
+from espnet_distopt.recipes.scoring.scorers import REPORTS, parse_raw_summary
+from tests.recipes.scoring.hub5_files import GLM, HALVES, HEADER, needs_sctk, run_hubscr
+
+STM = """\
+en_4156 A en_4156_A 1.00 2.00 <O,CHE> we're here (%HESITATION) okay
+en_4156 A en_4156_A 2.00 3.00 <O,CHE> IGNORE_TIME_SEGMENT_IN_SCORING
+en_4156 B en_4156_B 2.00 3.00 <O,CHE> yeah
+sw_4390 A sw_4390_A 1.00 2.00 <O,SWB> the (do-) dog
+sw_4390 B sw_4390_B 3.00 4.00 <O,SWB> hello { there / @ }
+"""
+CTM = """\
+en_4156 A 1.10 0.20 we
+en_4156 A 1.30 0.20 are
+en_4156 A 1.50 0.20 here
+en_4156 A 1.70 0.20 uh
+en_4156 A 2.70 0.20 junk
+sw_4390 A 1.10 0.10 a
+sw_4390 A 1.20 0.10 dog
+sw_4390 B 3.20 0.10 hello
+"""
+
+
+def score(directory: Path, *options: str, **files: str | bytes | None) -> Path:
+    """Write the three files, those given in other words, and score."""
+    contents = {"stm": HEADER + STM, "glm": GLM, "ctm": CTM} | files
+    arguments = ["--out", str(directory / "score_wer")]
+    for name, content in contents.items():
+        path = directory / name
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(
+                content if isinstance(content, bytes) else content.encode()
+            )
+        arguments += [f"--{name}", str(path)]
+    main([*arguments, *options])
+    return directory / "score_wer"
+
+
+@needs_sctk
+def test_files_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = score(tmp_path, *HALVES)
+    names = {"hyp.ctm", *REPORTS, "result.json", "result.txt", "worst.json"}
+    assert {path.name for path in out.iterdir()} == names
+    result = Result.read(out / "result.json")
+    assert re.fullmatch(r"hubscr \(sclite [\d.]+\)", result.scorer)
+    four = {
+        name: (c.correct, c.substitutions, c.deletions, c.insertions)
+        for name, c in (result.halves | result.speakers).items()
+    }
+    assert four == {
+        "swbd": (3, 1, 0, 0),
+        "callhome": (4, 0, 2, 0),
+        "all": (7, 1, 2, 0),
+        "en_4156-A": (4, 0, 1, 0),
+        "en_4156-B": (0, 0, 1, 0),
+        "sw_4390-A": (2, 1, 0, 0),
+        "sw_4390-B": (1, 0, 0, 0),
+    }
+    assert result.intervals.keys() == {"swbd", "callhome", "all"}
+    assert result.cross_check is not None
+    assert result.cross_check.scorer.endswith(", normalised text")
+    assert result.cross_check.halves["callhome"].substitutions == 1
+    text = (out / "result.txt").read_text()
+    assert "cross-check: jiwer" in text and "sw_4390-B" in text
+    assert text.startswith(capsys.readouterr().out)
+
+
+def make_task(directory: Path, speakers: int = 8) -> dict[str, Path]:
+    """Write a task with errors of all kinds: words lost and replaced at random."""
+    rng = random.Random(3)
+    vocabulary = ["yes", "no", "well", "i", "know", "we're", "(%HESITATION)", "(th-)"]
+    stm, ctm = [], []
+    for number in range(speakers):
+        file = f"{'sw' if number % 2 else 'en'}_{4000 + number // 2}"
+        label = "SWB" if number % 2 else "CHE"
+        for channel in "AB":
+            for start in range(0, 60, 4):
+                words = rng.choices(vocabulary, k=rng.randint(1, 8))
+                line = f"{file} {channel} {file}_{channel} {start:.2f} {start + 4:.2f}"
+                stm.append(f"{line} <O,{label}> {' '.join(words)}\n")
+                said = [re.sub("[()]", "", w) for w in words if rng.random() > 0.2]
+                said = [w if rng.random() > 0.2 else rng.choice("ab") for w in said]
+                ctm += [
+                    f"{file} {channel} {start + place / 3:.2f} 0.30 {word}\n"
+                    for place, word in enumerate(said)
+                    if not re.search("%|-$", word)
+                ]
+    paths = {name: directory / name for name in ("stm", "glm", "ctm")}
+    paths["stm"].write_text(HEADER + "".join(stm))
+    paths["glm"].write_text(GLM)
+    paths["ctm"].write_text("".join(ctm))
+    return paths
+
+
+@pytest.mark.thorough
+@needs_sctk
+def test_halves_equal_hubscr_on_lines_dropped(tmp_path: Path) -> None:
+    paths = make_task(tmp_path)
+    out = tmp_path / "score_wer"
+    files = [text for name, path in paths.items() for text in (f"--{name}", str(path))]
+    main([*files, "--out", str(out), *HALVES])
+    result = Result.read(out / "result.json")
+    for half, drop in (("swbd", "en_"), ("callhome", "sw_"), ("all", "")):
+        raw = run_hubscr(tmp_path / half, paths, drop)
+        assert parse_raw_summary(raw) == result.halves[half]
+        assert result.halves[half].errors > 20
+
+
+@needs_sctk
+def test_halves_agree_with_the_labels_of_the_reference(tmp_path: Path) -> None:
+    paths = make_task(tmp_path)
+    files = [text for name, path in paths.items() for text in (f"--{name}", str(path))]
+    main([*files, "--out", str(tmp_path / "out"), *HALVES])
+    halves = Result.read(tmp_path / "out" / "result.json").halves
+    lur = (tmp_path / "out" / "hyp.ctm.filt.lur").read_text()
+    line = next(line for line in lur.splitlines() if "Set Sum/Avg" in line)
+    figures = [(int(n), r) for n, r in re.findall(r"\[(\d+)\]\s+([\d.]+)", line)]
+    expected = [halves[name] for name in ("all", "swbd", "callhome")]
+    assert figures == [(half.words, f"{half.error_rate:.1f}") for half in expected]
+
+
+@pytest.mark.parametrize("ctm", ["", ";; a system\n", "sw_4390 A 1.10 0.10 uh\n"])
+@pytest.mark.parametrize(
+    ("scorer", "deleted"),
+    # hubscr takes the shortest alternatives, and nothing for what is optional.
+    [pytest.param("hubscr", 7, marks=needs_sctk), ("jiwer", 8)],
+)
+def test_nothing_to_score_is_all_deletions(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ctm: str,
+    scorer: str,
+    deleted: int,
+) -> None:
+    out = score(tmp_path, "--scorer", scorer, ctm=ctm)
+    counts = Result.read(out / "result.json").halves["all"]
+    four = (counts.correct, counts.substitutions, counts.deletions, counts.insertions)
+    assert four == (counts.words - deleted, 0, deleted, 0)
+    assert f"{tmp_path}/ctm: no word to score: all words" in capsys.readouterr().out
+
+
+def test_order_of_lines_does_not_matter(tmp_path: Path) -> None:
+    files = {"stm": HEADER + STM, "ctm": CTM}
+    first = (score(tmp_path, "--scorer", "jiwer") / "result.json").read_text()
+    lines = {name: content.splitlines(keepends=True) for name, content in files.items()}
+    turned = {name: "".join(reversed(each)) for name, each in lines.items()}
+    second = (
+        score(tmp_path, "--scorer", "jiwer", **turned) / "result.json"
+    ).read_text()
+    assert first == second
+
+
+def test_without_sctk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = score(tmp_path, *HALVES)
+    result = Result.read(out / "result.json")
+    assert result.scorer.startswith("jiwer ") and result.cross_check is None
+    assert "no hubscr (SCTK) found: scoring with jiwer" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        score(tmp_path, "--scorer", "hubscr")
+    assert "hubscr is not installed" in capsys.readouterr().err
+
+
+LATIN = (HEADER + STM).replace("okay", "señor").encode("latin-1")
+BAD = [
+    pytest.param({"stm": None}, (), "stm: no such file", id="no stm"),
+    pytest.param({"glm": None}, (), "glm: no such file", id="no glm"),
+    pytest.param({"ctm": None}, (), "ctm: no such file", id="no ctm"),
+    pytest.param({"stm": ""}, (), "stm: empty", id="empty stm"),
+    pytest.param({"stm": HEADER}, (), "stm: has comments only", id="stm of comments"),
+    pytest.param({"glm": ""}, (), "glm: empty", id="empty glm"),
+    pytest.param({"stm": LATIN}, (), "stm:6: expected UTF-8", id="stm in latin-1"),
+    pytest.param({"ctm": b"\xff\n"}, (), "ctm:1: expected UTF-8", id="ctm not utf-8"),
+    pytest.param(
+        {"stm": "sw_1 A sw_1_A 1.00 2.00 <O> IGNORE_TIME_SEGMENT_IN_SCORING\n"},
+        (),
+        "stm: no segment to score",
+        id="stm with nothing to score",
+    ),
+    pytest.param(
+        {"stm": HEADER + STM.replace("{ there", "{there")},
+        (),
+        "stm:10: expected blanks around braces",
+        id="alternative without blanks",
+    ),
+    pytest.param(
+        {"stm": HEADER + STM.replace("4.00", "3.00")}, (), "stm:10: ", id="no duration"
+    ),
+    pytest.param(
+        {"glm": GLM.replace("=> %HESI", "%HESI")},
+        ("--scorer", "hubscr"),
+        "damaged rules in the GLM",
+        id="glm that csrfilt ends at",
+        marks=needs_sctk,
+    ),
+    pytest.param(
+        {"ctm": CTM + "sw_4390 A 1\n"}, (), "ctm:9: expected", id="ctm fields"
+    ),
+    pytest.param(
+        {"ctm": CTM + "sw_4390 A -1 1 x\n"}, (), "ctm:9: expected", id="ctm before 0 s"
+    ),
+    pytest.param(
+        {"ctm": CTM + "sw_9999 A 1.0 0.1 x\n"},
+        (),
+        "ctm: has words on sw_9999-A, which",
+        id="file that the stm lacks",
+    ),
+    pytest.param(
+        {"stm": HEADER + STM.replace("sw_4390 B", "sw_4391 B")},
+        (),
+        "ctm: has words on sw_4390-B, which",
+        id="channel that the stm lacks",
+    ),
+    pytest.param(
+        {"ctm": CTM + "sw_4390 A 1.5 0.1 {\n"},
+        (),
+        "ctm: '{' at 1.50 s on sw_4390-A is markup to sclite",
+        id="markup in ctm",
+    ),
+    pytest.param({}, ("--half", "x"), "--half x: expected NAME=REGEX", id="half"),
+    pytest.param(
+        {}, ("--half", "x=^q"), "half x: no id matches '^q'", id="no such half"
+    ),
+    pytest.param({}, ("--half", "x=("), "half x: '(' is no regular", id="regex"),
+    pytest.param(
+        {}, ("--half", "x=a", "--half", "x=b"), "x is given twice", id="half twice"
+    ),
+    pytest.param(
+        {"stm": HEADER + STM.replace("yeah", "")},
+        ("--half", "b=en_4156-B"),
+        "no reference word in 'b'",
+        id="half without words",
+    ),
+    pytest.param(
+        {}, ("--sctk", "/none"), "/none: no hubscr.pl and sclite", id="no sctk"
+    ),
+    pytest.param({}, ("--sctk", "/bin/true"), "/bin/true: no hubscr.pl", id="not sctk"),
+    pytest.param(
+        {"stm": STM},
+        (),
+        "Label id 'O' lookup failed",
+        id="labels without definition",
+        marks=needs_sctk,
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "options", "message"), BAD)
+def test_bad_input(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    files: dict[str, str | bytes | None],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    out = tmp_path / "score_wer"
+    out.mkdir()
+    for name in ("result.json", "result.txt", "worst.json", *REPORTS):
+        (out / name).write_text("of an earlier scoring")
+    with pytest.raises(SystemExit) as stopped:
+        score(tmp_path, *options, **files)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.startswith("error: ") and message.lower() in error.lower()
+    assert error.count("\n") == 1
+    assert list(out.iterdir()) == []
+
+
+def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--stm", "x"])
+    assert "required: --glm, --ctm, --out" in capsys.readouterr().err
+
+
+def test_result_holds_everything(tmp_path: Path) -> None:
+    out = score(tmp_path, "--scorer", "jiwer", *HALVES)
+    result = Result.read(out / "result.json")
+    assert result.to_json() == (out / "result.json").read_text()
+    content = json.loads(result.to_json())
+    assert content["halves"]["swbd"]["interval"] == list(result.intervals["swbd"])
+    assert set(content["speakers"]) == set(result.speakers)
+    sides = {"swbd": 2, "callhome": 2, "all": 4}
+    assert content["bootstrap_over"] == {"kind": "speakers", "numbers": sides}
