@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from accelerator.clock import seconds
-from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
+from espnet_distopt.espnet.models.captured import CapturedLoss
+from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder, full_length
 from espnet_distopt.session import Session
 
 FEATURES, BOTTLENECK = 140, 256
@@ -48,6 +49,13 @@ class Network(nn.Module):
             output_size=BOTTLENECK,
         )
         self.scores = nn.Linear(BOTTLENECK, size.outputs)
+
+    def of_chunks(self, x: Tensor, states: Tensor) -> tuple[Tensor]:
+        """Return the same as `forward`, without packing chunks of one length."""
+        encode = full_length(self.encoder)
+        assert encode is not None
+        scores = self.scores(encode(x))
+        return (nn.functional.cross_entropy(scores.flatten(0, 1), states.flatten()),)
 
     def forward(self, x: Tensor, states: Tensor) -> Tensor:
         """Return the cross-entropy of the states (B, T) of features x (B, T, D)."""
@@ -87,21 +95,87 @@ def stepping(
 
 def measure(
     size: Size, device: torch.device, repeats: int
-) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield (what, precision, seconds of a step) for each case."""
-    for title, kind, flat in (
-        ("ESPnet's encoder", RNNEncoder, False),
-        ("ours", PaddedRNNEncoder, False),
-        ("ours, parameters in one buffer", PaddedRNNEncoder, True),
-    ):
-        for name, precision in PRECISIONS.items():
-            if precision is torch.float16 and device.type == "cpu":
-                continue
-            torch.manual_seed(0)
-            network = Network(kind, size).to(device)
-            optimizer = SGD(network.parameters(), lr=0.01)
-            session = Session(network, optimizer, "local_sgd") if flat else None
-            step = stepping(network, size, device, precision, session, optimizer)
-            yield title, name, seconds(step, device, repeats)
-            if session is not None:
-                session.close()
+) -> Iterator[tuple[str, str, int, list[float]]]:
+    """Yield (what, precision, chunks, seconds of a step) for each case.
+
+    The last row of each precision is the limit: the whole step, with the optimizer's,
+    is one CUDA graph, in which PyTorch's own LSTM has its weights in one piece.
+    """
+    for name, precision in PRECISIONS.items():
+        if precision is torch.float16 and device.type == "cpu":
+            continue
+        for chunks in (size.chunks, 8 * size.chunks):
+            sized = size._replace(chunks=chunks)
+            for title, kind, captures, flat in CASES:
+                if captures is None and device.type == "cpu":
+                    continue
+                torch.manual_seed(0)
+                network: nn.Module = Network(kind, sized).to(device)
+                optimizer = SGD(network.parameters(), lr=0.01)
+                session = Session(network, optimizer, "local_sgd") if flat else None
+                if captures:
+                    network = Captured(network)
+                if captures is None:
+                    step = _whole(network, sized, device, precision, optimizer)
+                else:
+                    step = stepping(
+                        network, sized, device, precision, session, optimizer
+                    )
+                yield title, name, chunks, seconds(step, device, repeats)
+                if session is not None:
+                    session.close()
+
+
+CASES: tuple[tuple[str, type[RNNEncoder], bool | None, bool], ...] = (
+    ("ESPnet's encoder", RNNEncoder, False, False),
+    ("ours, eager, in a session", PaddedRNNEncoder, False, True),
+    ("ours, captured", PaddedRNNEncoder, True, False),
+    ("ours, captured, in a session", PaddedRNNEncoder, True, True),
+    ("limit", PaddedRNNEncoder, None, False),
+)
+"""Title, encoder, whether the loss is captured (None: the whole step), and whether
+there is a session, whose parameters are in one buffer."""
+
+
+class Captured(nn.Module):
+    """A network whose loss is captured."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network  # DDP asks for its parameters.
+        self._loss = CapturedLoss(network.of_chunks, list(network.parameters()))
+
+    def forward(self, x: Tensor, states: Tensor) -> Tensor:
+        """Return the cross-entropy of the states (B, T) of features x (B, T, D)."""
+        return self._loss(x, states)[0]
+
+
+def _whole(
+    network: Any,
+    size: Size,
+    device: torch.device,
+    precision: torch.dtype | None,
+    optimizer: SGD,
+) -> Callable[[], None]:
+    """Return a function that replays a whole step as one CUDA graph."""
+    x = torch.randn(size.chunks, size.frames, FEATURES, device=device)
+    states = torch.randint(size.outputs, (size.chunks, size.frames), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast(
+            "cuda", precision, precision is not None, cache_enabled=False
+        ):
+            (loss,) = network.of_chunks(x, states)
+        loss.backward()
+        optimizer.step()
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    return graph.replay

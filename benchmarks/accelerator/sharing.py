@@ -1,5 +1,7 @@
 """The module times learners that communicate, by methods and by backends.
 
+Their steps are captured and in bfloat16, as fast as the GPU takes them.
+
 Two learners share a device; or one has it nearly alone, because the other one makes
 steps that compute nothing. The first shows what sharing costs, the second what gossip
 costs a learner that has a GPU of its own.
@@ -20,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from accelerator.clock import wait
-from accelerator.layers import Network, Size, stepping
+from accelerator.layers import Captured, Network, Size, stepping
 from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder
 from espnet_distopt.session import Session
 
@@ -39,6 +41,8 @@ METHODS: dict[str, tuple[str, str, dict[str, object]]] = {
 """Title -> (backend, algorithm or DDP, options)."""
 
 GOSSIP = ("no communication", "adpsgd", "adpsgd, exchange bfloat16")
+PRECISION = torch.bfloat16
+
 PAUSE = 0.02
 """Seconds of a step that computes nothing."""
 
@@ -88,12 +92,13 @@ def learner(
     size, place, steps = task.size, torch.device(task.device), task.steps
     network = task.network()
     optimizer = SGD(network.parameters(), lr=0.01)
+    captured = Captured(network)
     if task.name == "DDP":
-        averaged = DistributedDataParallel(network)
-        step = stepping(averaged, size, place, None, None, optimizer)
+        averaged = DistributedDataParallel(captured)
+        step = stepping(averaged, size, place, PRECISION, None, optimizer)
         return _timed(step, place, steps), 0.0
     with Session(network, optimizer, task.name, **task.options) as session:
-        step = stepping(network, size, place, None, session, optimizer)
+        step = stepping(captured, size, place, PRECISION, session, optimizer)
         session.barrier()
         seconds = _timed(step, place, steps, session.metrics)
         done()

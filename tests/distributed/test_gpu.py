@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import time
 from typing import Any
@@ -102,9 +103,14 @@ def gossiped(exchange: str, own_stream: bool) -> tuple[float, float, float]:
         with torch.no_grad():
             params.fill_(float(dist.get_rank()))
         before = session.mean(float(params.mean()))
-        train(session, model, optimizer, 200)
+        # Steps are fast while the other learner waits for its turn on the GPU.
+        exchanges, steps = 0.0, 0
+        while exchanges <= 3 and steps < 5000:
+            train(session, model, optimizer, 20)
+            exchanges += session.metrics()["exchanges"]
+            steps += 20
         session.finish()
-        exchanges = session.metrics()["exchanges"]
+        exchanges += session.metrics()["exchanges"]
         after = session.mean(float(params.double().mean()))
         spread = float(params.max() - params.min())
     assert spread < 1e-5, "a correction has met parameters that were being written"
@@ -255,8 +261,9 @@ def test_the_loss_of_a_learner(name: str, backend: str) -> None:
         if SURVIVORS[name]:
             assert loss < 0.3
         else:
-            assert "learner 1" in error
-            assert "has died" in error
+            # A GPU's driver may take seconds to end a killed process, whose sockets
+            # stay open so long; then its silence comes first.
+            assert re.search("learner 1 (has died|has been silent)", error)
 
 
 IMPATIENT = {

@@ -1,0 +1,168 @@
+"""Steps that CUDA graphs compute are the eager ones."""
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from espnet_distopt.espnet.models import captured
+from espnet_distopt.espnet.models.captured import IGNORED, CapturedLoss
+from espnet_distopt.session import Session
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="this machine has no GPU"
+)
+FRAMES, FEATURES, LABELS = 7, 24, 11
+
+
+class Chunks(nn.Module):
+    """A BLSTM with a score for each label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(FEATURES, 32, 2, batch_first=True, bidirectional=True)
+        self.scores = nn.Linear(64, LABELS)
+
+    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.scores(self.rnn(x)[0])
+        loss = cross_entropy(
+            scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED
+        )
+        return loss, (scores.argmax(-1) == labels).sum()
+
+
+def batch(size: int, seed: int) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, FRAMES, FEATURES, generator=rng)
+    labels = torch.randint(LABELS, (size, FRAMES), generator=rng)
+    labels[0, 3] = IGNORED
+    return x.cuda(), labels.cuda()
+
+
+def trained(
+    sizes: list[int],
+    capture: bool,
+    precision: torch.dtype | None = None,
+    algorithm: str | None = None,
+    every: int = 1,
+) -> tuple[list[Tensor], list[float]]:
+    """Train on batches of some sizes; return the parameters, losses and figures."""
+    torch.manual_seed(0)
+    model = Chunks().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scaler = torch.amp.GradScaler("cuda", enabled=precision is torch.float16)
+    loss_of: Callable[[Tensor, Tensor], tuple[Tensor, ...]] = model
+    if capture:
+        loss_of = CapturedLoss(model, list(model.parameters()))
+    session = None
+    found = []
+    for number, size in enumerate(sizes, 1):
+        if algorithm is not None and number == 3:  # The parameters move.
+            session = Session(model, optimizer, algorithm)
+        with torch.autocast("cuda", precision, precision is not None):
+            loss, right = loss_of(*batch(size, number))
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        found += [float(loss), float(right)]
+        if number % every == 0:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            if session is not None:
+                session.step()
+    if session is not None:
+        session.close()
+    return [p.detach().clone() for p in model.parameters()], found
+
+
+@pytest.mark.parametrize("precision", [None, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "sizes", [[8, 8, 8, 8, 8], [8, 7, 8, 5, 7], [5, 8, 6, 9, 9]], ids=str
+)
+def test_a_captured_step_is_the_eager_one(
+    sizes: list[int], precision: torch.dtype | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        found, figures = trained(sizes, True, precision)
+    largest = [max(sizes[: n + 1]) for n in range(len(sizes))]
+    assert caplog.text.count("captured as CUDA graphs") == len(set(largest))
+    expected, known = trained(sizes, False, precision)
+    # A sum over more rows, which are zeros, may take its terms in another order.
+    tolerance = 1e-5 if precision is None else 2e-2
+    torch.testing.assert_close(figures[::2], known[::2], rtol=tolerance, atol=0)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+
+
+def test_gradients_accumulate() -> None:
+    found, _ = trained([8, 8, 6, 8, 8, 8], True, every=3)
+    expected, _ = trained([8, 8, 6, 8, 8, 8], False, every=3)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "bmuf"])
+def test_a_session_moves_the_parameters(
+    algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        found, _ = trained([8] * 6, True, algorithm=algorithm)
+    assert caplog.text.count("captured as CUDA graphs") == 2
+    expected, _ = trained([8] * 6, False, algorithm=algorithm)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_a_captured_step_does_not_wait_for_the_gpu() -> None:
+    model = Chunks().cuda()
+    loss_of = CapturedLoss(model, list(model.parameters()))
+    x, labels = batch(8, 0)
+    loss_of(x, labels)[0].backward()  # type: ignore[no-untyped-call]
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        loss_of(x, labels)[0].backward()  # type: ignore[no-untyped-call]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_what_cannot_be_captured_is_computed_eagerly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Chunks().cuda()
+
+    def waiting(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        loss, right = model(x, labels)
+        return loss * float(right > -1), right
+
+    loss_of = CapturedLoss(waiting, list(model.parameters()))
+    for size in (8, 8, 5):
+        x, labels = batch(size, size)
+        loss, _ = loss_of(x, labels)
+        torch.testing.assert_close(loss, model(x, labels)[0])
+        model.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert all(p.grad is not None for p in model.parameters())
+    assert caplog.text.count("not captured as CUDA graphs, but eager") == 1
+
+
+def test_batches_that_grow_on_and_on_are_computed_eagerly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(captured, "CAPTURES", 2)
+    model = Chunks().cuda()
+    loss_of = CapturedLoss(model, list(model.parameters()))
+    for size in (2, 3, 4, 5, 2):
+        x, labels = batch(size, size)
+        torch.testing.assert_close(loss_of(x, labels)[0], model(x, labels)[0])
+    assert "batches have changed 2 times" in caplog.text
+
+
+@pytest.mark.parametrize("casts", [False, True])
+def test_there_is_no_gradient_without_grad_mode(casts: bool) -> None:
+    model = Chunks().cuda()
+    loss_of = CapturedLoss(model, list(model.parameters()))
+    with torch.no_grad(), torch.autocast("cuda") if casts else nullcontext():
+        assert not loss_of(*batch(4, 0))[0].requires_grad
