@@ -19,7 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from espnet_distopt.bin.distopt import GROUPS
+from espnet_distopt.bin.distopt import commands as commands_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "espnet_distopt"
@@ -99,9 +99,9 @@ def site_page(path: str) -> tuple[str, str] | None:
         return "examples.md", Path(path).stem
     if path.split("/")[0] != PACKAGE:
         return None
-    if path == PACKAGE:
+    if path in (PACKAGE, f"{PACKAGE}/__main__.py"):
         return "reference/index.md", ""
-    if path.startswith(f"{PACKAGE}/bin"):
+    if path.startswith((f"{PACKAGE}/bin", f"{PACKAGE}/recipes/commands")):
         return "commands.md", ""
     if path.endswith(".py"):
         return _reference_page(Path(path).parent), path[:-3].replace("/", ".")
@@ -140,7 +140,7 @@ def reference() -> Iterator[tuple[str, str]]:
         inside = folder.relative_to(ROOT)
         modules = sorted(path.stem for path in folder.glob("*.py"))
         public = [name for name in modules if not name.startswith("_")]
-        if not public or inside.name == "bin":
+        if not public or inside.name in ("bin", "commands"):
             continue
         name = str(inside).replace("/", ".")
         text = [f"# {name}", ""]
@@ -162,15 +162,18 @@ def commands() -> Iterator[tuple[str, str]]:
     """Yield the page of the commands with their options."""
     os.environ["COLUMNS"] = "88"  # argparse breaks lines by it.
     text = ["# Commands", "", "`distopt NAME ...` runs a command.", ""]
-    for group, names in GROUPS.items():
-        text += [f"## To {group}" if group != "watch" else "## To watch", ""]
-        for name in names:
+    for group, members in commands_of().items():
+        text += [f"## To {group}", ""]
+        for name, (place, function) in members:
             if name in OPTIONS_OF_ESPNET:
-                source = (ROOT / PACKAGE / "bin" / f"{name}.py").read_text()
-                said = ast.get_docstring(ast.parse(source)) or ""
+                source = ROOT / place.replace(".", "/")
+                tree = ast.parse(source.with_suffix(".py").read_text())
+                said = ast.get_docstring(tree) or ""
             else:
-                module = importlib.import_module(f"{PACKAGE}.bin.{name}")
-                parser = module.get_parser()
+                module = importlib.import_module(place)
+                maker = function.removesuffix("_command") + "_parser"
+                maker = "get_parser" if function == "main" else maker
+                parser = getattr(module, maker)()
                 parser.prog = f"distopt {name}"
                 said = parser.format_help().rstrip()
             text += [f"### distopt {name}", "", "```text", said, "```", ""]

@@ -11,7 +11,7 @@ from torch.optim import SGD
 
 from accelerator.clock import seconds
 from espnet_distopt.espnet.models.captured import CapturedLoss
-from espnet_distopt.espnet.models.padded_rnn import PaddedRNNEncoder, full_length
+from espnet_distopt.espnet.models.padded_rnn import FullLength, PaddedRNNEncoder
 from espnet_distopt.session import Session
 
 FEATURES, BOTTLENECK = 140, 256
@@ -50,18 +50,24 @@ class Network(nn.Module):
         )
         self.scores = nn.Linear(BOTTLENECK, size.outputs)
 
-    def of_chunks(self, x: Tensor, states: Tensor) -> tuple[Tensor]:
-        """Return the same as `forward`, without packing chunks of one length."""
-        encode = full_length(self.encoder)
-        assert encode is not None
-        scores = self.scores(encode(x))
-        return (nn.functional.cross_entropy(scores.flatten(0, 1), states.flatten()),)
-
     def forward(self, x: Tensor, states: Tensor) -> Tensor:
         """Return the cross-entropy of the states (B, T) of features x (B, T, D)."""
         lengths = torch.full((len(x),), x.size(1), device=x.device)
         scores = self.scores(self.encoder(x, lengths)[0])
         return nn.functional.cross_entropy(scores.flatten(0, 1), states.flatten())
+
+
+class OfChunks(nn.Module):
+    """The same network, which packs nothing, as chunks have the same length."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.encoder, self.scores = FullLength(network.encoder), network.scores
+
+    def forward(self, x: Tensor, states: Tensor) -> tuple[Tensor]:
+        """Return the cross-entropy of the states (B, T) of features x (B, T, D)."""
+        scores = self.scores(self.encoder(x))
+        return (nn.functional.cross_entropy(scores.flatten(0, 1), states.flatten()),)
 
 
 def stepping(
@@ -110,16 +116,15 @@ def measure(
                 if captures is None and device.type == "cpu":
                     continue
                 torch.manual_seed(0)
-                network: nn.Module = Network(kind, sized).to(device)
+                network = Network(kind, sized).to(device)
                 optimizer = SGD(network.parameters(), lr=0.01)
                 session = Session(network, optimizer, "local_sgd") if flat else None
-                if captures:
-                    network = Captured(network)
                 if captures is None:
                     step = _whole(network, sized, device, precision, optimizer)
                 else:
+                    chosen = Captured(network) if captures else network
                     step = stepping(
-                        network, sized, device, precision, session, optimizer
+                        chosen, sized, device, precision, session, optimizer
                     )
                 yield title, name, chunks, seconds(step, device, repeats)
                 if session is not None:
@@ -140,10 +145,10 @@ there is a session, whose parameters are in one buffer."""
 class Captured(nn.Module):
     """A network whose loss is captured."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = network  # DDP asks for its parameters.
-        self._loss = CapturedLoss(network.of_chunks, list(network.parameters()))
+        self.network = OfChunks(network)  # DDP asks for its parameters.
+        self._loss = CapturedLoss(self.network)
 
     def forward(self, x: Tensor, states: Tensor) -> Tensor:
         """Return the cross-entropy of the states (B, T) of features x (B, T, D)."""
@@ -151,7 +156,7 @@ class Captured(nn.Module):
 
 
 def _whole(
-    network: Any,
+    network: Network,
     size: Size,
     device: torch.device,
     precision: torch.dtype | None,
@@ -160,13 +165,14 @@ def _whole(
     """Return a function that replays a whole step as one CUDA graph."""
     x = torch.randn(size.chunks, size.frames, FEATURES, device=device)
     states = torch.randint(size.outputs, (size.chunks, size.frames), device=device)
+    loss_of = OfChunks(network)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
         with torch.autocast(
             "cuda", precision, precision is not None, cache_enabled=False
         ):
-            (loss,) = network.of_chunks(x, states)
+            (loss,) = loss_of(x, states)
         loss.backward()
         optimizer.step()
 

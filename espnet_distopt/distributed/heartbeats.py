@@ -14,8 +14,11 @@ from dataclasses import dataclass
 LEFT = b"left"
 """The count of a learner that has left the session."""
 
+PROBE = 0.1
+"""Seconds between two looks at a suspect."""
+
 LOOKS = 20
-"""The looks, a tenth of a second apart, in which a suspect must have counted on."""
+"""The looks, so far apart at least, in which a suspect must have counted on."""
 
 BEATS = 2
 """The beats that clear a suspect. One may have been on its way when it died."""
@@ -28,12 +31,14 @@ class Suspect:
     Attributes:
         why: what has happened, in words.
         count: its last count; None before the first look.
-        looks: the number of looks at it since.
+        looked: when it was looked at last.
+        looks: the number of looks at it since the first, `PROBE` apart or more.
         beats: how often it has counted on since.
     """
 
     why: str
     count: bytes | None = None
+    looked: float = 0.0
     looks: int = 0
     beats: int = 0
 
@@ -60,9 +65,13 @@ class Heartbeats:
         if self._counts.get(peer) != count:
             self._counts[peer], self._since[peer] = count, now
         if (suspect := self.suspects.get(peer)) is not None:
-            if suspect.count is not None:
-                suspect.looks += 1
+            if suspect.count is None:
+                suspect.looked = now
+            else:
                 suspect.beats += count != suspect.count
+                # Whoever waits asks for looks as often as connections fail.
+                if now - suspect.looked >= PROBE:
+                    suspect.looks, suspect.looked = suspect.looks + 1, now
             suspect.count = count
             if suspect.beats >= BEATS or count == LEFT:
                 self.clear(peer)

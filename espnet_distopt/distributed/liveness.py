@@ -37,7 +37,7 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import machine, store_address
 from espnet_distopt.distributed.connections import Connections, keeps_store
-from espnet_distopt.distributed.heartbeats import LEFT, Heartbeats
+from espnet_distopt.distributed.heartbeats import LEFT, PROBE, Heartbeats
 from espnet_distopt.distributed.launch_variables import INCARNATION, incarnation
 from espnet_distopt.distributed.launcher import announce_end, without_prefix
 from espnet_distopt.distributed.membership import Membership
@@ -47,9 +47,6 @@ Store = Any
 
 BEAT = 0.5
 """Seconds between two heartbeats."""
-
-PROBE = 0.1
-"""Seconds between two heartbeats while a learner is suspected."""
 
 LATE = 5.0
 """Seconds by which a thread may wake up too late; half of `silence`, if that is less.
@@ -303,13 +300,12 @@ class Liveness:
             reason = bytes(failed).decode()
             given_up = reason.startswith(f"learner {self.rank} has ")
             self.note(f"{_GIVEN_UP}: {reason}" if given_up else reason)
-        before = self.members
-        known = self.membership.incarnations
+        before, known = self.members, self.membership.incarnations
         if self.membership.read(members):
             for peer in self._others:
                 if self.membership.incarnation(peer) != known[peer]:
                     self._beats.forget(peer)
-            self._follow(before)
+            self._follow(before, known)
         if not self.membership.excluded:
             self._lease = begin
         for peer, count in zip(self._others, counts, strict=False):
@@ -365,15 +361,18 @@ class Liveness:
         if self._lost_with is None:
             self.note(f"{why}; look at its log")
         else:
-            before = self.members
+            before, known = self.members, self.membership.incarnations
             self.membership.remove(self._store, self._lost_with(peer), why)
             if self.members != before:
-                self._follow(before)
+                self._follow(before, known)
         # Until now the training waits to be told whether the suspect has died.
         self._beats.clear(peer)
 
-    def _follow(self, before: Members) -> None:
-        """Follow a change of the members."""
+    def _follow(self, before: Members, earlier: Mapping[int, int]) -> None:
+        """Follow a change of the members, who had other incarnations earlier.
+
+        One that was replaced before anybody had noticed its death has never left them.
+        """
         after = self.members
         for rank in sorted({*before.ranks} - {*after.ranks}):
             fate = keys.fate(self.membership.name(rank))
@@ -383,9 +382,10 @@ class Liveness:
                 logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
             elif not self.membership.joining:
                 self.note(f"{_GIVEN_UP}: {why}; start it again")
-        for rank in sorted({*after.ranks} - {*before.ranks, self.rank}):
+        for rank in sorted({*after.ranks} - {self.rank}):
             number = self.membership.incarnation(rank)
-            logging.warning(f"learner {rank} has joined again (restart {number})")
+            if rank not in before.ranks or number != earlier[rank]:
+                logging.warning(f"learner {rank} has joined again (restart {number})")
         if self.membership.excluded:
             self.note(f"{_GIVEN_UP}; start it again")
         for listener in tuple(self.listeners):

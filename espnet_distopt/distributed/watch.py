@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from espnet_distopt.distributed.addresses import store_address
 from espnet_distopt.distributed.connections import Connections
-from espnet_distopt.distributed.heartbeats import LOOKS
-from espnet_distopt.distributed.liveness import PROBE, Liveness, Store
+from espnet_distopt.distributed.heartbeats import LOOKS, PROBE
+from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.errors import PeerLostError, message
 
 FOUND_OUT = 2 * LOOKS * PROBE

@@ -60,8 +60,11 @@ def test_a_suspect_is_lost_that_does_not_count_on() -> None:
     beats = Heartbeats(30)
     beats.suspect([1], "its connection broke")
     for look in range(LOOKS + 1):
-        beats.hear(1, b"7", look / 10)
-        assert beats.why_lost(1, look / 10, awaited=False) is None
+        beats.hear(1, b"7", look / 8)
+        assert beats.why_lost(1, look / 8, awaited=False) is None
+    for _ in range(3 * LOOKS):  # Looks for which others have asked.
+        beats.hear(1, b"7", LOOKS / 8)
+        assert beats.why_lost(1, LOOKS / 8, awaited=False) is None
     beats.hear(1, b"7", 3.0)
     said = beats.why_lost(1, 3.0, awaited=False)
     assert said == "learner 1 has died or does not respond: its connection broke"

@@ -10,12 +10,12 @@ another one, or the parameters have moved, the graph is captured anew.
 """
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 IGNORED = -1
 """The label of frames that do not count in the loss."""
@@ -25,9 +25,6 @@ WARM_UP = 3
 
 CAPTURES = 8
 """How often a graph is captured before steps stay eager: each takes half a second."""
-
-Loss = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
-"""Of features (B, T, D) and labels (B, T): a loss, and figures without a gradient."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +60,33 @@ class CapturedLoss:
     fails, a line in the log says so, and all steps are eager.
 
     Args:
-        loss: Computes the loss; it neither draws random numbers nor waits for the GPU.
-        parameters: All parameters that it depends on.
+        loss: Returns, of features (B, T, D) and labels (B, T), a loss, and figures
+            without a gradient. It neither draws random numbers nor waits for the GPU,
+            and all its parameters have a gradient.
     """
 
-    def __init__(self, loss: Loss, parameters: Sequence[nn.Parameter]) -> None:
-        self._loss, self._parameters = loss, tuple(parameters)
+    def __init__(self, loss: nn.Module) -> None:
+        self._loss, self._parameters = loss, tuple(loss.parameters())
         self._graphs: _Graphs | None = None
         self._captures = 0
 
     def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Return the loss and the figures of features (B, T, D) and labels (B, T)."""
         if not (x.is_cuda and torch.is_grad_enabled()):
-            return self._loss(x, labels)
+            return self._eagerly(x, labels)
         graphs = self._graphs
         if graphs is None or graphs.key != self._key(x) or len(graphs.x) < len(x):
             graphs = self._captured(x, labels)
         if graphs is None:
-            return self._loss(x, labels)
+            return self._eagerly(x, labels)
         graphs.x[: len(x)].copy_(x)
         graphs.labels[: len(x)].copy_(labels)
         graphs.labels[len(x) :].fill_(IGNORED)
         results: tuple[Tensor, ...] = _Replay.apply(graphs, *self._parameters)
+        return results
+
+    def _eagerly(self, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        results: tuple[Tensor, ...] = self._loss(x, labels)
         return results
 
     def _key(self, x: Tensor) -> tuple[Any, ...]:
@@ -101,9 +103,7 @@ class CapturedLoss:
             return None
         self._captures += 1
         try:
-            self._graphs = _capture(
-                self._loss, x, labels, self._parameters, self._key(x)
-            )
+            self._graphs = _capture(self._loss, x, labels, self._key(x))
         except RuntimeError as error:
             self._captures = CAPTURES
             line = str(error).strip().splitlines()[0]
@@ -119,20 +119,24 @@ class CapturedLoss:
 
 
 def _capture(
-    loss: Loss,
-    x: Tensor,
-    labels: Tensor,
-    parameters: Sequence[nn.Parameter],
-    key: tuple[Any, ...],
+    loss: nn.Module, x: Tensor, labels: Tensor, key: tuple[Any, ...]
 ) -> _Graphs:
-    """Capture a loss and its gradients on a batch like this one."""
+    """Capture a loss and its gradients on a batch like this one.
+
+    The gradients are taken of other tensors with the parameters' memory. Whoever holds
+    the autograd graph of an earlier step, as DDP does, holds nodes that accumulate the
+    parameters' own gradients on the stream of that step, where nothing can be captured.
+    """
+    aliases = {n: p.detach().requires_grad_() for n, p in loss.named_parameters()}
+    parameters = tuple(aliases.values())
     x, labels = x.detach().clone(), labels.clone()
     casts, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
 
     def outputs() -> tuple[Tensor, ...]:
         # What is cast once outside the graph would not be cast again by a replay.
         with torch.autocast("cuda", dtype, casts, cache_enabled=False):
-            return loss(x, labels)
+            results: tuple[Tensor, ...] = functional_call(loss, aliases, (x, labels))
+            return results
 
     stream = torch.cuda.Stream()
 

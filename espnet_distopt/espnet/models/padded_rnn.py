@@ -16,7 +16,6 @@ a tanh, as it does in ESPnet. With `use_projection: true` a projection follows e
 layer; the last projection is linear.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -175,27 +174,36 @@ class PaddedRNNEncoder(RNNEncoder):
         return x, lengths
 
 
-def full_length(encoder: Any) -> Callable[[Tensor], Tensor] | None:
-    """Return what encodes batches whose sequences all have the same length, on a GPU.
+class FullLength(nn.Module):
+    """What encodes batches whose sequences all have the same length, on a GPU.
 
     Packing, for which ESPnet's encoder waits for the GPU, would change nothing there.
-    The function takes a batch (B, T, F), and returns (B, T, D) as the encoder does, up
-    to rounding. There is none for an encoder with projections or dropout, or another
-    kind of encoder.
-    """
-    if not isinstance(encoder, RNNEncoder) or not _is_known(encoder):
-        return None
-    if encoder.use_projection or encoder.rnn_type != "lstm":
-        return None
-    if any(each.nbrnn.dropout for each in encoder.enc):
-        return None
+    The layers are those of the encoder, and so are the results, up to rounding.
 
-    def encode(x: Tensor) -> Tensor:
-        for each in encoder.enc:
+    Args:
+        encoder: An encoder that `stacks_lstms`.
+    """
+
+    def __init__(self, encoder: RNNEncoder) -> None:
+        super().__init__()
+        self.enc = encoder.enc
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encode a batch (B, T, F) into (B, T, D)."""
+        for each in self.enc:
             x = torch.tanh(each.l_last(each.nbrnn(x)[0]))
         return x
 
-    return encode
+
+def stacks_lstms(encoder: Any) -> bool:
+    """Return whether an encoder is ESPnet's stack of LSTMs, without dropout."""
+    return (
+        isinstance(encoder, RNNEncoder)
+        and encoder.rnn_type == "lstm"
+        and not encoder.use_projection
+        and _is_known(encoder)
+        and not any(each.nbrnn.dropout for each in encoder.enc)
+    )
 
 
 def pad_rnn_encoders(model: nn.Module, any_order: bool = False) -> None:

@@ -57,7 +57,7 @@ def trained(
     scaler = torch.amp.GradScaler("cuda", enabled=precision is torch.float16)
     loss_of: Callable[[Tensor, Tensor], tuple[Tensor, ...]] = model
     if capture:
-        loss_of = CapturedLoss(model, list(model.parameters()))
+        loss_of = CapturedLoss(model)
     session = None
     found = []
     for number, size in enumerate(sizes, 1):
@@ -88,13 +88,42 @@ def test_a_captured_step_is_the_eager_one(
     with caplog.at_level(logging.INFO):
         found, figures = trained(sizes, True, precision)
     largest = [max(sizes[: n + 1]) for n in range(len(sizes))]
-    assert caplog.text.count("captured as CUDA graphs") == len(set(largest))
+    assert caplog.text.count("are captured as CUDA graphs") == len(set(largest))
     expected, known = trained(sizes, False, precision)
     # A sum over more rows, which are zeros, may take its terms in another order.
     tolerance = 1e-5 if precision is None else 2e-2
     torch.testing.assert_close(figures[::2], known[::2], rtol=tolerance, atol=0)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+
+
+def test_ddp_keeps_nodes_of_earlier_steps(caplog: pytest.LogCaptureFixture) -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        model = Chunks().cuda()
+        loss_of = CapturedLoss(model)
+
+        class Wrapped(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+
+            def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+                return loss_of(x, labels)[0]
+
+        wrapped = nn.parallel.DistributedDataParallel(Wrapped())
+        with caplog.at_level(logging.INFO):
+            for size in (6, 8, 8):
+                x, labels = batch(size, size)
+                expected = torch.autograd.grad(model(x, labels)[0], model.parameters())
+                model.zero_grad()
+                wrapped(x, labels).backward()
+                for one, other in zip(model.parameters(), expected, strict=True):
+                    torch.testing.assert_close(one.grad, other, rtol=0, atol=1e-5)
+        assert caplog.text.count("are captured as CUDA graphs") == 2
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_gradients_accumulate() -> None:
@@ -110,7 +139,7 @@ def test_a_session_moves_the_parameters(
 ) -> None:
     with caplog.at_level(logging.INFO):
         found, _ = trained([8] * 6, True, algorithm=algorithm)
-    assert caplog.text.count("captured as CUDA graphs") == 2
+    assert caplog.text.count("are captured as CUDA graphs") == 2
     expected, _ = trained([8] * 6, False, algorithm=algorithm)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
@@ -118,7 +147,7 @@ def test_a_session_moves_the_parameters(
 
 def test_a_captured_step_does_not_wait_for_the_gpu() -> None:
     model = Chunks().cuda()
-    loss_of = CapturedLoss(model, list(model.parameters()))
+    loss_of = CapturedLoss(model)
     x, labels = batch(8, 0)
     loss_of(x, labels)[0].backward()  # type: ignore[no-untyped-call]
     try:
@@ -133,11 +162,16 @@ def test_what_cannot_be_captured_is_computed_eagerly(
 ) -> None:
     model = Chunks().cuda()
 
-    def waiting(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        loss, right = model(x, labels)
-        return loss * float(right > -1), right
+    class Waiting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
 
-    loss_of = CapturedLoss(waiting, list(model.parameters()))
+        def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            loss, right = self.model(x, labels)
+            return loss * float(right > -1), right
+
+    loss_of = CapturedLoss(Waiting())
     for size in (8, 8, 5):
         x, labels = batch(size, size)
         loss, _ = loss_of(x, labels)
@@ -153,7 +187,7 @@ def test_batches_that_grow_on_and_on_are_computed_eagerly(
 ) -> None:
     monkeypatch.setattr(captured, "CAPTURES", 2)
     model = Chunks().cuda()
-    loss_of = CapturedLoss(model, list(model.parameters()))
+    loss_of = CapturedLoss(model)
     for size in (2, 3, 4, 5, 2):
         x, labels = batch(size, size)
         torch.testing.assert_close(loss_of(x, labels)[0], model(x, labels)[0])
@@ -163,6 +197,6 @@ def test_batches_that_grow_on_and_on_are_computed_eagerly(
 @pytest.mark.parametrize("casts", [False, True])
 def test_there_is_no_gradient_without_grad_mode(casts: bool) -> None:
     model = Chunks().cuda()
-    loss_of = CapturedLoss(model, list(model.parameters()))
+    loss_of = CapturedLoss(model)
     with torch.no_grad(), torch.autocast("cuda") if casts else nullcontext():
         assert not loss_of(*batch(4, 0))[0].requires_grad

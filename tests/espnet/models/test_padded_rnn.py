@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from espnet_distopt.core.plain import PLAIN
 from espnet_distopt.espnet.models.padded_rnn import (
+    FullLength,
     PaddedRNNEncoder,
-    full_length,
     pad_rnn_encoders,
     reversal_index,
+    stacks_lstms,
 )
 
 SHAPES = {
@@ -155,14 +156,13 @@ def test_one_variable_leaves_encoders_as_they_are(
 @pytest.mark.parametrize("shape", ["ibm", "one layer", "unidirectional"])
 def test_sequences_of_one_length_need_no_packing(shape: str) -> None:
     stock, padded = pair(**SHAPES[shape])
-    encode = full_length(padded)
-    assert encode is not None
+    assert stacks_lstms(padded)
     x = torch.randn(4, 9, 5)
     expected, _, _ = stock(x, torch.full((4,), 9))
-    torch.testing.assert_close(encode(x), expected)
+    torch.testing.assert_close(FullLength(padded)(x), expected)
 
 
 @pytest.mark.parametrize("shape", [*{**SHAPES, "dropout": {}}][3:])
 def test_other_encoders_are_packed(shape: str) -> None:
     chosen = SHAPES.get(shape, {**SHAPES["ibm"], "dropout": 0.1})
-    assert full_length(pair(**chosen)[0]) is None
+    assert not stacks_lstms(pair(**chosen)[0])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.launch.plan import Plan
 from tests.espnet.training.learners import read
@@ -109,6 +110,7 @@ def train(
         if death is not None:
             learners[death.victim].join(200)
             assert learners[death.victim].exitcode == -signal.SIGKILL, read(log)
+            store.append(keys.ENDED, f"{death.victim}.0 ")  # as the launcher does
             others = [r for r in range(size) if r != death.victim]
             for rank in others if death.stay is None else ():
                 learners[rank].join(200)

@@ -17,12 +17,12 @@ from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 from espnet2.torch_utils.device_funcs import force_gatherable
 from espnet2.utils.types import str2bool
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.captured import IGNORED, CapturedLoss
-from espnet_distopt.espnet.models.padded_rnn import full_length
+from espnet_distopt.espnet.models.padded_rnn import FullLength, stacks_lstms
 from espnet_distopt.espnet.training.batches import divides_batches, whole_batches
 from espnet_distopt.espnet.training.cutting import read_frames
 from espnet_distopt.espnet.training.tasks import distopt_task
@@ -113,22 +113,28 @@ def _rate(scores: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     return loss, right.sum() / counted.sum()
 
 
+class _ChunkLoss(nn.Module):
+    """The loss and accuracy of chunks of one length, by a model's own layers."""
+
+    def __init__(self, model: FrameModel) -> None:
+        super().__init__()
+        self.encoder, self.scores = FullLength(model.encoder), model.ctc.ctc_lo
+
+    def forward(self, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        return _rate(self.scores(self.encoder(x)), states)
+
+
 def capture_chunks(model: FrameModel) -> None:
     """Let a model compute its training steps on a GPU as CUDA graphs.
 
     All its batches must consist of chunks of one length. If there is more before the
     scores than a stack of LSTMs, its steps stay as they are.
     """
-    encode, scores = full_length(model.encoder), model.ctc.ctc_lo
-    others = (model.frontend, model.specaug, model.normalize, model.preencoder)
-    if encode is None or any(part is not None for part in (*others, model.postencoder)):
+    before = (model.frontend, model.specaug, model.normalize, model.preencoder)
+    if any(part is not None for part in (*before, model.postencoder)):
         return
-
-    def loss(x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-        return _rate(scores(encode(x)), states)
-
-    parameters = [*model.encoder.parameters(), *scores.parameters()]
-    model.captured = CapturedLoss(loss, parameters)
+    if stacks_lstms(model.encoder):
+        model.captured = CapturedLoss(_ChunkLoss(model))
 
 
 _MODEL = "frame_cross_entropy"
@@ -188,7 +194,7 @@ class HybridTask(ASRTask):
         return OwnShare(whole, rank, size)
 
     @classmethod
-    def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+    def build_model(cls, args: argparse.Namespace) -> nn.Module:
         """Build the model; `args` then describe a model that the stock task builds.
 
         Raises:
@@ -207,7 +213,7 @@ class HybridTask(ASRTask):
         }
         args.model = _MODEL
         try:
-            model: torch.nn.Module = super().build_model(args)
+            model: nn.Module = super().build_model(args)
         finally:
             args.model = "espnet"
         if args.iterator_type == "chunk" and args.capture_steps:
