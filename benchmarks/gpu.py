@@ -79,7 +79,7 @@ def main() -> None:
         "| a step of `hybrid_train` | ms | its wait for data | frames a second |",
         "| :-- | --: | --: | --: |",
     ]
-    count = 3 if args.quick else 60
+    count = 3 if args.quick else 200
     trainings = dict(training.measure(size, device.type, count, limit=100))
     for what, found in trainings.items():
         rate = size.chunks * size.frames / found["train_time"]
@@ -112,7 +112,7 @@ def main() -> None:
             [
                 *lines,
                 *learners("two learners on the device", both),
-                *learners("one learner, whose peer computes nothing", alone),
+                *learners("one learner, whose peer on the CPU computes nothing", alone),
             ],
             caption,
             {

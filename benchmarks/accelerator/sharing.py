@@ -3,7 +3,7 @@
 Their steps are captured and in bfloat16, as fast as the GPU takes them.
 
 Two learners share a device; or one has it nearly alone, because the other one makes
-steps that compute nothing. The first shows what sharing costs, the second what gossip
+steps that compute nothing, on the CPU. The first shows what sharing costs, the second what gossip
 costs a learner that has a GPU of its own.
 """
 
@@ -111,7 +111,7 @@ def beside(rank: int, task: Task) -> tuple[float, float]:
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         return learner(rank, task, partial(store.set, DONE, ""))
-    network = task.network()
+    network = task._replace(device="cpu").network()
     optimizer = SGD(network.parameters(), lr=0.0)
     with Session(network, optimizer, task.name, **task.options) as session:
         session.barrier()

@@ -23,7 +23,7 @@ FEATURES = 120
 UTTERANCE = 700
 """The frames of an utterance."""
 
-EPOCHS = 3
+EPOCHS = 2
 
 
 def measure(
@@ -98,7 +98,7 @@ def _train(
         options += ["--encoder_conf", f"{key}={value}"]
     options += ["--encoder", "rnn", "--optim", "sgd", "--optim_conf", "lr=0.01"]
     options += ["--iterator_type", "chunk", "--chunk_length", str(size.frames)]
-    options += ["--chunk_shift_ratio", "1.0", "--num_cache_chunks", "16384"]
+    options += ["--chunk_shift_ratio", "1.0", "--num_cache_chunks", "2048"]
     options += ["--batch_size", str(size.chunks), "--num_workers", "4"]
     options += ["--use_preprocessor", "false", "--normalize", "none"]
     options += ["--max_epoch", str(EPOCHS), "--num_att_plot", "0"]
