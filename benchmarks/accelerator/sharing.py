@@ -2,8 +2,8 @@
 
 Their steps are captured and in bfloat16, as fast as the GPU takes them.
 
-Two learners share a device; or one has it nearly alone, because the other one makes
-steps that compute nothing, on the CPU. The first shows what sharing costs, the second what gossip
+Two learners share a device; or one has it alone, because the other one makes steps that
+compute nothing, on the CPU. The first shows what sharing costs, the second what gossip
 costs a learner that has a GPU of its own.
 """
 
