@@ -12,12 +12,10 @@ cases are
                   heartbeat
     links         cut links, shorter and longer than the heartbeat, and slow ones; each
                   learner is in a network namespace (as root)
-    store         the death of the process that keeps the rendezvous store
-    disk          a disk that is full when a learner saves (as root, for a small tmpfs)
     undisturbed   trainings as long as that of the kills, with other seeds
 
     python benchmarks/chaos.py --case kills undisturbed   # an hour, and an hour
-    python benchmarks/chaos.py                            # all cases: three hours
+    python benchmarks/chaos.py                            # all cases
 
 Each case adds a line to chaos.jsonl, and the tables are of the last line of each case.
 """
@@ -28,22 +26,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from emulated.namespaces import network
-from faults import inject
-from faults.cases import Plan, final, torment, undisturbed
-from faults.ends import full_disk, store_death
-from faults.figures import summary
-from faults.notes import Notes
-from faults.settings import Settings
-from faults.tables import Row, measured_on, table
+from faults.cases import LINKS, MIXED, Plan, torment, undisturbed
+from faults.figures import Row, measured_on, table
 from report import folder, machine, write_report
 
 from espnet_distopt.errors import InputError, one_line_errors
 
-CASES = ("kills", "mixed", "links", "store", "disk", "undisturbed")
+CASES = ("kills", "mixed", "links", "undisturbed")
 RATE = 1000
 """Mbit/s of an emulated link that is not slow."""
 
@@ -55,13 +47,11 @@ class Size:
     Attributes:
         plan: the training of the kills.
         faults: the number of faults of the cases `mixed` and `links`.
-        repeats: how often `store` and `disk` are repeated.
         undisturbed: the number of undisturbed trainings.
     """
 
     plan: Plan
     faults: int
-    repeats: int
     undisturbed: int
 
 
@@ -80,33 +70,20 @@ def measure(case: str, size: Size, work: Path, rows: Sequence[Row]) -> list[Row]
     if case == "kills":
         return [_row(case, plan, torment(here, plan))]
     if case == "mixed":
-        mixed = Plan(**{**vars(few), "faults": inject.MIXED})
+        mixed = Plan(**{**vars(few), "faults": MIXED})
         return [_row(case, mixed, torment(here, mixed))]
     if case == "links":
         with network(plan.learners, RATE) as places:
-            cut = {"faults": inject.LINKS, "places": tuple(places)}
+            cut = {"faults": LINKS, "places": tuple(places)}
             links = Plan(**{**vars(few), **cut})
             return [_row(case, links, torment(here, links))]
-    if case == "undisturbed":
-        epochs = _epochs(rows)
-        seeds = range(plan.seed + 1, plan.seed + 1 + size.undisturbed)
-        plans = [Plan(**{**vars(plan), "seed": seed}) for seed in seeds]
-        return [
-            _row(case, each, undisturbed(here / str(each.seed), each, epochs))
-            for each in plans
-        ]
-    end = store_death if case == "store" else full_disk
-    settings = Settings(
-        learners=4,
-        seed=plan.seed,
-        step_seconds=0.05,
-        items=200,
-        cooling=1,
-        save=case == "disk",
-    )
-    generator = Random(plan.seed)
-    found = [end(here / str(n), settings, generator) for n in range(size.repeats)]
-    return [{**_row(case, plan, {}), "learners": 4, "figures": found}]
+    epochs = _epochs(rows)
+    seeds = range(plan.seed + 1, plan.seed + 1 + size.undisturbed)
+    plans = [Plan(**{**vars(plan), "seed": seed}) for seed in seeds]
+    return [
+        _row(case, each, undisturbed(here / str(each.seed), each, epochs))
+        for each in plans
+    ]
 
 
 def _epochs(rows: Sequence[Row]) -> int:
@@ -119,11 +96,8 @@ def _epochs(rows: Sequence[Row]) -> int:
     return int(found[-1]["batches"]["epochs"])
 
 
-def _row(
-    case: str, plan: Plan, figures: dict[str, Any], notes: Path | None = None
-) -> Row:
-    """Return the row of a case; `notes` is the folder of a run that is over."""
-    where = json.loads((notes / "machine.json").read_text()) if notes else machine()
+def _row(case: str, plan: Plan, figures: dict[str, Any]) -> Row:
+    """Return the row of a case."""
     return {
         "case": case,
         "learners": plan.learners,
@@ -131,33 +105,15 @@ def _row(
         "every": plan.every,
         "step": plan.step,
         "heartbeat": plan.heartbeat,
-        "machine": where,
+        "machine": machine(),
         "figures": figures,
     }
-
-
-def read_notes(text: str, plan: Plan) -> Row:
-    """Return the row of a run that is over or was broken off, from its notes.
-
-    Args:
-        text: its case and its folder, as CASE=DIR; with SEED after the name of an
-            undisturbed one, as undisturbed3=DIR.
-        plan: how it was run.
-    """
-    name, _, directory = text.partition("=")
-    case = name.rstrip("0123456789")
-    if case not in CASES or not Path(directory).is_dir():
-        raise InputError(f"--notes {text}: expected CASE=DIR")
-    if case == "undisturbed":
-        one = Plan(**{**vars(plan), "seed": int(name[len(case) :] or 0)})
-        return _row(case, one, final(Path(directory)), Path(directory))
-    return _row(case, plan, summary(Notes(Path(directory))), Path(directory))
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:
     """Return the last row of each case, and of each seed of undisturbed trainings."""
     found: dict[tuple[str, int], Row] = {}
-    for row in rows:
+    for row in (row for row in rows if row["case"] in CASES):
         seed = row["seed"] if row["case"] == "undisturbed" else -1
         found[row["case"], seed] = row
     order = {case: number for number, case in enumerate(CASES)}
@@ -199,33 +155,25 @@ def main(cmd: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="few learners and faults")
     parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--work", type=Path, help="folder of the learners' notes")
-    parser.add_argument(
-        "--notes", nargs="+", help="CASE=DIR of runs that are over: run nothing"
-    )
     args = parser.parse_args(cmd)
     if args.kills < 1 or not args.every > 0:
         parser.error("--kills and --every: expected positive numbers")
     plan = Plan(count=args.kills, every=args.every, seed=args.seed)
-    size = Size(plan, faults=40, repeats=5, undisturbed=3)
+    size = Size(plan, faults=40, undisturbed=3)
     if args.quick:
         few = Plan(learners=4, count=2, every=5, rounds=1, calm=3, step=0.05)
-        size = Size(few, faults=2, repeats=1, undisturbed=1)
+        size = Size(few, faults=2, undisturbed=1)
     work = args.work or Path(tempfile.mkdtemp(prefix="chaos-"))
     lines = folder(args.quick, args.out) / "chaos.jsonl"
     lines.parent.mkdir(parents=True, exist_ok=True)
     before = lines.read_text().splitlines() if lines.exists() else []
     rows: list[Row] = [json.loads(line) for line in before]
 
-    def add(new: Sequence[Row]) -> None:
+    for case in args.case:
+        new = measure(case, size, work, rows)
         rows.extend(new)
         with lines.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in new)
-
-    if args.notes:
-        add([read_notes(each, size.plan) for each in args.notes])
-    else:
-        for case in args.case:
-            add(measure(case, size, work, rows))
     found = latest(rows)
     write_report(
         "chaos",

@@ -28,9 +28,9 @@ from typing import Any
 from convergence.paired import Interval
 from emulated.learners import fork
 from recipes.cell import Cell
-from recipes.differences import in_words, paired
 from recipes.plan import CONSISTENT
 from recipes.recipe import RECIPES
+from recipes.tables import in_words, paired
 from recipes.training import BUILD, command, measure, prepare, use_this_checkout
 from report import folder, machine, write_report
 

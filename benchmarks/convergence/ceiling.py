@@ -9,9 +9,8 @@ is `FACTOR` times the ceiling, and there AD-PSGD is asked whether it still conve
 import math
 from dataclasses import dataclass, replace
 
-from convergence.claim import Answer, Arm, Claim, Comparison
+from convergence.claim import Answer, Arm, Claim, Comparison, rounded
 from convergence.paired import Question
-from convergence.rates import rounded
 from convergence.training import Training
 
 FACTOR = 3

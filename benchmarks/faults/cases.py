@@ -1,22 +1,206 @@
-"""Trainings with stretches of faults between calm ones, and undisturbed ones."""
+"""Trainings with stretches of faults between calm ones, and undisturbed ones.
 
+A seeded generator chooses each fault. `Plan` says which faults there are, how many and
+how often.
+"""
+
+import os
 import random
+import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emulated.learners import Namespace
+from emulated.namespaces import limit, plug
 
-from faults import inject
-from faults.figures import summary
-from faults.inject import Fault
-from faults.invariants import broken
-from faults.notes import Notes
-from faults.run import Run
-from faults.settings import Settings
+from faults.figures import Notes, broken, summary
+from faults.run import Process, Run, Settings
+
+SLOW_SECONDS = 5.0
+"""Seconds for which a link is slow."""
+
+Fault = Callable[[Run, random.Random], None]
+"""Does something to a run, and notes it; it returns when that is over."""
+
+
+def _victim(run: Run, generator: random.Random, among: range | None = None) -> Process:
+    """Return the process of a random learner, which may be starting or joining."""
+    while True:
+        rank = generator.choice(among or range(run.settings.learners))
+        process = run.latest(rank)
+        if process is not None and run.lives(process):
+            return process
+        time.sleep(0.05)
+
+
+def _kill(run: Run, process: Process, kind: str) -> None:
+    _note(run, "death", process, kind)
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def kill(run: Run, generator: random.Random) -> None:
+    """Kill a random learner by SIGKILL."""
+    _kill(run, _victim(run, generator), "kill")
+
+
+def kill_two(run: Run, generator: random.Random) -> None:
+    """Kill two learners at once, so that two join at about the same time."""
+    first = _victim(run, generator)
+    others = [r for r in range(run.settings.learners) if r != first.rank]
+    second = run.latest(generator.choice(others))
+    _kill(run, first, "two at once")
+    if second is not None:
+        _kill(run, second, "two at once")
+
+
+def kill_joiner(run: Run, generator: random.Random) -> None:
+    """Kill a learner, and its replacement while that starts, joins or begins."""
+    first = _victim(run, generator)
+    _kill(run, first, "then its replacement")
+    second = _replacement(run, first)
+    event = generator.choice(["process", "session", "begun"])
+    run.until(lambda: _noted(run, second, event) or not run.lives(second))
+    time.sleep(generator.uniform(0, 0.5))
+    _kill(run, second, f"a replacement after its '{event}'")
+
+
+def kill_host(run: Run, generator: random.Random) -> None:
+    """Kill a learner, and that which its replacement asks first, as it asks."""
+    first = _victim(run, generator)
+    _kill(run, first, "then its host")
+    second = _replacement(run, first)
+    run.until(lambda: _noted(run, second, "session") or not run.lives(second))
+    time.sleep(generator.uniform(0, 0.3))
+    host = run.latest((first.rank + 1) % run.settings.learners)
+    if host is not None:
+        _kill(run, host, "a host")
+
+
+def stop_briefly(run: Run, generator: random.Random) -> None:
+    """Stop a learner for less than the heartbeat allows, and let it go on."""
+    _for_a_while(run, generator, (0.2, 0.6), "a short stop", _stop, _go_on)
+
+
+def stop_long(run: Run, generator: random.Random) -> None:
+    """Stop a learner for longer than the heartbeat allows, and let it go on."""
+    _for_a_while(run, generator, (1.5, 2.5), "a long stop", _stop, _go_on)
+
+
+def _stop(run: Run, process: Process) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+
+
+def _go_on(run: Run, process: Process) -> None:
+    os.kill(process.pid, signal.SIGCONT)
+
+
+def _for_a_while(
+    run: Run,
+    generator: random.Random,
+    heartbeats: tuple[float, float],
+    kind: str,
+    begin: Callable[[Run, Process], None],
+    end: Callable[[Run, Process], None],
+) -> None:
+    """Silence a random learner, and let it go on.
+
+    Args:
+        run: the run.
+        generator: chooses the learner, and for how long.
+        heartbeats: the bounds of that time, in heartbeats.
+        kind: the name of the fault.
+        begin: silences a learner.
+        end: lets it go on.
+    """
+    seconds = generator.uniform(*heartbeats) * run.settings.heartbeat
+    process = _victim(run, generator)
+    _note(run, "stop", process, kind, seconds)
+    with suppress(ProcessLookupError):
+        begin(run, process)
+        time.sleep(seconds)
+        end(run, process)
+    run.note("continued", rank=process.rank, incarnation=process.incarnation)
+
+
+def _replacement(run: Run, dead: Process) -> Process:
+    """Wait for the process that takes the place of a dead one."""
+
+    def found() -> bool:
+        process = run.latest(dead.rank)
+        return process is not None and process.incarnation > dead.incarnation
+
+    run.until(found)
+    process = run.latest(dead.rank)
+    assert process is not None
+    return process
+
+
+def _noted(run: Run, process: Process, event: str) -> bool:
+    run.records.read()
+    return bool(process.of(event))
+
+
+def cut_briefly(run: Run, generator: random.Random) -> None:
+    """Cut a learner's link for less than the heartbeat allows, and mend it."""
+    _for_a_while(run, generator, (0.2, 0.6), "a short cut", _cut, _mend)
+
+
+def cut_long(run: Run, generator: random.Random) -> None:
+    """Cut a learner's link for longer than the heartbeat allows, and mend it."""
+    _for_a_while(run, generator, (1.5, 2.0), "a long cut", _cut, _mend)
+
+
+def _cut(run: Run, process: Process) -> None:
+    plug(run.settings.namespaces[process.rank], False)
+
+
+def _mend(run: Run, process: Process) -> None:
+    plug(run.settings.namespaces[process.rank], True)
+
+
+def slow_link(run: Run, generator: random.Random) -> None:
+    """Give a learner's link half a megabit per second for a while."""
+    process = _victim(run, generator)
+    _note(run, "slow", process, "a slow link", SLOW_SECONDS)
+    limit(run.settings.namespaces[process.rank], "500kbit")
+    time.sleep(SLOW_SECONDS)
+    limit(run.settings.namespaces[process.rank], "1000mbit")
+
+
+def _note(
+    run: Run, event: str, process: Process, kind: str, seconds: float | None = None
+) -> None:
+    """Note a fault just before it is injected."""
+    run.records.read()
+    run.note(
+        event,
+        kind=kind,
+        rank=process.rank,
+        incarnation=process.incarnation,
+        seconds=seconds,
+        stepped=process.first_step is not None,
+    )
+
+
+MIXED: tuple[Fault, ...] = (
+    kill,
+    kill_two,
+    kill_joiner,
+    kill_host,
+    stop_briefly,
+    stop_long,
+)
+"""The faults of the mixed case."""
+
+LINKS: tuple[Fault, ...] = (cut_briefly, cut_long, slow_link)
+"""The faults of the case with links."""
+
 
 EPOCH = 20.0
 """Seconds that an epoch lasts about, without faults."""
@@ -43,7 +227,7 @@ class Plan:
     """
 
     learners: int = 8
-    faults: tuple[Fault, ...] = (inject.kill,)
+    faults: tuple[Fault, ...] = (kill,)
     count: int = 200
     every: float = 15.0
     rounds: int = 4

@@ -7,6 +7,10 @@ does to DIR/RANK.INCARNATION.jsonl, one line for each event, in one write each: 
 process that is killed leaves whole lines. When the file DIR/end is there, the learners
 agree on it at the end of their epoch, and make the last epochs with a falling learning
 rate.
+
+A small network follows another. Each batch is drawn anew, and is a function of the
+seed, the epoch and its number. So a training without faults sees the very same batches,
+and no batch is seen twice.
 """
 
 import json
@@ -39,19 +43,74 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import faulthandler  # noqa: E402
 import signal  # noqa: E402
-from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from emulated.learners import enter  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 
 from espnet_distopt import Session, WorkQueue  # noqa: E402
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd  # noqa: E402
 from espnet_distopt.core.effects import Exchange, Program  # noqa: E402
 from espnet_distopt.core.learner import Learner  # noqa: E402
 from espnet_distopt.files.writing import whole_file  # noqa: E402
-from faults.problem import RATE, Problem, network  # noqa: E402
-from faults.settings import Settings  # noqa: E402
+from faults.run import Settings  # noqa: E402
+
+WIDTH = 16
+BATCH = 32
+NOISE = 0.3
+HELD_OUT = 4096
+RATE = 0.003
+
+
+def network(hidden: int, seed: int) -> nn.Sequential:
+    """Return a network of two hidden layers, whose start is a function of the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = nn.Sequential(
+        nn.Linear(WIDTH, hidden),
+        nn.Tanh(),
+        nn.Linear(hidden, hidden),
+        nn.Tanh(),
+        nn.Linear(hidden, 1),
+    )
+    with torch.no_grad():
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                fan_in = layer.in_features
+                layer.weight.normal_(0, 1.5 * fan_in**-0.5, generator=generator)
+                layer.bias.normal_(0, 0.1, generator=generator)
+    return layers
+
+
+class Problem:
+    """The batches of one seed, and the loss of a model on data that it never sees.
+
+    Args:
+        seed: the seed of the batches; the teacher and the held-out data are the same
+            for all seeds, so that their losses can be compared.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._teacher = network(48, seed=1)
+        self._held_out = self._draw(torch.Generator().manual_seed(2), HELD_OUT)
+
+    def batch(self, epoch: int, item: int) -> tuple[Tensor, Tensor]:
+        """Return the inputs (BATCH, WIDTH) and targets (BATCH, 1) of a batch."""
+        number = (self._seed * 100_003 + epoch) * 1_000_003 + item
+        return self._draw(torch.Generator().manual_seed(number), BATCH)
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.randn(size, WIDTH, generator=generator)
+        noise = torch.randn(size, 1, generator=generator)
+        return inputs, self._teacher(inputs) + NOISE * noise
+
+    @torch.no_grad()
+    def loss(self, model: nn.Module) -> float:
+        """Return the mean squared error on the held-out data."""
+        inputs, targets = self._held_out
+        return float((model(inputs) - targets).square().mean())
 
 
 def observe_exchanges() -> None:
@@ -122,8 +181,6 @@ class Training:
             agreed = epoch + 1 + self.settings.cooling
             with whole_file(DIRECTORY / "epochs") as new:
                 new.write_text(str(agreed))
-        if self.settings.save:
-            self._save(session)
 
     def _step(self, session: Session, epoch: int, item: int) -> None:
         inputs, targets = self.problem.batch(epoch, item)
@@ -141,16 +198,6 @@ class Training:
         if members.version != self._version:
             record.note("members", members.version, list(members.ranks))
             self._version = members.version
-
-    def _save(self, session: Session) -> None:
-        state: dict[str, Any] = {
-            "session": session.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        path = DIRECTORY / f"disk{RANK}" / "checkpoint.pth"
-        with whole_file(path, sync=True) as new:
-            torch.save(state, new)
-        record.note("saved")
 
 
 def main() -> None:

@@ -1,4 +1,8 @@
-"""A run of the tormented training under the launcher, as seen from outside."""
+"""A run of the tormented training under the launcher, as seen from outside.
+
+`Settings` says how the learners train, and is the file by which they are told. Each
+process of a learner writes what it does to a file, which `Records` reads as it grows.
+"""
 
 import contextlib
 import json
@@ -7,15 +11,139 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from report import machine
 
 from espnet_distopt.files.writing import write_json
-from faults.records import Process, Records
-from faults.settings import Settings
+
+FOREVER = 10**6
+"""More epochs than a training has that goes on until it is told to end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the learners train.
+
+    Attributes:
+        learners: the number of learners.
+        seed: the seed of the model and the batches.
+        step_seconds: for how long a step sleeps, in place of an accelerator.
+        items: the batches of an epoch, of all learners together.
+        epochs: the number of epochs, if nobody tells the learners to end before.
+        cooling: the number of last epochs, in which the learning rate falls to 0.
+        heartbeat: the seconds of silence after which a learner is given up.
+        namespaces: the network namespace of each learner; none means this machine's.
+        interface: the network interface of the learners.
+    """
+
+    learners: int
+    seed: int
+    step_seconds: float
+    items: int
+    epochs: int = FOREVER
+    cooling: int = 4
+    heartbeat: float = 10.0
+    namespaces: tuple[str, ...] = ()
+    interface: str = "lo"
+
+    def write(self, directory: Path) -> None:
+        """Write the settings for the learners of a run."""
+        write_json(directory / "settings.json", asdict(self))
+
+    @classmethod
+    def read(cls, directory: Path) -> "Settings":
+        """Return the settings of a run."""
+        found = json.loads((directory / "settings.json").read_text())
+        return cls(**{**found, "namespaces": tuple(found["namespaces"])})
+
+
+Event = tuple[float, tuple[Any, ...]]
+"""When an event was, in seconds of the machine's monotonic clock, and its values."""
+
+
+@dataclass
+class Process:
+    """The notes of one process of a learner.
+
+    Attributes:
+        rank: the learner's rank.
+        incarnation: how often the learner was started before.
+        events: the events of each name, in their order.
+        last: when it noted something last.
+    """
+
+    rank: int
+    incarnation: int
+    events: dict[str, list[Event]] = field(default_factory=dict)
+    last: float = 0.0
+    _read: int = 0
+
+    def of(self, name: str) -> list[Event]:
+        """Return the events of a name."""
+        return self.events.get(name, [])
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return int(self.of("process")[0][1][0])
+
+    @property
+    def started(self) -> float:
+        """When it was started."""
+        return self.of("process")[0][0]
+
+    @property
+    def first_step(self) -> float | None:
+        """When its first step was made; None if it has made none."""
+        steps = self.of("step")
+        return steps[0][0] if steps else None
+
+    def read(self, path: Path) -> None:
+        """Read the whole lines that have come since the last time."""
+        with path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            name, when, *values = json.loads(line)
+            self.events.setdefault(name, []).append((when, tuple(values)))
+            self.last = when
+
+
+class Records:
+    """The notes of all processes of a run.
+
+    Args:
+        directory: the folder of the run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: dict[tuple[int, int], Process] = {}
+
+    def read(self) -> None:
+        """Read what is new."""
+        for path in self._directory.glob("*.*.jsonl"):
+            rank, incarnation, _ = path.name.split(".")
+            key = int(rank), int(incarnation)
+            process = self._processes.setdefault(key, Process(*key))
+            process.read(path)
+
+    def __iter__(self) -> Iterator[Process]:
+        """Go through the processes by rank and incarnation."""
+        noted = (key for key, each in self._processes.items() if each.events)
+        return iter([self._processes[key] for key in sorted(noted)])
+
+    def latest(self, rank: int) -> Process | None:
+        """Return the present process of a learner, or None if it has noted nothing."""
+        own = [each for each in self if each.rank == rank]
+        return own[-1] if own else None
+
 
 LEARNER = str(Path(__file__).with_name("learner.py"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,17 +209,6 @@ class Run:
         with (self.directory / "faults.jsonl").open("a") as file:
             file.write(json.dumps({"event": event, "time": now, **values}) + "\n")
         return now
-
-    def store_process(self) -> int:
-        """Return the number of the process that keeps the rendezvous store."""
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                command = (folder / "cmdline").read_bytes()
-                stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                ours = int(stat[1]) == self.launcher.pid
-                if ours and b"launch.store_process" in command:
-                    return int(folder.name)
-        raise RuntimeError("the launcher has no process that keeps the store")
 
     # Looking
 

@@ -23,12 +23,12 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from emulated.emulated import Emulated, batch
+from emulated.methods import Emulated, batch
 
 from espnet_distopt import Session, WorkQueue
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.errors import PeerLostError
-from survival.settings import Settings
+from survival.run import Settings
 
 
 class Record(logging.Handler):

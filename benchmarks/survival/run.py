@@ -1,5 +1,10 @@
-"""The module runs learners under the launcher, and kills or stops one of them."""
+"""The module runs learners under the launcher, and kills or stops one of them.
 
+`Settings` says what the learners do, and `Events` has what they have written down.
+"""
+
+import itertools
+import json
 import os
 import random
 import signal
@@ -8,11 +13,100 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from survival.events import Events, read_events
-from survival.settings import Settings
+from espnet_distopt.files.writing import write_json
+
+FILE = "settings.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the learners of a run do, and what happens to one of them.
+
+    Attributes:
+        algorithm: the name of the algorithm.
+        options: its options.
+        parameters: the number of parameters, in float32.
+        seconds: the seconds for which the model sleeps in a step.
+        steps: the steps of each learner in an epoch.
+        epochs: the number of epochs.
+        heartbeat: the session's `heartbeat_seconds`.
+        learners: the number of learners, N.
+        victim: the rank of the learner that dies or is stopped.
+        stopped: whether it is stopped rather than killed; it goes on after three
+            silences.
+        after: the steps that each learner has made before that, at least.
+        replaced: whether the launcher starts the dead learner again.
+    """
+
+    algorithm: str = "adpsgd"
+    options: dict[str, Any] = field(default_factory=dict)
+    parameters: int = 100_000
+    seconds: float = 0.04
+    steps: int = 150
+    epochs: int = 2
+    heartbeat: float = 30.0
+    learners: int = 4
+    victim: int = 0
+    stopped: bool = False
+    after: int = 30
+    replaced: bool = False
+
+    def write(self, directory: Path) -> None:
+        """Write the settings into the folder of a run."""
+        write_json(directory / FILE, asdict(self))
+
+    @classmethod
+    def read(cls, directory: Path) -> "Settings":
+        """Read them from there."""
+        return cls(**json.loads((directory / FILE).read_text(encoding="utf-8")))
+
+
+Event = dict[str, Any]
+
+
+class Events:
+    """The events of the processes of a run.
+
+    Args:
+        found: the events of each process, in their order, by its name RANK.INCARNATION.
+    """
+
+    def __init__(self, found: dict[str, list[Event]]) -> None:
+        self.found = found
+
+    def of(self, name: str, event: str) -> list[Event]:
+        """Return the events of one kind of one process."""
+        return [each for each in self.found.get(name, []) if each["event"] == event]
+
+    def steps(self, name: str) -> list[tuple[float, float]]:
+        """Return when each step of a process began and ended.
+
+        A step begins when the one before it has ended: with what the loop does between
+        the two. The first step of an epoch is left out.
+        """
+        found = self.of(name, "step")
+        return [
+            (before["at"], after["at"])
+            for before, after in itertools.pairwise(found)
+            if before["epoch"] == after["epoch"]
+        ]
+
+
+def read_events(directory: Path) -> Events:
+    """Return what the processes have written into a folder so far.
+
+    The last line of a file may be only half there; it counts once it is whole.
+    """
+    found = {}
+    for path in directory.glob("*.jsonl"):
+        *lines, _ = path.read_text(encoding="utf-8").split("\n")
+        found[path.stem] = [json.loads(line) for line in lines]
+    return Events(found)
+
 
 LEARNER = Path(__file__).parent / "learner.py"
 PACKAGE = Path(__file__).parents[2]

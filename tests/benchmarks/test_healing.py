@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from survival.events import Events, read_events
-from survival.figures import of_ending, of_joining, of_survival, of_waking
-from survival.run import Outcome
-from survival.settings import Settings
+from healing import of_ending, of_joining, of_survival, of_waking
+from survival.run import Events, Outcome, Settings, read_events
 
 BLOW = 100.0
 SETTINGS = Settings(learners=3, victim=1, epochs=1)

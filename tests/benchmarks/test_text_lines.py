@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from lines import methods, runs
-from lines.results import Results
-from lines.table import table
+from text_lines import Results, table
 
 
 def result(loss: float, rate: float) -> dict[str, Any]:

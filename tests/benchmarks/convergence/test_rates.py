@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from convergence.rates import MOST_RATES, search
+from convergence.claim import MOST_RATES, search
 
 
 def valley(best: float) -> Callable[[float], float]:
