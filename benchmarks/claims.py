@@ -1,7 +1,7 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one
+of them. The claims are in benchmarks/convergence/claims. Results are kept, one
 file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
 command only writes the page.
 
