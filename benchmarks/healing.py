@@ -165,7 +165,7 @@ LEARNERS = 4
 DEATHS = Settings()
 STOPS = replace(DEATHS, stopped=True, heartbeat=5.0, steps=450, epochs=1)
 JOINS = Settings(
-    parameters=35_000_000, seconds=1.0, steps=30, epochs=1, after=4, replaced=True
+    parameters=35_000_000, seconds=1.0, steps=30, epochs=1, after=4, restarts=1
 )
 BLOCKS = {"local_sgd": {"period": 8}, "bmuf_adam": {"period": 8}}
 
