@@ -1,242 +1,393 @@
 """The benchmark torments a training, and measures what that costs and what it breaks.
 
-Eight learners train a small network by adpsgd in a plain loop with a session, under
+Eight learners train by adpsgd in a plain loop with a session, under
 `espnet_distopt.bin.launch` with restarts. A tormentor injects faults that a seed
-chooses. Steps sleep in place of an accelerator, because two cores cannot compute for
-eight learners; everything else is real. `faults/figures.py` defines the figures. The
-cases are
+chooses, every 15 s. Steps sleep in place of an accelerator, because two cores cannot
+compute for eight learners; everything else is real. The cases are
 
-    kills         kill -9 of a random learner, rank 0 included, every 15 s
-    mixed         kills, of two at once, of a replacement as it joins, and of the
-                  learner whose state it takes; SIGSTOP, shorter and longer than the
-                  heartbeat
-    links         cut links, shorter and longer than the heartbeat, and slow ones; each
-                  learner is in a network namespace (as root)
-    store         the death of the process that keeps the rendezvous store
-    disk          a disk that is full when a learner saves (as root, for a small tmpfs)
-    undisturbed   trainings as long as that of the kills, with other seeds
+    kills         kill -9 of a random learner, rank 0 included
+    mixed         kills, of two at once, and of a replacement as it joins; SIGSTOP,
+                  shorter and longer than the heartbeat
 
-    python benchmarks/chaos.py --case kills undisturbed   # an hour, and an hour
-    python benchmarks/chaos.py                            # all cases: three hours
+Capacity is measured in the calm stretches of the same run, before and after the faults:
+c, the batches that a learner trains in a second. Goodput is, between the first fault
+and the end of the last one,
 
-Each case adds a line to chaos.jsonl, and the tables are of the last line of each case.
+    batches trained by all / (c x learner-seconds that lived)
+
+A learner lives from its first step to its death or its end. So one that is being
+restarted is no capacity, and a batch that has made the first step is not counted, as
+its seconds are not. One that is stopped is no capacity until it goes on.
+
+    python benchmarks/chaos.py                # both cases: an hour and a half
 """
 
 import argparse
-import json
+import os
+import signal
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
-from emulated.namespaces import network
-from faults import inject
-from faults.cases import Plan, final, torment, undisturbed
-from faults.ends import full_disk, store_death
-from faults.figures import summary
-from faults.notes import Notes
-from faults.settings import Settings
-from faults.tables import Row, measured_on, table
-from report import folder, machine, write_report
+from emulated.learners import exit_on_signals
+from report import write_report
+from survival.run import START, Events, HangError, Settings, Training, rank_of
 
-from espnet_distopt.errors import InputError, one_line_errors
-
-CASES = ("kills", "mixed", "links", "store", "disk", "undisturbed")
-RATE = 1000
-"""Mbit/s of an emulated link that is not slow."""
+Span = tuple[float, float]
+"""The begin and the end of a stretch, in seconds."""
+FULL = Settings(
+    learners=8, seconds=0.1, steps=190, epochs=10**6, heartbeat=10.0, restarts=9999
+)
+PATIENCE = 120.0
+"""Seconds after which learners that do not all step count as hanging."""
+WATCHED = 15.0
+"""Seconds for which the others are watched after a fault."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """How long the cases are.
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A case, and how long it is.
 
     Attributes:
-        plan: the training of the kills.
-        faults: the number of faults of the cases `mixed` and `links`.
-        repeats: how often `store` and `disk` are repeated.
-        undisturbed: the number of undisturbed trainings.
+        kinds: the kinds of faults, one of which is drawn each time; see `FAULTS`.
+        count: the number of faults.
+        every: the seconds from the begin of one fault to the begin of the next.
+        calm: the seconds of each calm stretch.
+        settings: what the learners do.
     """
 
-    plan: Plan
-    faults: int
-    repeats: int
-    undisturbed: int
+    kinds: tuple[str, ...]
+    count: int
+    every: float = 15.0
+    calm: float = 30.0
+    settings: Settings = FULL
 
 
-def measure(case: str, size: Size, work: Path, rows: Sequence[Row]) -> list[Row]:
-    """Run a case, and return its rows.
+@dataclass(frozen=True, kw_only=True)
+class Blow:
+    """What was done to a process.
 
-    Args:
-        case: its name.
-        size: how long it is.
-        work: the folder of the learners' notes.
-        rows: what was measured before.
+    Attributes:
+        name: the process, as RANK.INCARNATION.
+        at: when.
+        until: when it went on; infinite if it was killed.
     """
-    plan = size.plan
-    few = Plan(**{**vars(plan), "count": size.faults, "rounds": 1})
-    here = work / case
-    if case == "kills":
-        return [_row(case, plan, torment(here, plan))]
-    if case == "mixed":
-        mixed = Plan(**{**vars(few), "faults": inject.MIXED})
-        return [_row(case, mixed, torment(here, mixed))]
-    if case == "links":
-        with network(plan.learners, RATE) as places:
-            cut = {"faults": inject.LINKS, "places": tuple(places)}
-            links = Plan(**{**vars(few), **cut})
-            return [_row(case, links, torment(here, links))]
-    if case == "undisturbed":
-        epochs = _epochs(rows)
-        seeds = range(plan.seed + 1, plan.seed + 1 + size.undisturbed)
-        plans = [Plan(**{**vars(plan), "seed": seed}) for seed in seeds]
-        return [
-            _row(case, each, undisturbed(here / str(each.seed), each, epochs))
-            for each in plans
-        ]
-    end = store_death if case == "store" else full_disk
-    settings = Settings(
-        learners=4,
-        seed=plan.seed,
-        step_seconds=0.05,
-        items=200,
-        cooling=1,
-        save=case == "disk",
-    )
-    generator = Random(plan.seed)
-    found = [end(here / str(n), settings, generator) for n in range(size.repeats)]
-    return [{**_row(case, plan, {}), "learners": 4, "figures": found}]
+
+    name: str
+    at: float
+    until: float = float("inf")
 
 
-def _epochs(rows: Sequence[Row]) -> int:
-    """Return how many epochs the training of the kills has had."""
-    found = [row["figures"] for row in rows if row["case"] == "kills"]
-    if not found:
-        raise InputError(
-            "undisturbed trainings are as long as the kills: run these first"
-        )
-    return int(found[-1]["batches"]["epochs"])
+@dataclass
+class Torment:
+    """A training, and what was done to it.
+
+    Attributes:
+        training: the training.
+        random: chooses the faults.
+        blows: what was done.
+        calm: the calm stretches.
+        begin, end: the stretch with faults.
+    """
+
+    training: Training
+    random: Random
+    blows: list[Blow] = field(default_factory=list)
+    calm: list[Span] = field(default_factory=list)
+    begin: float = 0.0
+    end: float = 0.0
+
+    def run(self, plan: Plan) -> None:
+        """Make a calm stretch, the faults and another calm stretch; end the training.
+
+        Raises:
+            HangError: learners hang.
+        """
+        self.training.until(self.all_step, START)
+        self._rest(plan.calm)
+        self.begin = time.monotonic()
+        for number in range(plan.count):
+            FAULTS[self.random.choice(plan.kinds)](self)
+            due = self.begin + plan.every * (number + 1)
+            time.sleep(max(0.0, due - time.monotonic()))
+        self.end = time.monotonic()
+        self.training.until(self.all_step, PATIENCE + START)
+        self._rest(plan.calm)
+        (self.training.directory / "end").touch()
+        self.training.until(lambda: self.training.ended, PATIENCE + START)
+
+    def _rest(self, seconds: float) -> None:
+        begin = time.monotonic()
+        time.sleep(seconds)
+        self.calm.append((begin, time.monotonic()))
+
+    def all_step(self) -> bool:
+        """Return whether the present process of each learner lives and has stepped."""
+        events = self.training.read()
+        names = [events.latest(r) for r in range(self.training.settings.learners)]
+        return all(n and events.of(n, "step") and self.lives(n) for n in names)
+
+    def lives(self, name: str) -> bool:
+        """Return whether a process is there and has not ended."""
+        try:
+            stat = Path(f"/proc/{self.training.pid(name)}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] != "Z"
+
+    def victim(self, but: int = -1) -> str:
+        """Return the living process of a random learner, which may be joining."""
+        while True:
+            rank = self.random.randrange(self.training.settings.learners)
+            name = self.training.read().latest(rank)
+            if rank != but and name is not None and self.lives(name):
+                return name
+            time.sleep(0.05)
+
+    def kill(self, name: str) -> None:
+        """Kill a process."""
+        self.blows.append(Blow(name=name, at=time.monotonic()))
+        with suppress(ProcessLookupError):
+            os.kill(self.training.pid(name), signal.SIGKILL)
+
+    def stop(self, silences: tuple[float, float]) -> None:
+        """Stop a learner for some heartbeats, and let it go on."""
+        seconds = self.random.uniform(*silences) * self.training.settings.heartbeat
+        name, at = self.victim(), time.monotonic()
+        with suppress(ProcessLookupError):
+            os.kill(self.training.pid(name), signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(self.training.pid(name), signal.SIGCONT)
+        self.blows.append(Blow(name=name, at=at, until=time.monotonic()))
 
 
-def _row(
-    case: str, plan: Plan, figures: dict[str, Any], notes: Path | None = None
-) -> Row:
-    """Return the row of a case; `notes` is the folder of a run that is over."""
-    where = json.loads((notes / "machine.json").read_text()) if notes else machine()
+def kill(torment: Torment) -> None:
+    """Kill a random learner."""
+    torment.kill(torment.victim())
+
+
+def kill_two(torment: Torment) -> None:
+    """Kill two learners at once, so that two join at about the same time."""
+    first = torment.victim()
+    second = torment.victim(but=rank_of(first))
+    torment.kill(first)
+    torment.kill(second)
+
+
+def kill_joiner(torment: Torment) -> None:
+    """Kill a learner, and its replacement while that starts, joins or begins."""
+    first = torment.victim()
+    rank = rank_of(first)
+    torment.kill(first)
+    event = torment.random.choice(["process", "reachable", "session"])
+
+    def noted() -> bool:
+        name = torment.training.read().latest(rank)
+        events = torment.training.events
+        return name not in (None, first) and bool(events.of(str(name), event))
+
+    torment.training.until(noted, START)
+    time.sleep(torment.random.uniform(0, 0.5))
+    torment.kill(str(torment.training.events.latest(rank)))
+
+
+FAULTS: dict[str, Callable[[Torment], None]] = {
+    "kill": kill,
+    "two at once": kill_two,
+    "then its replacement": kill_joiner,
+    "a short stop": lambda torment: torment.stop((0.2, 0.6)),
+    "a long stop": lambda torment: torment.stop((1.5, 2.5)),
+}
+CASES = {
+    "kills": Plan(kinds=("kill",), count=200),
+    "mixed": Plan(kinds=tuple(FAULTS), count=40),
+}
+
+
+# The figures.
+
+
+def lives(events: Events, blows: Sequence[Blow], name: str) -> list[Span]:
+    """Return when a process has lived: from its first step, without stops."""
+    steps = events.of(name, "step")
+    if not steps:
+        return []
+    spans, begin, end = [], steps[0]["at"], events.found[name][-1]["at"]
+    for blow in (blow for blow in blows if blow.name == name):
+        spans.append((begin, min(blow.at, end)))
+        begin = blow.until
+    return [(a, b) for a, b in [*spans, (begin, end)] if a < b]
+
+
+def speed(events: Events, blows: Sequence[Blow], within: Span) -> tuple[int, float]:
+    """Return the batches that were trained and the learner-seconds that lived."""
+    batches, seconds = 0, 0.0
+    for name in events.found:
+        for begin, end in lives(events, blows, name):
+            seconds += max(0.0, min(end, within[1]) - max(begin, within[0]))
+        times = [step["at"] for step in events.of(name, "step")[1:]]
+        batches += sum(within[0] <= at < within[1] for at in times)
+    return batches, seconds
+
+
+def pauses(events: Events, blows: Sequence[Blow]) -> Iterator[float]:
+    """Yield the longest time without a step of a survivor, after each blow."""
+    lived = [
+        (rank_of(name), begin, end, [s["at"] for s in events.of(name, "step")])
+        for name in events.found
+        for begin, end in lives(events, blows, name)
+    ]
+    for number, blow in enumerate(blows):
+        later = [each.at for each in blows[number + 1 :] if each.at > blow.at + 1]
+        until = min([*later, blow.at + WATCHED])
+        longest = 0.0
+        for rank, begin, end, steps in lived:
+            if rank != rank_of(blow.name) and begin < blow.at < end:
+                alive = [at for at in steps if begin <= at <= end]
+                gaps = ((a, b) for a, b in pairwise(alive) if b > blow.at and a < until)
+                longest = max([longest, *(b - a for a, b in gaps)])
+        yield longest
+
+
+def dealt(events: Events, items: int) -> dict[str, int]:
+    """Count the batches of all epochs that have ended: lost, and repeated ones."""
+    trained: dict[int, Counter[int]] = {}
+    for name in events.found:
+        for step in events.of(name, "step"):
+            trained.setdefault(step["epoch"], Counter())[step["item"]] += 1
+    ended = {e["epoch"] for name in events.found for e in events.of(name, "epoch")}
+    counts = [trained.get(epoch, Counter()) for epoch in ended]
     return {
-        "case": case,
-        "learners": plan.learners,
-        "seed": plan.seed,
-        "every": plan.every,
-        "step": plan.step,
-        "heartbeat": plan.heartbeat,
-        "machine": where,
-        "figures": figures,
+        "dealt": items * len(counts),
+        "lost": sum(items - len(each) for each in counts),
+        "repeated": sum(each.total() - len(each) for each in counts),
     }
 
 
-def read_notes(text: str, plan: Plan) -> Row:
-    """Return the row of a run that is over or was broken off, from its notes.
-
-    Args:
-        text: its case and its folder, as CASE=DIR; with SEED after the name of an
-            undisturbed one, as undisturbed3=DIR.
-        plan: how it was run.
-    """
-    name, _, directory = text.partition("=")
-    case = name.rstrip("0123456789")
-    if case not in CASES or not Path(directory).is_dir():
-        raise InputError(f"--notes {text}: expected CASE=DIR")
-    if case == "undisturbed":
-        one = Plan(**{**vars(plan), "seed": int(name[len(case) :] or 0)})
-        return _row(case, one, final(Path(directory)), Path(directory))
-    return _row(case, plan, summary(Notes(Path(directory))), Path(directory))
-
-
-def latest(rows: Sequence[Row]) -> list[Row]:
-    """Return the last row of each case, and of each seed of undisturbed trainings."""
-    found: dict[tuple[str, int], Row] = {}
-    for row in rows:
-        seed = row["seed"] if row["case"] == "undisturbed" else -1
-        found[row["case"], seed] = row
-    order = {case: number for number, case in enumerate(CASES)}
-    return sorted(found.values(), key=lambda row: (order[row["case"]], row["seed"]))
+def broken(events: Events, blows: Sequence[Blow]) -> list[str]:
+    """Return which invariants of gossip training were broken, in words."""
+    found = []
+    norms: dict[int, set[float]] = {}
+    for name in events.found:
+        for epoch in events.of(name, "epoch"):
+            norms.setdefault(epoch["epoch"], set()).add(epoch["norm"])
+    for number, each in norms.items():
+        if len(each) > 1:
+            found.append(f"epoch {number} has ended with consensus models {each}")
+    # A process that is killed may have applied an exchange without having noted it.
+    ends: Counter[Span] = Counter()
+    for name in events.found:
+        rank = rank_of(name)
+        ends.update((rank, e["peer"]) for e in events.of(name, "exchange"))
+    for one, other in sorted({(min(pair), max(pair)) for pair in ends}):
+        dead = sum(rank_of(b.name) in (one, other) for b in blows)
+        if abs(ends[one, other] - ends[other, one]) > dead:
+            found.append(f"learners {one} and {other} have applied unequal exchanges")
+    return found
 
 
-def _caption(plan: Plan) -> str:
-    return (
-        f"{plan.learners} learners train by adpsgd, each step of which sleeps "
-        f"{plan.step:g} s. A fault comes every {plan.every:g} s, or when the last one "
-        f"is over. heartbeat_seconds is {plan.heartbeat:g}. Three numbers in a cell "
-        "are the median, the 95th percentile and the largest. `Heals` is from a fault "
-        "until a survivor on one side of the lost learner exchanges with one on the "
-        "other; where no edge closes the ring over its end, there is no such exchange. "
-        "`Pause` is the longest one between two steps of a survivor until the next "
-        "fault. `Away` is from a death to the first step of the replacement, which has "
-        "to import PyTorch first. A lost batch is one that a learner had begun when it "
-        "died. `Of all places` counts all learners as capacity all the time."
+def summary(torment: Torment, hang: str | None) -> dict[str, Any]:
+    """Return the figures of a run; `hang` says who has hung."""
+    events, blows = torment.training.read(), torment.blows
+    settings = torment.training.settings
+    calm = [speed(events, blows, span) for span in torment.calm]
+    capacity = sum(count for count, _ in calm) / sum(seconds for _, seconds in calm)
+    batches, living = speed(events, blows, (torment.begin, torment.end))
+    longest = sorted(pauses(events, blows))
+    return {
+        "learners": settings.learners,
+        "blows": len(blows),
+        "calm": [count / seconds for count, seconds in calm],
+        "goodput": batches / (capacity * living),
+        "pause": [median(longest), longest[int(0.95 * len(longest))], longest[-1]],
+        **dealt(events, settings.steps * settings.learners),
+        "hang": hang,
+        "broken": broken(events, blows),
+        "status": torment.training.launcher.poll(),
+    }
+
+
+def measure(plan: Plan, seed: int) -> dict[str, Any]:
+    """Run a case, and return its figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        torment = Torment(Training(Path(folder), plan.settings), Random(seed))
+        hang = None
+        try:
+            torment.run(plan)
+        except HangError as error:
+            hang = str(error)
+            torment.end = torment.end or time.monotonic()
+        finally:
+            torment.training.end()
+        return summary(torment, hang)
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the lines of the table."""
+    lines = [
+        "| case | learners | faults | goodput of the living | longest pause in s "
+        "| batches lost / repeated / dealt | hangs | invariants broken |",
+        "| :-- |" + " --: |" * 7,
+    ]
+    for case, each in found.items():
+        pause = ", ".join(f"{value:.2f}" for value in each["pause"])
+        lines.append(
+            f"| {case} | {each['learners']} | {each['blows']} | {each['goodput']:.3f} "
+            f"| {pause} | {each['lost']} / {each['repeated']} / {each['dealt']} "
+            f"| {int(each['hang'] is not None)} | {len(each['broken'])} |"
+        )
+    return lines
+
+
+def quick(plan: Plan) -> Plan:
+    """Return a plan with few learners and two faults."""
+    settings = Settings(
+        learners=4, seconds=0.05, steps=60, epochs=10**6, heartbeat=3.0, restarts=99
     )
+    return Plan(kinds=plan.kinds, count=2, every=8.0, calm=4.0, settings=settings)
 
 
-def _repeating(args: argparse.Namespace, cases: Sequence[str]) -> list[str]:
-    """Return the arguments that repeat all cases of the tables."""
-    numbers = ["--kills", args.kills, "--every", f"{args.every:g}", "--seed", args.seed]
-    quick = ["--quick"] * args.quick
-    return ["--case", *dict.fromkeys(cases), *map(str, numbers), *quick]
-
-
-@one_line_errors
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the cases, print the tables and write them to benchmarks/results/."""
+def main() -> None:
+    """Run the cases, print the table and write it to benchmarks/results/."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--case", nargs="+", choices=CASES, default=[*CASES])
-    parser.add_argument("--kills", type=int, default=200, help="kills in all")
-    parser.add_argument("--every", type=float, default=15.0, help="seconds")
-    parser.add_argument("--seed", type=int, default=0, help="of faults and training")
+    parser.add_argument("--seed", type=int, default=0, help="of the faults")
     parser.add_argument("--quick", action="store_true", help="few learners and faults")
     parser.add_argument("--out", type=Path, help="folder of the results")
-    parser.add_argument("--work", type=Path, help="folder of the learners' notes")
-    parser.add_argument(
-        "--notes", nargs="+", help="CASE=DIR of runs that are over: run nothing"
-    )
-    args = parser.parse_args(cmd)
-    if args.kills < 1 or not args.every > 0:
-        parser.error("--kills and --every: expected positive numbers")
-    plan = Plan(count=args.kills, every=args.every, seed=args.seed)
-    size = Size(plan, faults=40, repeats=5, undisturbed=3)
-    if args.quick:
-        few = Plan(learners=4, count=2, every=5, rounds=1, calm=3, step=0.05)
-        size = Size(few, faults=2, repeats=1, undisturbed=1)
-    work = args.work or Path(tempfile.mkdtemp(prefix="chaos-"))
-    lines = folder(args.quick, args.out) / "chaos.jsonl"
-    lines.parent.mkdir(parents=True, exist_ok=True)
-    before = lines.read_text().splitlines() if lines.exists() else []
-    rows: list[Row] = [json.loads(line) for line in before]
-
-    def add(new: Sequence[Row]) -> None:
-        rows.extend(new)
-        with lines.open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in new)
-
-    if args.notes:
-        add([read_notes(each, size.plan) for each in args.notes])
-    else:
+    args = parser.parse_args()
+    found = {}
+    with exit_on_signals():
         for case in args.case:
-            add(measure(case, size, work, rows))
-    found = latest(rows)
+            plan = quick(CASES[case]) if args.quick else CASES[case]
+            found[case] = measure(plan, args.seed)
+            print(case, found[case], flush=True)
+    caption = (
+        f"The learners train by adpsgd; a step sleeps {plan.settings.seconds:g} s. A "
+        f"fault comes every {plan.every:g} s, or when the last one is over. "
+        f"heartbeat_seconds is {plan.settings.heartbeat:g}. The longest pause is that "
+        "between two steps of a survivor until the next fault: the median, the 95th "
+        "percentile and the largest. A lost batch is one that a learner had begun when "
+        "it died."
+    )
     write_report(
         "chaos",
         args.quick,
         args.out,
         table(found),
-        f"{_caption(size.plan)} {measured_on(found)}",
+        caption,
         found,
-        seeds=sorted({row["seed"] for row in found}),
+        seeds=[args.seed],
         repeats=1,
-        arguments=_repeating(args, [row["case"] for row in found]),
     )
 
 

@@ -1,7 +1,7 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. A claim is a module of benchmarks/convergence/claims. Results are kept, one
+of them. The claims are in benchmarks/convergence/claims. Results are kept, one
 file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
 command only writes the page.
 
@@ -9,6 +9,7 @@ command only writes the page.
 """
 
 import argparse
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,9 @@ from pathlib import Path
 from convergence import claims
 from convergence.claim import Claim
 from convergence.claims_page import write
-from convergence.experiment import get_parser
+from convergence.stream_problems import prepare
 from convergence.sweep import Sweep
-from convergence.training import prepare, train
+from convergence.training import train
 from report import ROOT, folder
 
 from espnet_distopt.files.writing import write_text
@@ -30,8 +31,20 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     Args:
         names: the names of all claims.
     """
-    found = get_parser(__doc__)
-    found.set_defaults(workers=1)
+    found = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument(
+        "--fsdd",
+        type=Path,
+        default=os.environ.get("FSDD") or None,
+        help="copy of the Free Spoken Digit Dataset (default: $FSDD)",
+    )
+    found.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
+    found.add_argument(
+        "--quick", action="store_true", help="try the command, in a minute"
+    )
+    found.add_argument("--out", type=Path, help="folder of the results")
     found.add_argument(
         "--only", nargs="+", choices=names, default=names, metavar="NAME",
         help=f"claims to compute: {', '.join(names)} (default: all)",
@@ -59,7 +72,9 @@ def compute(claim: Claim, sweep: Sweep, fsdd: Path | None, until: float) -> None
         missing = [cell for cell in cells if sweep.get(cell) is None]
         if not missing:
             return
-        prepare(missing, fsdd)
+        if fsdd is None:
+            raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
+        prepare(fsdd)
         if not sweep.run(cells, until):
             return
 

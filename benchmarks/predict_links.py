@@ -17,9 +17,8 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from emulated.emulated import LAYERS
-from emulated.link_cases import FULL, LEARNERS, Case
-from links import planned
+from emulated.methods import LAYERS
+from links import FULL, LEARNERS, Case, planned
 from report import ROOT, write_report
 from torch import nn
 

@@ -66,7 +66,7 @@ class WorkQueue:
     Cost: a step takes two operations of the rendezvous store, and one more if others
     have taken some of this learner's items since its last step. In a group of several
     learners the first one makes them, and broadcasts 16 bytes. The constructor takes a
-    barrier and about six operations. `benchmarks/work_queue.py` measures both.
+    barrier and about six operations.
 
     Example (alone, or in each process after `torch.distributed.init_process_group`):
         >>> import torch

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from mini_an4.recipe import OURS, Recipe
+from mini_an4 import OURS, Recipe
 
 from tests.espnet.toy import arguments, write_toy_data
 from tests.slurm import few_digits

@@ -7,20 +7,258 @@
 Every sample is new: its recordings are drawn from 2,400, and their gain, speed, place
 in time and noise are drawn as well. The held-out set has 600 other recordings, each
 drawn about ten times with a fixed seed.
+
+
+The recordings are short matrices of log-mels, read once from FSDD. The sequence of
+samples is endless, and sample n is a pure function of the seed and n. So N learners
+with b samples each see the same samples as one learner with N b samples, and all
+methods see the same ones.
 """
 
 import functools
+import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from report import ROOT
 from torch import Tensor, nn
 
-from convergence.recordings import FRAMES, MELS, Recordings, load
-from convergence.stream import Samples, Stream
-from convergence.transforms import Ranges, Transformed
+from espnet_distopt.files.writing import whole_file
+from espnet_distopt.recipes.corpora.fsdd import (
+    SAMPLE_RATE,
+    SPEAKERS,
+    Take,
+    read_recordings,
+)
 from espnet_distopt.simulation.virtual_learner import Gradient
+
+FRAMES, MELS = 12, 40
+SETS = {"train": range(10, 50), "valid": range(10)}
+"""Set -> the numbers of its recordings, out of 50 of each digit and speaker."""
+DATA = ROOT / "build" / "benchmarks" / f"log_mels_in_{FRAMES}_frames.pt"
+
+
+class Recordings(NamedTuple):
+    """Recordings of single digits.
+
+    Attributes:
+        log_mels: the features, (recordings, FRAMES, MELS); every recording is averaged
+            to FRAMES frames, whatever its length.
+        digits: the digit of each recording, (recordings,).
+    """
+
+    log_mels: Tensor
+    digits: Tensor
+
+
+def prepare(fsdd: Path) -> None:
+    """Write the recordings to `DATA`, unless they are there.
+
+    Args:
+        fsdd: the folder of a copy of the Free Spoken Digit Dataset.
+    """
+    if DATA.exists():
+        return
+    content = {name: tuple(_read(fsdd, chosen)) for name, chosen in SETS.items()}
+    DATA.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(DATA) as new, new.open("wb") as file:
+        torch.save(content, file)
+
+
+@functools.cache
+def load() -> dict[str, Recordings]:
+    """Return the sets that `prepare` has written."""
+    content = torch.load(DATA, weights_only=True)
+    return {name: Recordings(*tensors) for name, tensors in content.items()}
+
+
+def _read(fsdd: Path, chosen: range) -> Recordings:
+    # ESPnet takes long to import, and the worker processes only load what is written.
+    from espnet2.asr.frontend.default import DefaultFrontend
+
+    takes = [Take(d, s, i) for d, s, i in product(range(10), SPEAKERS, chosen)]
+    speech = read_recordings(fsdd, takes)
+    frontend = DefaultFrontend(
+        fs=SAMPLE_RATE, n_fft=256, win_length=200, hop_length=80, n_mels=MELS
+    )
+    rows = []
+    for take in takes:
+        samples = torch.from_numpy(speech[take]).float()[None] / 2**15
+        with torch.no_grad():
+            features, _ = frontend(samples, torch.tensor([samples.shape[1]]))
+        pooled = nn.functional.adaptive_avg_pool1d(features.transpose(1, 2), FRAMES)
+        rows.append(pooled[0].T)
+    return Recordings(torch.stack(rows), torch.tensor([take.digit for take in takes]))
+
+
+Samples = tuple[Tensor, ...]
+"""Tensors whose first dimension is that of the samples: features and labels."""
+
+Draw = Callable[[np.random.Generator, int], Samples]
+"""Draws a number of samples by a generator of random numbers."""
+
+BLOCK = 1024
+"""Samples that are drawn at once: the cost of a draw is shared by all of them."""
+KEPT = 32
+"""Blocks in memory. Asynchronous learners are at different steps, and a block that a
+slow learner reads after all others must still be there, or be drawn again."""
+
+
+class Stream:
+    """An endless sequence of samples.
+
+    Sample n is in row n % BLOCK of block n // BLOCK. A block has random numbers of its
+    own, by the seed and its number.
+
+    Args:
+        draw: the function that draws the samples of a block.
+        seed: the seed of all samples, not negative.
+    """
+
+    def __init__(self, draw: Draw, seed: int) -> None:
+        self._draw = draw
+        self._seed = seed
+        self._blocks: OrderedDict[int, Samples] = OrderedDict()
+
+    def read(self, first: int, count: int) -> Samples:
+        """Return `count` samples, from the sample with number `first` on."""
+        parts = []
+        while count > 0:
+            number, row = divmod(first, BLOCK)
+            taken = min(count, BLOCK - row)
+            parts.append([x[row : row + taken] for x in self._block(number)])
+            first, count = first + taken, count - taken
+        if len(parts) == 1:
+            return tuple(parts[0])
+        return tuple(torch.cat(same) for same in zip(*parts, strict=True))
+
+    def _block(self, number: int) -> Samples:
+        if number not in self._blocks:
+            # A list of numbers is a seed without collisions, unlike their sum.
+            rng = np.random.default_rng([self._seed, number])
+            self._blocks[number] = self._draw(rng, BLOCK)
+            if len(self._blocks) > KEPT:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(number)
+        return self._blocks[number]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """The ranges of the transformations.
+
+    Attributes:
+        gain: the largest change of a digit's level, in dB, up or down.
+        speed: the largest logarithm of the factor by which a digit is faster or slower.
+        shift: the most frames by which a single digit is early or late.
+        noise: the standard deviation of the noise on a feature, relative to that of the
+            feature over the recordings for training.
+    """
+
+    gain: float = 10.0
+    speed: float = 0.25
+    shift: float = 1.5
+    noise: float = 0.7
+
+
+class Transformed:
+    """Recordings from which transformed samples are drawn.
+
+    Args:
+        recordings: the recordings.
+        training: the recordings for training, by which features are normalized: each
+            log-mel has mean 0 and standard deviation 1 over their frames.
+        ranges: the ranges of the transformations.
+    """
+
+    def __init__(
+        self, recordings: Recordings, training: Recordings, ranges: Ranges
+    ) -> None:
+        frames = training.log_mels.flatten(0, 1)
+        self._scale = frames.std(0)
+        self._log_mels = (recordings.log_mels - frames.mean(0)) / self._scale
+        self._digits = recordings.digits
+        self._ranges = ranges
+
+    def digits(self, rng: np.random.Generator, count: int) -> Samples:
+        """Draw single digits.
+
+        Returns:
+            The features (count, FRAMES, MELS) and the digits (count,).
+        """
+        ranges = self._ranges
+        chosen = torch.from_numpy(rng.integers(len(self._digits), size=(count, 1)))
+        middle = (FRAMES - 1) / 2
+        speed = _uniform(rng, ranges.speed, (count, 1)).exp()
+        shift = _uniform(rng, ranges.shift, (count, 1))
+        places = (torch.arange(FRAMES) - middle) * speed + middle + shift
+        gain = _uniform(rng, ranges.gain, (count, 1))
+        x = self._frames(rng, chosen.expand(count, FRAMES), places, gain)
+        return x, self._digits[chosen[:, 0]]
+
+    def strings(
+        self, rng: np.random.Generator, count: int, length: int, frames: int
+    ) -> Samples:
+        """Draw strings of digits, which fill their frames without pauses.
+
+        Args:
+            rng: the generator of the random numbers.
+            count: the number of strings.
+            length: the number of digits of a string.
+            frames: the number of frames of a string. The digits share them by random
+                speeds.
+
+        Returns:
+            The features (count, frames, MELS), the digit of each frame (count, frames)
+            and the digits of each string (count, length).
+        """
+        ranges = self._ranges
+        chosen = torch.from_numpy(rng.integers(len(self._digits), size=(count, length)))
+        speeds = _uniform(rng, ranges.speed, (count, length)).exp()
+        shares = frames * speeds / speeds.sum(1, keepdim=True)
+        ends = shares.cumsum(1)
+        times = (torch.arange(frames) + 0.5).expand(count, frames).contiguous()
+        which = torch.searchsorted(ends[:, :-1].contiguous(), times, right=True)
+        begins = (ends - shares).gather(1, which)
+        places = (times - begins) / shares.gather(1, which) * FRAMES - 0.5
+        gains = _uniform(rng, ranges.gain, (count, length)).gather(1, which)
+        taken = chosen.gather(1, which)
+        x = self._frames(rng, taken, places, gains)
+        return x, self._digits[taken], self._digits[chosen]
+
+    def _frames(
+        self, rng: np.random.Generator, chosen: Tensor, places: Tensor, gain: Tensor
+    ) -> Tensor:
+        """Return frames (n, f, MELS), each between two frames of a recording.
+
+        Args:
+            rng: the generator of the noise.
+            chosen: the recording of each frame, (n, f).
+            places: the time in the recording, (n, f), in frames; the first and the last
+                frame also stand for the times before and after them.
+            gain: the change of level in dB, (n, f) or (n, 1).
+        """
+        low = places.floor().clamp(0, FRAMES - 2)
+        part = (places - low).clamp(0, 1)[..., None]
+        first = low.long()
+        x = torch.lerp(
+            self._log_mels[chosen, first], self._log_mels[chosen, first + 1], part
+        )
+        # A gain of 10 dB multiplies the power of each mel band by 10.
+        x += gain[..., None] * (math.log(10) / 10) / self._scale
+        noise = rng.standard_normal((*chosen.shape, MELS), dtype=np.float32)
+        return x.add_(torch.from_numpy(noise), alpha=self._ranges.noise)
+
+
+def _uniform(rng: np.random.Generator, most: float, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(rng.uniform(-most, most, shape)).float()
+
 
 HIDDEN, CELLS = 64, 32
 LENGTH, STRING_FRAMES = 3, 30

@@ -1,11 +1,9 @@
 """The module runs one training of virtual learners, which is a cell of a sweep."""
 
-import functools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,9 +11,8 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from convergence import digits, recordings, single_digits, stream_problems
+from convergence import stream_problems
 from convergence.arithmetic import versions
-from convergence.second_moments import CorrectedAdam
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.problem import Problem
@@ -24,21 +21,7 @@ WARM_UP = 0.2
 DROP = (0.6, 0.1)
 CLIP = 5.0
 WARM_UP_TO_CONSTANT = 0.1
-ABOUT = (
-    "All-reduce is computed as one learner with the samples of all. "
-    f"Gradients clipped to norm {CLIP:g} before each optimizer's step; learning rate: "
-    f"linear warm-up over {WARM_UP:.0%} of the steps, {DROP[1]:g} of it after "
-    f"{DROP[0]:.0%}"
-)
-_RULES = f"{WARM_UP} {DROP} {CLIP}"
-PAIRS = f"{digits.KIND} {digits.MODEL} {_RULES}"
-SINGLES = f"{single_digits.KEY} {_RULES}"
 DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
-_PROBLEMS: dict[str, Callable[[int], Problem]] = {
-    PAIRS: digits.problem,
-    SINGLES: single_digits.problem,
-    **{text: functools.partial(stream_problems.problem, text) for text in STREAMS},
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +38,13 @@ class Training:
         samples: the number of samples of all learners in the whole training.
         lr: the learning rate.
         seed: the seed of the problem, the simulation and the durations of steps.
-        optim: `sgd`, which has momentum `beta1`; `adam`; `lamb`; or `adam, ` and a rule
-            of `second_moments`, which corrects its second moment.
+        optim: `sgd`, which has momentum `beta1`; `adam`; or `lamb`.
         options: (name, value) of the algorithm's options.
-        problem: PAIRS, SINGLES, or a stream: DIGITS, LABELS or STRINGS. The text
-            contains all else that the result depends on, so that a change of the
-            problem makes another cell.
-        schedule: `drop` is the schedule of `ABOUT`; with `constant` the rate stays
-            after a linear warm-up over a tenth of the steps, which suits a stream.
+        problem: a stream: DIGITS, LABELS or STRINGS. The text contains all else that
+            the result depends on, so that a change of the problem makes another cell.
+        schedule: with `drop` the rate falls to a tenth after 60 % of the steps; with
+            `constant` it stays after a linear warm-up over a tenth of them, which suits
+            a stream.
         beta1: the momentum of SGD, and the first of the betas of Adam and LAMB.
         clip: the norm to which a learner's gradient is clipped before its optimizer's
             step.
@@ -74,9 +56,9 @@ class Training:
     samples: int
     lr: float
     seed: int
+    problem: str
     optim: str = "sgd"
     options: tuple[tuple[str, Any], ...] = ()
-    problem: str = PAIRS
     schedule: Literal["drop", "constant"] = "drop"
     beta1: float = 0.9
     clip: float = CLIP
@@ -101,19 +83,6 @@ class Training:
         return key | ({"arithmetic": arithmetic} if arithmetic else {})
 
 
-def prepare(cells: Iterable[Training], fsdd: Path | None) -> None:
-    """Write the data that the problems of some cells need, unless they are there.
-
-    Args:
-        cells: the cells.
-        fsdd: the folder of a copy of the Free Spoken Digit Dataset, or None.
-    """
-    if fsdd is None:
-        raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
-    for problem in {cell.problem for cell in cells}:
-        (digits if problem == PAIRS else recordings).prepare(fsdd)
-
-
 def train(cell: Training) -> dict[str, float | None]:
     """Run a training, and return its figures, as `simulate` does.
 
@@ -122,7 +91,7 @@ def train(cell: Training) -> dict[str, float | None]:
     """
     began = time.process_time()
     cell = as_one_learner(cell)
-    figures = simulate(cell, _PROBLEMS[cell.problem](cell.seed))
+    figures = simulate(cell, stream_problems.problem(cell.problem, cell.seed))
     return {**figures, "seconds": round(time.process_time() - began, 1)}
 
 
@@ -193,11 +162,8 @@ def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
 def _optimizer(cell: Training, parameters: list[nn.Parameter]) -> Optimizer:
     if cell.optim == "sgd":
         return SGD(parameters, cell.lr, momentum=cell.beta1)
-    kind, _, rule = cell.optim.partition(", ")
-    if rule:
-        return CorrectedAdam(parameters, cell.lr, rule, cell.learners)
     kinds: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "lamb": Lamb}
-    return kinds[kind](parameters, cell.lr, betas=(cell.beta1, 0.999))
+    return kinds[cell.optim](parameters, cell.lr, betas=(cell.beta1, 0.999))
 
 
 def _clip(parameters: list[nn.Parameter], norm: float) -> None:

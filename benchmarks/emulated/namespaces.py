@@ -79,28 +79,6 @@ def _add_machine(bridge: str, number: int, address: str, megabits: int) -> None:
     _run(f"tc -n {space} qdisc add dev {_INTERFACE} {shape}")
 
 
-def plug(space: str, plugged: bool) -> None:
-    """Unplug the cable of an emulated machine from its bridge, or plug it in again.
-
-    Args:
-        space: the machine's namespace.
-        plugged: whether the cable is plugged in afterwards.
-    """
-    _run(f"ip link set {_port(space)} {'up' if plugged else 'down'}")
-
-
-def limit(space: str, rate: str) -> None:
-    """Give the link of an emulated machine another rate, in both directions.
-
-    Args:
-        space: the machine's namespace.
-        rate: the rate, as `tc` reads it.
-    """
-    shape = f"root tbf rate {rate} burst 256kb latency 20ms"
-    _run(f"tc qdisc change dev {_port(space)} {shape}")
-    _run(f"tc -n {space} qdisc change dev {_INTERFACE} {shape}")
-
-
 def _port(space: str) -> str:
     """Return the bridge's end of a machine's cable."""
     return f"v{space.removeprefix(_NAME)}"

@@ -1,15 +1,43 @@
 """The table of a recipe: what each method reaches, and its distance from all-reduce."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from convergence.paired import Interval, interval
+
 from recipes.cell import Cell
-from recipes.differences import in_words, paired
 from recipes.recipe import Recipe
 from recipes.records import Records
+
+
+def paired(
+    values: Mapping[int, float], reference: Mapping[int, float]
+) -> Interval | None:
+    """Return the mean of `values - reference` over the seeds of both, None without any.
+
+    Args:
+        values: seed -> figure of a method.
+        reference: seed -> figure of the method that it is compared with.
+    """
+    seeds = sorted(values.keys() & reference.keys())
+    return interval([values[s] - reference[s] for s in seeds]) if seeds else None
+
+
+def in_words(difference: Interval, form: str) -> str:
+    """Return a mean and its interval, for a table.
+
+    Args:
+        difference: the mean; a single pair has no interval.
+        form: the format of a number, as `.3f`.
+    """
+    text = format(difference.mean, f"+{form}")
+    if math.isinf(difference.half):
+        return text
+    return f"{text} ({difference.lower:+{form}} to {difference.upper:+{form}})"
+
 
 REFERENCE = "allreduce"
 CAPTION = (

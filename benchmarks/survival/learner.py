@@ -1,4 +1,4 @@
-"""One learner of `benchmarks/healing.py`: a plain training loop with a session.
+"""One learner of `healing.py` and `chaos.py`: a plain training loop with a session.
 
 usage: learner.py DIR
 
@@ -6,7 +6,8 @@ DIR/settings.json has the `settings.Settings` of the run. Each process writes wh
 happens to DIR/RANK.INCARNATION.jsonl, a line for each event with its time, each in one
 write, so that what a killed process has written is whole. Times are those of the
 monotonic clock, which all processes of a machine share, and the processor's seconds of
-the process.
+the process. When the file DIR/end is there, the learners agree on it at the end of
+their epoch, which is then the last one.
 """
 
 import json
@@ -23,12 +24,12 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from emulated.emulated import Emulated, batch
+from emulated.methods import Emulated, batch
 
 from espnet_distopt import Session, WorkQueue
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.errors import PeerLostError
-from survival.settings import Settings
+from survival.run import Settings
 
 
 class Record(logging.Handler):
@@ -70,7 +71,7 @@ def note_exchanges(record: Record) -> None:
     Pairs.swap = noted  # type: ignore[method-assign, assignment]
 
 
-def batches(session: Session, settings: Settings) -> Iterator[object]:
+def batches(session: Session, settings: Settings) -> Iterator[int]:
     """Yield a learner's batches of an epoch: from a queue, or an equal share."""
     if settings.algorithm == "adpsgd":
         items = settings.steps * session.learner.size
@@ -79,9 +80,10 @@ def batches(session: Session, settings: Settings) -> Iterator[object]:
 
 
 def train(
-    model: Emulated, optimizer: torch.optim.Adam, settings: Settings, record: Record
+    model: Emulated, optimizer: torch.optim.Adam, directory: Path, record: Record
 ) -> None:
     """Train for some epochs, and write down each step."""
+    settings = Settings.read(directory)
     with Session(
         model,
         optimizer,
@@ -89,17 +91,20 @@ def train(
         heartbeat_seconds=settings.heartbeat,
         **settings.options,
     ) as session:
-        record.note("session", pid=os.getpid(), epoch=session.first_epoch)
+        record.note("session", epoch=session.first_epoch)
         for epoch in range(session.first_epoch, settings.epochs):
-            for number, _ in enumerate(batches(session, settings)):
+            for item in batches(session, settings):
                 optimizer.zero_grad()
                 model(batch()).backward()
                 optimizer.step()
                 session.step()
-                record.note("step", epoch=epoch, number=number)
+                record.note("step", epoch=epoch, item=item)
             with session.consensus():
                 members = session.learner.members.ranks
-                record.note("epoch", epoch=epoch, members=members)
+                norm = float(session.learner.params.norm())
+                record.note("epoch", epoch=epoch, members=members, norm=norm)
+                if session.mean(float((directory / "end").exists())) > 0:
+                    break
     record.note("end")
 
 
@@ -109,6 +114,7 @@ def main() -> None:
     settings = Settings.read(directory)
     torch.set_num_threads(1)
     record = Record(directory)
+    record.note("process", pid=os.getpid())
     logging.getLogger().addHandler(record)
     note_exchanges(record)
     # The first optimizer of a process imports a compiler, which takes a second or two.
@@ -117,7 +123,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     record.note("reachable")
     try:
-        train(model, optimizer, settings, record)
+        train(model, optimizer, directory, record)
     except PeerLostError as error:
         record.note("error", text=str(error))
         sys.stderr.write(f"{error}\n")

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from survival.events import Events, read_events
-from survival.figures import of_ending, of_joining, of_survival, of_waking
-from survival.run import Outcome
-from survival.settings import Settings
+from healing import of_ending, of_joining, of_survival, of_waking
+from survival.run import Events, Outcome, Settings
 
 BLOW = 100.0
 SETTINGS = Settings(learners=3, victim=1, epochs=1)
@@ -18,7 +16,7 @@ def at(event: str, seconds: float, **values: Any) -> dict[str, Any]:
 
 
 def steps(*ends: float) -> list[dict[str, Any]]:
-    return [at("step", end, epoch=0, number=n) for n, end in enumerate(ends)]
+    return [at("step", end, epoch=0, item=n) for n, end in enumerate(ends)]
 
 
 def survivor(peer: int, *ends: float) -> list[dict[str, Any]]:
@@ -84,7 +82,7 @@ def test_a_replacement_counts_from_when_it_is_reachable() -> None:
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
-    file = tmp_path / "1.0.jsonl"
+    file, events = tmp_path / "1.0.jsonl", Events()
     for text, count in (("", 0), ('{"at": 1}\n{"a', 1), ('{"at": 1}\n{"at": 2}\n', 2)):
         file.write_text(text)
-        assert len(read_events(tmp_path).found["1.0"]) == count
+        assert len(events.read(tmp_path).found["1.0"]) == count

@@ -3,8 +3,8 @@
 import links
 import pytest
 from emulated.learners import Namespace, launch
-from emulated.link_cases import FULL, LEARNERS, Case, Size
 from emulated.methods import PEERS, MeasuredMethod
+from links import FULL, LEARNERS, Case, Size
 
 from espnet_distopt.algorithms import check
 

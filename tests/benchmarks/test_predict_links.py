@@ -1,8 +1,8 @@
 """These tests check predicted times of the links benchmark against sums by hand."""
 
 import pytest
-from emulated.link_cases import Case
 from emulated.methods import MeasuredMethod
+from links import Case
 from predict_links import measured, predicted
 
 BANDWIDTH = 12.5e6

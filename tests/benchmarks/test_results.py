@@ -1,6 +1,7 @@
 """Each result says how it was made: commit, machine, seeds and command."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,14 @@ def test_a_result_says_how_it_was_made(name: str) -> None:
     commits = commits_of(FILES[name])
     assert not [c for c in commits if c == "unknown" or c.endswith("-dirty")]
     assert script(found["command"]).exists()
+
+
+def test_the_tables_of_the_page_are_rows_of_the_reports() -> None:
+    """A figure is copied from a report, and not written by hand."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    tables = re.findall(r"<!-- rows of (\w+) -->\n((?:\|.*\n)+)", page)
+    assert len(tables) >= 7
+    for name, table in tables:
+        report = (RESULTS / f"{name}.md").read_text().splitlines()
+        for line in table.splitlines():
+            assert line in report, f"docs/performance.md, {name}: {line}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from mini_an4.recipe import OURS, PACKAGES, UTTERANCES, Recipe
+from mini_an4 import OURS, PACKAGES, UTTERANCES, Recipe
 
 COPIES = 3
 

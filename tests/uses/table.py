@@ -20,22 +20,24 @@ HEAD = """\
 # What works with a session
 
 Each row is something that users do with a model, an optimizer and a
-[loop of their own](../README.md#in-a-loop-of-your-own). Each column is an algorithm.
+[loop of their own](../README.md#in-a-loop-of-your-own).
 
-- **yes**: it works as it does without a session. Two learners have trained like this,
-  as two processes, and what they did agrees with the algorithm's equations: no update
-  is lost, none is counted twice, and gradients are the mean of all samples. One
-  learner alone gets the bits of the plain loop.
+- **yes**: it works with every algorithm as it does without a session. Two learners have
+  trained like this, as two processes, and what they did agrees with the algorithm's
+  equations: no update is lost, none is counted twice, and gradients are the mean of all
+  samples. One learner alone gets the bits of the plain loop.
 - **no**: the session refuses it with an `InputError` that says what to do instead. It
   never trains something else.
+- **not with** or **only with** some algorithms: the others do the opposite.
 
-`tests/uses` runs each cell. `python -m tests.uses.table > docs/what_works.md` writes
-this page. `hadpsgd` has one node of several learners here; with one learner on each
-node it is `adpsgd`. `bmuf` and `slowmo` have their default options (`moments: average`
-and `reset`), and `adasum` combines updates, not gradients. `adpsgd`, `hadpsgd`,
-`dpsgd`, `d1d_model` and `local_sgd` correct the second moment of Adam, AdamW, NAdam and
-RAdam (`second_moment: consistent`); any other optimizer but SGD is named in a warning,
-and trained as it is.
+`tests/uses` runs each row with each algorithm, and
+`python -m tests.uses.table > docs/what_works.md` writes this page. `hadpsgd` has one
+node of several learners here; with one learner on each node it is `adpsgd`. `bmuf` and
+`slowmo` have their default options (`moments: average` and `reset`), and `adasum`
+combines updates, not gradients. `adpsgd`, `hadpsgd`, `dpsgd`, `d1d_model` and
+`local_sgd` correct the second moment of Adam, AdamW, NAdam and RAdam
+(`second_moment: consistent`). Any other optimizer but SGD is named in a warning, and
+trained as it is.
 
 Buffers and frozen parameters begin as learner 0 has them, with every algorithm. The
 running statistics of BatchNorm are averaged at each consensus. Any other buffer that
@@ -48,16 +50,24 @@ def page() -> str:
     """Return the page, in Markdown."""
     parts = [HEAD]
     for title, rows in SECTIONS.items():
-        names = " | ".join(f"`{name}`" for name in COLUMNS)
-        head = f"| | {names} | |\n|{'---|' * (len(COLUMNS) + 2)}"
+        head = "| what users do | works | what to know |\n|---|---|---|"
         lines = "\n".join(map(_line, rows))
         parts.append(f"## {title}\n\n{head}\n{lines}\n")
     return "\n".join(parts)
 
 
 def _line(row: type[Use]) -> str:
-    cells = ["no" if name in row.refused else "yes" for name in COLUMNS]
-    return f"| {row.title} | {' | '.join(cells)} | {row.note} |"
+    refused = [f"`{name}`" for name in COLUMNS if name in row.refused]
+    others = [f"`{name}`" for name in COLUMNS if name not in row.refused]
+    if not refused:
+        answer = "yes"
+    elif not others:
+        answer = "no"
+    elif len(refused) <= len(others):
+        answer = f"not with {', '.join(refused)}"
+    else:
+        answer = f"only with {', '.join(others)}"
+    return f"| {row.title} | {answer} | {row.note} |"
 
 
 if __name__ == "__main__":

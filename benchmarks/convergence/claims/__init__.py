@@ -1,14 +1,15 @@
-"""The package has one module for each claim, which is named as the claim is.
+"""The package has the claims; a module has one, or some that ask the same elsewhere.
 
-A module has a `CLAIM`, and its docstring says what the claim is and who makes it. A new
-module is found by itself. This is all that one needs:
+A module has its `CLAIMS`, by name, and its docstring says what they are and who makes
+them. A new module is found by itself. This is all that one needs:
 
     one = Training(algorithm="allreduce", learners=16, batch=4, samples=64_000,
                    lr=0.001, seed=0, optim="adam", problem=LABELS, schedule="constant")
     two = replace(one, algorithm="local_sgd", options=(("period", 8),))
     asked = Comparison(name="local_sgd", arm=Arm(cell=two), against="allreduce",
                        reference=Arm(cell=one), question=Question(2.0))
-    CLAIM = Claim(text="...", source="...", setting="...", comparisons=(asked,))
+    CLAIMS = {"blocks": Claim(text="...", source="...", setting="...",
+                              comparisons=(asked,))}
 
 `Question(2.0)` asks whether the method is at most 2 % worse, and `Question(5.0, "at
 least")` whether it is at least 5 % worse. An arm with `rates` chooses its learning rate
@@ -26,5 +27,7 @@ from convergence.claim import Claim
 
 def load() -> dict[str, Claim]:
     """Return name -> claim, in alphabetical order."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {n: importlib.import_module(f"{__name__}.{n}").CLAIM for n in names}
+    found: dict[str, Claim] = {}
+    for module in pkgutil.iter_modules(__path__):
+        found |= importlib.import_module(f"{__name__}.{module.name}").CLAIMS
+    return dict(sorted(found.items()))

@@ -63,3 +63,5 @@ CLAIM = Claim(
     ),
     comparisons=tuple(_comparisons()),
 )
+
+CLAIMS = {"adam_clipping": CLAIM}

@@ -55,3 +55,5 @@ CLAIM = Claim(
     ),
     comparisons=tuple(_comparisons()),
 )
+
+CLAIMS = {"adasum_lamb_steps": CLAIM}

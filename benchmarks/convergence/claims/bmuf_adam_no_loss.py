@@ -74,3 +74,5 @@ CLAIM = Claim(
     ),
     comparisons=tuple(_comparisons()),
 )
+
+CLAIMS = {"bmuf_adam_no_loss": CLAIM}

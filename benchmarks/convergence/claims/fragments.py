@@ -58,3 +58,5 @@ CLAIM = Claim(
     # Five seeds left one question open; about 32 were said to decide.
     seeds=tuple(range(32)),
 )
+
+CLAIMS = {"fragments": CLAIM}

@@ -55,3 +55,5 @@ CLAIM = Claim(
     ),
     comparisons=tuple(_comparisons()),
 )
+
+CLAIMS = {"ibm_delay_by_one": CLAIM}

@@ -3,6 +3,11 @@
 The claim is IBM's, who report the word error rates of one GPU with 16 to 64 of them.
 Each learner's batch stays the same, so the batch of all grows with their number. The
 rate is that of all-reduce with the same batch, as theirs is.
+
+A second claim is that random neighbours are better than those of a fixed ring, with 64
+learners: the more learners a ring has, the slower it mixes their models, and random
+neighbours repair that. AD-PSGD with random pairs is compared with pairs on a ring; and
+D-PSGD on a ring in another order in each step, with a ring in fixed order.
 """
 
 from collections.abc import Iterator
@@ -56,7 +61,7 @@ def method(learners: int, algorithm: str, factor: float = 1, **options: str) -> 
     return Arm(cell=cell, rates=whole.rates, tuned_on=whole.cell, factor=factor)
 
 
-def _comparisons() -> Iterator[Comparison]:
+def _of_numbers() -> Iterator[Comparison]:
     for learners in NUMBERS:
         gossip = Comparison(
             name="adpsgd, ring",
@@ -71,12 +76,52 @@ def _comparisons() -> Iterator[Comparison]:
         yield replace(gossip, name="allreduce", arm=whole, counts=False)
 
 
-CLAIM = Claim(
+MANY = Claim(
     text=(
         "AD-PSGD with 16, 32 and 64 learners is not more than 5 % worse than one "
         "learner that sees the same number of samples."
     ),
     source="IBM, arXiv 1904.04956 (16 GPUs), 1907.05701 and 2002.01119 (64)",
     setting=SETTING,
-    comparisons=tuple(_comparisons()),
+    comparisons=tuple(_of_numbers()),
 )
+
+LEARNERS = 64
+AGGRESSIVE = 4
+PAIRS = {"adpsgd": ("random", "ring"), "dpsgd": ("randomized_ring", "ring")}
+"""Algorithm -> its topology with random neighbours, and that without."""
+
+
+def _of_topologies() -> Iterator[Comparison]:
+    for algorithm, (random, ring) in PAIRS.items():
+        yield Comparison(
+            name=f"{algorithm}, {random}",
+            arm=method(LEARNERS, algorithm, topology=random),
+            against=f"{algorithm}, {ring}",
+            reference=method(LEARNERS, algorithm, topology=ring),
+            question=Question(0.0),
+        )
+    yield Comparison(
+        name=f"adpsgd, random, {AGGRESSIVE} times the rate",
+        arm=method(LEARNERS, "adpsgd", AGGRESSIVE, topology="random"),
+        against="adpsgd, ring, the same rate",
+        reference=method(LEARNERS, "adpsgd", AGGRESSIVE, topology="ring"),
+        question=Question(0.0),
+        counts=False,
+    )
+
+
+RANDOM_RING = Claim(
+    text=(
+        f"With {LEARNERS} learners, AD-PSGD and D-PSGD with random neighbours are "
+        "better than on a fixed ring."
+    ),
+    source="Zhang et al., ICASSP 2020, arXiv 2002.01119 (IBM)",
+    setting=SETTING,
+    comparisons=tuple(_of_topologies()),
+)
+
+CLAIMS = {
+    "ibm_many_learners": MANY,
+    "ibm_random_ring": RANDOM_RING,
+}

@@ -72,3 +72,5 @@ CLAIM = Claim(
     # Five seeds left six questions open; up to 16 were said to decide four of them.
     seeds=tuple(range(16)),
 )
+
+CLAIMS = {"rivals": CLAIM}

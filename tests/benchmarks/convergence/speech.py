@@ -1,7 +1,7 @@
 """Recordings that sound like nothing: ten patterns with noise, for tests."""
 
 import torch
-from convergence.recordings import FRAMES, MELS, Recordings
+from convergence.stream_problems import FRAMES, MELS, Recordings
 
 
 def sets() -> dict[str, Recordings]:

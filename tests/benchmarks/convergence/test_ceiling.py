@@ -2,8 +2,8 @@
 
 import math
 
-from convergence.ceiling import Ladder, claim
 from convergence.claim import Claim
+from convergence.claims.ibm_batch_ceiling import Ladder, claim
 from convergence.claims_page import verdict
 from convergence.sweep import Result
 from convergence.training import DIGITS, Training

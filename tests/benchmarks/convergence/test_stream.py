@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from convergence.recordings import FRAMES, MELS
-from convergence.stream import BLOCK, KEPT, Samples, Stream
-from convergence.transforms import Ranges, Transformed
+from convergence.stream_problems import (
+    BLOCK,
+    FRAMES,
+    KEPT,
+    MELS,
+    Ranges,
+    Samples,
+    Stream,
+    Transformed,
+)
 from torch import Tensor
 
 from tests.benchmarks.convergence.speech import sets

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from convergence import arithmetic, training
+from convergence import arithmetic
 from convergence.stream_problems import TASKS, StreamProblem
 from convergence.training import DIGITS, STREAMS, Training, as_one_learner, simulate
 
@@ -117,7 +117,3 @@ def test_the_streams_of_learners_are_those_of_one() -> None:
         share(7)
         mean += next(replica.parameters()).grad / 3
     assert torch.allclose(mean, next(model.parameters()).grad, atol=1e-6)
-
-
-def test_problems_have_texts_that_differ() -> None:
-    assert len({*STREAMS, training.PAIRS, training.SINGLES}) == 5

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from recipes.differences import in_words, paired
+from recipes.tables import in_words, paired
 
 
 def test_the_interval_is_that_of_students_t() -> None:

@@ -1,1 +1,0 @@
-"""A training whose learners are tormented, for `benchmarks/chaos.py`."""

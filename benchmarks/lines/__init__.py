@@ -1,1 +1,0 @@
-"""Options of text-line recipes, compared on mini_ocr."""

@@ -1,1 +1,0 @@
-"""ESPnet3's smallest recipe, mini_an4, trained by learners of chosen speeds."""
