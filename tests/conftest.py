@@ -38,8 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its kind, before -m chooses, and put the longest files first.
 
     The tests of Slurm take longest, and mostly wait; so one worker begins with them,
-    and the other has all that computes. What computes in one process comes last: its files
-    are short, so that both workers end at the same time.
+    and the other has all that computes. What computes in one process comes last: its
+    files are short, so that both workers end at the same time.
     """
     for item in items:
         item.add_marker(kind_of(item))
