@@ -55,7 +55,6 @@ def speed(name: str, size: int, batches: float = 1.0, **options: Any) -> float:
     return (ends[1] - ends[0]) / (STEPS // 2)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", GAIN)
 def test_bm8_a_block_is_gain_times_as_many_steps_of_one_worker(name: str) -> None:
     """Adam with N / gain batches, which it stands for, goes sqrt(N / gain) times."""

@@ -103,7 +103,6 @@ def make_task(directory: Path, speakers: int = 8) -> dict[str, Path]:
     return paths
 
 
-@pytest.mark.thorough
 @needs_sctk
 def test_halves_equal_hubscr_on_lines_dropped(tmp_path: Path) -> None:
     paths = make_task(tmp_path)
