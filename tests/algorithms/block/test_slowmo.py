@@ -1,4 +1,4 @@
-"""SlowMo and DiLoCo beside their published recursions (block.md, LS2, LS3 and FR3)."""
+"""SlowMo and DiLoCo beside their published recursions (block.md, LS2 and LS3)."""
 
 import copy
 import math
