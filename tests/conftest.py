@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 import torch
@@ -34,24 +35,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its kind, before -m chooses, and its group for pytest-xdist.
+    """Give each test its kind, before -m chooses, and put the longest files first.
 
-    Tests of a file that start processes stay together, because they share fixtures; so
-    do all in the folder of Slurm, because they share a cluster. These take longest, and
-    mostly wait; so one worker begins with them, and the other has all that computes.
+    The tests of Slurm take longest, and mostly wait; so one worker begins with them,
+    and the other has all that computes. What computes in one process comes last: its
+    files are short, so that both workers end at the same time.
     """
     for item in items:
-        kind = kind_of(item)
-        item.add_marker(kind)
-        if _on_slurm(item):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
-        elif kind not in ("fast", "thorough"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-    items.sort(key=lambda item: not _on_slurm(item))
+        item.add_marker(kind_of(item))
+    slow = {item.path for item in items if not item.get_closest_marker("fast")}
+    items.sort(key=lambda item: (not _on_slurm(item.nodeid), item.path not in slow))
 
 
-def _on_slurm(item: pytest.Item) -> bool:
-    return item.path.parent.name == "slurm"
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file on one worker of pytest-xdist: they share fixtures.
+
+    So do all in the folder of Slurm, because they share a cluster. (`--dist loadgroup`
+    groups nothing with pytest 9.2 and pytest-xdist 3.8, and says nothing.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "slurm" if _on_slurm(nodeid) else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def _on_slurm(nodeid: str) -> bool:
+    return nodeid.startswith("tests/slurm/")
 
 
 def pytest_collection_finish() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 KINDS = {
     "fast": "none of the others: computes in one process",
-    "thorough": "computes in one process, for long, as schedules by the thousand do",
+    "thorough": "takes long: schedules by the thousand, and further cases of sweeps",
     "processes": "starts learners, or a browser, as real processes",
     "slurm": "starts a Slurm of its own",
     "recipes": "runs scripts of local/, tools/ and egs/",

@@ -1,7 +1,11 @@
 """Every test has one kind, which is found from what it calls."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +60,18 @@ def test_what_starts_none() -> None:
 def test_a_test_has_one_kind(request: pytest.FixtureRequest) -> None:
     kinds = [kind for kind in KINDS if request.node.get_closest_marker(kind)]
     assert len(kinds) == 1
+
+
+def test_the_tests_of_a_file_run_on_one_worker() -> None:
+    """Otherwise both workers would set up the fixtures of a module."""
+    words = "-m pytest -n 2 -v -p no:cacheprovider -k test_what_starts_learners"
+    done = subprocess.run(
+        [sys.executable, *words.split(), __file__],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    workers = re.findall(r"^\[(gw\d)\] .* PASSED", done.stdout, re.MULTILINE)
+    assert len(workers) == 5
+    assert len(set(workers)) == 1, done.stdout

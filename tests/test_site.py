@@ -14,7 +14,7 @@ from tests.browser import faults
 
 ROOT = Path(__file__).resolve().parents[1]
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 class PageReader(HTMLParser):
@@ -122,6 +122,7 @@ def test_examples_are_shown_as_code(site: dict[Path, PageReader]) -> None:
     assert "```" not in text
 
 
+@pytest.mark.thorough
 def test_a_browser_shows_every_page_whole(
     site: dict[Path, PageReader], browser: Browser
 ) -> None:

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.files.tables import read_table
+from espnet_distopt.recipes.corpora.kaldi.tokens import characters, read_characters
+from espnet_distopt.recipes.hmm.ngram import read_arpa
 from tests.recipes.references import named_files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -166,22 +169,22 @@ def test_every_copied_recipe_has_the_files_that_it_names(
 
 
 def test_a_copied_recipe_runs_to_its_table(environment: Path, tmp_path: Path) -> None:
-    """All stages run on 68 lines: two learners really train, for one pass."""
-    line = run(environment / "distopt", "recipe", "mini_ocr", "my", cwd=tmp_path)
-    sizes = {"train": 24, "dev": 4, "test": 4}
+    """All stages run on few lines: two learners really train, for one pass."""
+    copy = "my own"  # A path with a blank, as users have.
+    line = run(environment / "distopt", "recipe", "mini_ocr", copy, cwd=tmp_path)
+    sizes = {"train": (40, 8), "dev": (8, 4), "test": (6, 4)}
     lines = " ".join(
-        f"--{name}_{kind} {count}"
-        for name, count in sizes.items()
-        for kind in ("printed", "digits")
+        f"--{name}_printed {printed} --{name}_digits {digits}"
+        for name, (printed, digits) in sizes.items()
     )
     options = (
         f'--nj 1 --local_data_opts "--nj 1 {lines}" '
         '--train_args "--max_epoch 1 --num_workers 0" '
-        # After one pass the scores of an n-gram outweigh those of the model.
-        "--decode_config conf/decode_greedy.yaml"
+        '--decode_config "conf/decode.yaml conf/decode_greedy.yaml"'
     )
     run("bash", "-c", f"{line.strip()} {options}", cwd=tmp_path)
-    exp = tmp_path / "my" / "egs" / "mini_ocr" / "ocr1" / "exp"
+    recipe = tmp_path / copy / "egs" / "mini_ocr" / "ocr1"
+    exp = recipe / "exp"
     trained = json.loads((exp / "ocr_bmuf_adam_2/distopt/summary.json").read_text())
     assert (trained["learners"], trained["epochs"]) == (2, 1)
     rows = [
@@ -189,10 +192,24 @@ def test_a_copied_recipe_runs_to_its_table(environment: Path, tmp_path: Path) ->
         for row in (exp / "RESULTS.md").read_text().splitlines()
         if row.startswith("|")
     ]
-    head, _, row = rows[:3]
+    head, _, searched, row = rows[:4]
+    assert searched[0] == "ocr_bmuf_adam_2/decode"
+    assert row[0] == "ocr_bmuf_adam_2/decode_greedy"
     rates = {name: cell for name, cell in zip(head, row, strict=True) if "ER" in name}
     parts = ("known", "unseen", "digits", "all")
     assert set(rates) == {f"{er} {p} (jiwer)" for er in ("CER", "WER") for p in parts}
     for cell in rates.values():
         assert 0 < float(cell.split()[0]) <= 150, cell
-    assert "| test | all | 12 | 169 |" in (exp / "RESULTS.md").read_text()
+    assert "| test | all | 16 |" in (exp / "RESULTS.md").read_text()
+
+    ngram = read_arpa(recipe / "data" / "ngram" / "characters_6.arpa")
+    known = read_characters(recipe / "data" / "token_list" / "char" / "tokens.txt")
+    fit = {}
+    for way in ("decode", "decode_greedy"):
+        texts = read_table(exp / "ocr_bmuf_adam_2" / way / "test" / "text", str)
+        assert len(texts) == 2 * 6 + 4
+        written = [characters(text, known) for text in texts.values()]
+        log10 = sum(map(ngram.sentence, written))
+        fit[way] = log10 / sum(len(each) + 1 for each in written)
+    # After one pass the model knows nothing, so the n-gram decides.
+    assert fit["decode"] > fit["decode_greedy"] + 0.5

@@ -167,7 +167,6 @@ def distance_gone(name: str, moment: str | None) -> float:
     return -float(simulation.consensus().mean())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["local_sgd", "dpsgd", "adpsgd"])
 def test_the_mean_goes_as_far_as_with_all_reduce(name: str) -> None:
     whole = distance_gone("allreduce", None)
@@ -271,7 +270,6 @@ def test_a_late_reset_leaves_an_estimate_of_the_noise() -> None:
         assert estimate == pytest.approx(1.0, rel=0.15)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [

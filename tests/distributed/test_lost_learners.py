@@ -27,7 +27,7 @@ from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
 
 SIZE = 3
-SILENCE = float(os.environ.get("SILENCE", "5"))
+SILENCE = float(os.environ.get("SILENCE", "3"))
 ALGORITHMS = ("allreduce", "dpsgd", "d1d_model")
 PLACES = ("step", "exchange", "epoch's end", "consensus")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)

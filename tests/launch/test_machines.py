@@ -34,7 +34,9 @@ able = os.geteuid() == 0 and all(map(shutil.which, ("ip", "tc", "unshare")))
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not able, reason="needs root, ip, tc and unshare")
-@pytest.mark.parametrize("launcher", ["launch", "torchrun"])
+@pytest.mark.parametrize(
+    "launcher", ["launch", pytest.param("torchrun", marks=pytest.mark.thorough)]
+)
 def test_a_training_on_two_machines_whose_names_have_no_address(
     launcher: str, tmp_path: Path
 ) -> None:

@@ -174,15 +174,26 @@ def test_a_lost_node_may_come_back(tmp_path: Path) -> None:
     second.process.communicate(timeout=60)
 
 
-def test_a_node_that_was_only_cut_off_is_awaited(tmp_path: Path) -> None:
-    """Its learners have trained on, and would be killed with the end of the others."""
-    first, second = nodes(tmp_path, "--on-death", "continue")
-    first.began("0.0", "1.0", "2.0")
+def test_silent_nodes(tmp_path: Path) -> None:
+    """One was only cut off, and the other ends a run that cannot go on.
+
+    The learners of the first one have trained on, and would be killed with the end of
+    the others. A node is silent for 30 seconds before it is lost, for both at a time.
+    """
+    folders = [tmp_path / name for name in ("back", "ends")]
+    for folder in folders:
+        folder.mkdir()
+    first, second = nodes(folders[0], "--on-death", "continue")
+    ends, lost = nodes(folders[1], "--on-death", "end")
+    for run in (first, ends):
+        run.began("0.0", "1.0", "2.0")
     [link] = second.helpers()
     os.kill(link, signal.SIGSTOP)
+    lost.process.kill()
+
     assert first.process.stderr is not None
-    lost = "launch: node 1 has gone silent: it is lost, and the others go on\n"
-    assert first.process.stderr.readline() == lost
+    silent = "launch: node 1 has gone silent: it is lost, and the others"
+    assert first.process.stderr.readline() == f"{silent} go on\n"
     os.kill(link, signal.SIGCONT)
     back = "launch: node 1 is back: it is not lost any more\n"
     assert first.process.stderr.readline() == back
@@ -192,14 +203,7 @@ def test_a_node_that_was_only_cut_off_is_awaited(tmp_path: Path) -> None:
     second.tell_end(rank=2)
     assert [node.ended()[::2] for node in (second, first)] == [(0, [])] * 2
 
-
-def test_a_lost_node_ends_a_run_that_cannot_go_on(tmp_path: Path) -> None:
-    first, second = nodes(tmp_path, "--on-death", "end")
-    first.began("0.0", "1.0", "2.0")
-    second.process.kill()
-    status, _, err = first.ended()
+    status, _, err = ends.ended()
     assert status == 137
-    assert err[0] == (
-        "launch: node 1 has gone silent: it is lost, and the others are ended"
-    )
-    second.process.communicate(timeout=60)
+    assert err[0] == f"{silent} are ended"
+    lost.process.communicate(timeout=60)

@@ -63,23 +63,7 @@ def has_joined(exp: Path, rank: int) -> bool:
     )
 
 
-def test_adpsgd_stops_on_request_and_goes_on(tmp_path: Path) -> None:
-    write_toy_data(tmp_path)
-    exp, log = tmp_path / "exp", tmp_path / "log"
-    options = arguments(tmp_path, exp, "--distopt", "adpsgd")
-    endless = start([*options, "--max_epoch", "100000"], log)
-    with killed_at_the_end(endless):
-        until_exists(exp / "checkpoint.pth", endless, log)
-        endless.send_signal(signal.SIGUSR1)
-        assert endless.wait(200) == 75, log.read_text()[-3000:]
-    done = max(int(p.name.partition("e")[0]) for p in exp.glob("*epoch.pth"))
-    again = start([*options, "--max_epoch", str(done + 2)], log)
-    with killed_at_the_end(again):
-        assert again.wait(400) == 0, log.read_text()[-3000:]
-    assert (exp / f"{done + 2}epoch.pth").exists()
-
-
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_adpsgd_goes_on_with_a_replacement_of_a_killed_learner(
     victim: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,10 @@ def launch(
     )
 
 
-@pytest.mark.parametrize("algorithm", ["adpsgd", "local_sgd", "allreduce"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["adpsgd", "local_sgd", pytest.param("allreduce", marks=pytest.mark.thorough)],
+)
 def test_learner_0_saves_its_model_and_waits_for_nobody(
     tmp_path: Path, algorithm: str
 ) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateFinder
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.tuner import Tuner
+from torch.utils.data import DataLoader
 
 from espnet_distopt.lightning import DistoptStrategy
-from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
+from tests.lightning.toy import Toy, data, flat, loaders, strategy, trainer
 from tests.processes import launch
 
 OVERFLOWS = 4
@@ -151,3 +153,40 @@ def test_skipped_steps_of_one_learner_are_lightnings_own(tmp_path: Path) -> None
     free = fit(tmp_path, Toy(), None, 1, plugins=[scaled(0)])
     assert ours["model"] == plain["model"] != free["model"]
     assert (ours["attempted"], ours["made"]) == (24, 24 - OVERFLOWS)
+
+
+SEARCH: dict[str, Any] = {"early_stop_threshold": None, "max_lr": 0.1}
+
+
+class Tuned(Toy):
+    lr = 0.01
+
+
+def find_and_fit(
+    folder: Path, algorithm: str, within: bool
+) -> tuple[list[float], list[float]]:
+    """Search for a rate, before the fit or within it, and fit.
+
+    Returns the losses of the search, and the model.
+    """
+    module, loader = Tuned(), DataLoader(data(96), 4)
+    finder = LearningRateFinder(num_training_steps=10, **SEARCH)
+    more: dict[str, Any] = {"callbacks": [finder] if within else []}
+    own = trainer(folder, strategy(algorithm), 2, max_epochs=1, **more)
+    found: Any = None
+    if not within:
+        found = Tuner(own).lr_find(module, loader, num_training=10, **SEARCH)
+    own.fit(module, loader)
+    assert own.global_step > 0
+    return (found or finder.optimal_lr).results["loss"], flat(module).tolist()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("algorithm", ["adpsgd", "local_sgd", "allreduce"])
+def test_a_fit_follows_the_search(tmp_path: Path, algorithm: str, within: bool) -> None:
+    first, second = launch(2, find_and_fit, tmp_path, algorithm, within)
+    assert len(first[0]) == 10
+    assert first[0] == second[0], "all learners take the losses of the first one"
+    assert first[1] == second[1], "the model is the consensus"

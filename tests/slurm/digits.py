@@ -33,9 +33,9 @@ use_tensorboard: false
 """
 SLURM = """\
 partition: low
-train: {tasks_per_node: 2}
+train: {cpus_per_task: 2}
 """
-FOUR_LEARNERS = ("--distopt", "allreduce", "--nlearners", "4")
+TWO_LEARNERS = ("--distopt", "allreduce", "--nlearners", "2")
 # Imported by ESPnet, for many seconds, and not needed.
 EMPTY_MODULES = ("g2p_en",)
 
@@ -56,7 +56,6 @@ class Digits:
         shutil.copy(RECIPE / "conf" / "decode.yaml", self.directory / "conf")
         (self.directory / "conf" / "train.yaml").write_text(TRAIN)
         (self.directory / "conf" / "slurm.yaml").write_text(SLURM)
-        (self.directory / "conf" / "one_a_node.yaml").write_text("partition: low\n")
         data = self.directory / "local" / "data.sh"
         data.parent.mkdir()
         few = HERE / "few_digits.py"
@@ -69,32 +68,34 @@ class Digits:
             "cmd_backend": "slurm",
         }
 
-    def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
+    def start(self, *options: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            ["./run.sh", "--halves", "", *FOUR_LEARNERS, *options],
+            ["./run.sh", "--halves", "", *TWO_LEARNERS, *options],
             cwd=self.directory,
-            env={**self.environment, **variables},
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def train(self, expdir: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a training of two learners, in an experiment directory of its own."""
+    def start_at_training(self, expdir: str, *options: str) -> subprocess.Popen[str]:
+        """Start from stage 11, in an experiment directory of its own."""
         exp = self.directory / expdir
         if not exp.exists():
             stats = self.directory / "exp" / "stats_word"
             shutil.copytree(stats, exp / "stats_word")
-        only = ("--stage", "11", "--stop_stage", "11", "--nlearners", "2")
-        one = ("--slurm_config", "conf/one_a_node.yaml")
-        return self.start("--expdir", expdir, *only, *one, **variables)
+        return self.start("--expdir", expdir, "--stage", "11", *options)
 
-    def experiment(self, expdir: str, learners: int = 2) -> Path:
-        return self.directory / expdir / f"asr_allreduce_{learners}"
+    def train(self, expdir: str, *options: str) -> subprocess.Popen[str]:
+        """Start a training alone."""
+        return self.start_at_training(expdir, "--stop_stage", "11", *options)
 
-    def events(self, expdir: str, learners: int = 2) -> list[dict[str, Any]]:
+    def experiment(self, expdir: str) -> Path:
+        return self.directory / expdir / "asr_allreduce_2"
+
+    def events(self, expdir: str) -> list[dict[str, Any]]:
         """What the learners have written of themselves so far."""
-        files = sorted(self.experiment(expdir, learners).glob("distopt/learner?.jsonl"))
+        files = sorted(self.experiment(expdir).glob("distopt/learner?.jsonl"))
         lines = [line for file in files for line in file.read_text().splitlines()]
         return [json.loads(line) for line in lines if line.endswith("}")]
 

@@ -21,6 +21,8 @@ from tests.uses.use import COLUMNS, STEPS, Use
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "what_works.md"
 LEARNERS = 2
 KNOWN = [row for row in ROWS if row.known]
+FAMILIES = ("allreduce", "adpsgd", "dpsgd", "d1d_model", "bmuf_adam", "adasum")
+"""One algorithm of each family; `make thorough` has all columns."""
 PRELOAD.append("tests.uses.preloaded")
 
 
@@ -70,7 +72,17 @@ def cell_faults(column: Column, row: type[Use], outcomes: list[Outcome]) -> list
     return found
 
 
-@pytest.mark.parametrize("column", ALL, ids=lambda column: column.algorithm)
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(
+            column,
+            id=column.algorithm,
+            marks=() if column.algorithm in FAMILIES else pytest.mark.thorough,
+        )
+        for column in ALL
+    ],
+)
 def test_a_column_is_what_the_table_says(column: Column) -> None:
     learners = launch(LEARNERS, run_column, column, timeout=120)
     wrong = [fault for _, found in learners for fault in found]

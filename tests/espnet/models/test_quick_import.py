@@ -1,11 +1,9 @@
-"""ESPnet is imported quickly, and nobody who looks finds anything but real modules."""
+"""ESPnet is imported quickly, and checks the types of its arguments as before."""
 
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,61 +24,12 @@ except typeguard.TypeCheckError as error:
 print(isinstance(RNNEncoder(4, hidden_size=2, output_size=2), RNNEncoder))
 """
 
-LOOKS = '''
-"""As the package of this name, looks at what is installed and at what is imported."""
-import inspect, pkgutil, sys
-from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 
-for name in packages_distributions():
-    # humanfriendly puts an object without __spec__ in its own place.
-    if name.isidentifier() and name in sys.modules and name != "humanfriendly":
-        assert find_spec(name) is not None, name
-for name, module in [*sys.modules.items()]:
-    if name.split(".")[0] in ("scipy", "librosa", "g2p_en", "nltk", "typeguard"):
-        assert find_spec(name) is module.__spec__ is not None, name
-        assert module.__loader__ is not None, name
-        for each in pkgutil.iter_modules(getattr(module, "__path__", ())):
-            pass
-    hasattr(module, "__file__")
-inspect.getmodule(inspect.currentframe())
-
-import g2p_en.expand
-import librosa.beat
-import scipy.signal.windows, scipy.stats.distributions, scipy.ndimage.filters
-try:
-    from scipy.signal import kaiser
-except ImportError:
-    pass
-else:
-    raise AssertionError("this scipy has no such name")
-print("looked", file=sys.stderr)
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (), {})
-'''
-
-
-def run(*path: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    found = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(found)}
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
+def test_what_asr_train_imports_checks_its_types_when_it_is_called() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
     )
-
-
-def test_beside_a_package_that_looks_at_all_others(tmp_path: Path) -> None:
-    (tmp_path / "transformers").mkdir()
-    (tmp_path / "transformers" / "__init__.py").write_text(LOOKS)
-    ran = run(tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "looked" in ran.stderr
     wrong, made = ran.stdout.splitlines()
     assert '"hidden_size" (str) is not an instance of int' in wrong
     assert made == "True"

@@ -1,16 +1,31 @@
 """Trainings of one and of several learners, through ESPnet's own loop."""
 
+import argparse
 import json
+import signal
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from espnet2.tasks.abs_task import optim_classes
+from espnet2.tasks.asr import ASRTask
+from torch.nn import Linear, Parameter
+from torch.nn.functional import linear
 
 from espnet_distopt.algorithms import ALGORITHMS
+from espnet_distopt.espnet.training.batches import DealingIterFactory
 from espnet_distopt.espnet.training.saving import load_learner
-from espnet_distopt.espnet.training.tasks import DistoptASRTask
-from tests.espnet.toy import arguments
+from espnet_distopt.espnet.training.tasks import DistoptASRTask, distopt_task
+from espnet_distopt.espnet.training.trainer import _join
+from espnet_distopt.optimizers.lamb import Lamb
+from tests.espnet.toy import arguments, conformer
 from tests.espnet.training.learners import Apart, NanLoss, kill_at_step, read, train
+from tests.espnet.training.test_stop import SignalAt
+from tests.fork_server import PRELOAD
+from tests.processes import launch
 from tests.virtual import STEPS_ALONE
 
 
@@ -196,3 +211,179 @@ def test_a_killed_learner_is_named_by_the_other(data: Path, tmp_path: Path) -> N
     assert codes[1] == -9
     assert codes[0] == 1
     assert "learner 1 has died" in read(log)
+
+
+PRELOAD.append("espnet_distopt.espnet.training.tasks")
+
+
+def test_a_recipe_can_ask_for_lamb(tmp_path: Path) -> None:
+    conf = ["--optim", "lamb", "--optim_conf", "lr=0.02"]
+    conf += ["--optim_conf", "weight_decay=0.01", "--optim_conf", "betas=[0.8,0.99]"]
+    cmd = arguments(tmp_path, tmp_path / "exp", *conf)
+    args = DistoptASRTask.get_parser().parse_args(cmd)
+    model = torch.nn.Linear(3, 2)
+    (optimizer,) = DistoptASRTask.build_optimizers(args, model)
+    assert type(optimizer) is Lamb
+    assert launch(1, without_parser, args) == [(False, Lamb)]
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (0.02, 0.01)
+    assert list(group["betas"]) == [0.8, 0.99]
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
+def without_parser(args: Namespace) -> tuple[bool, type]:
+    """Build the optimizer as a child process of ESPnet does, which only imports."""
+    known = "lamb" in optim_classes
+    (optimizer,) = DistoptASRTask.build_optimizers(args, torch.nn.Linear(3, 2))
+    return known, type(optimizer)
+
+
+ENCODERS = ["conformer", "e_branchformer"]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_one_learner_with_a_conformer_is_stock_training(
+    encoder: str, data: Path, tmp_path: Path
+) -> None:
+    from espnet2.tasks.asr import ASRTask
+
+    ours, stock = tmp_path / "ours", tmp_path / "stock"
+    model = conformer(encoder)
+    ASRTask.main(cmd=arguments(data, stock, model=model))
+    adpsgd = ["--distopt", "adpsgd"]
+    DistoptASRTask.main(cmd=arguments(data, ours, *adpsgd, model=model))
+    assert_same(stock / "2epoch.pth", ours / "2epoch.pth")
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_mean_of_two_learners_decodes_in_stock_espnet(
+    encoder: str, data: Path, tmp_path: Path
+) -> None:
+    import kaldiio
+    from espnet2.bin.asr_inference import Speech2Text
+
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--distopt", "adpsgd", model=conformer(encoder))
+    assert train(options, 2, tmp_path / "meet", log, Apart()) == [0, 0], read(log)
+    assert_mean_of_two(exp, 2)
+    for figure in ("acc=", "loss_ctc=", "loss_att=", "cer_ctc=", "consensus_distance="):
+        assert figure in read(log)
+    saved = load(exp / "2epoch.pth")
+    if encoder == "conformer":  # The other one has no BatchNorm.
+        (name,) = (each for each in saved if each.endswith("running_mean"))
+        assert saved[name].ne(0).all()
+    decoder = Speech2Text(exp / "config.yaml", exp / "2epoch.pth", beam_size=2)
+    _, speech = next(iter(kaldiio.load_scp(str(data / "valid/wav.scp")).values()))
+    text, *_ = decoder(speech)[0]
+    assert isinstance(text, str)
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "bmuf_adam"])
+def test_stopped_in_an_epoch_it_ends_the_same(
+    algorithm: str, data: Path, tmp_path: Path
+) -> None:
+    more = ["--distopt", algorithm]
+    more += ["--distopt_conf", "period=3"] if algorithm == "bmuf_adam" else []
+    log = tmp_path / "log"
+    whole, stopped = (
+        arguments(data, tmp_path / name, *more, model=conformer())
+        for name in ("whole", "stopped")
+    )
+    assert train(whole, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+    stop = SignalAt(8, 1, signal.SIGUSR1)  # 6 steps make an epoch.
+    codes = train(stopped, 2, tmp_path / "meet2", log, stop)
+    assert codes == [75, 75], read(log)
+    assert not (tmp_path / "stopped/2epoch.pth").exists()
+    assert train(stopped, 2, tmp_path / "meet3", log) == [0, 0], read(log)
+    assert_same(tmp_path / "whole/2epoch.pth", tmp_path / "stopped/2epoch.pth")
+    statistics = load(tmp_path / "whole/2epoch.pth")
+    assert any("running_var" in name for name in statistics)
+    assert all(torch.isfinite(each).all() for each in statistics.values())
+
+
+class Adapted(Linear):
+    """A linear layer of which `up @ down` is trained; `weight` has it if `merged`."""
+
+    def __init__(self, size: int, tokens: int) -> None:
+        self.merged = True
+        super().__init__(size, tokens)
+        self.weight.requires_grad = False
+        torch.nn.init.constant_(self.weight, 0.25)
+        self.down = Parameter(torch.ones(1, size))
+        self.up = Parameter(torch.zeros(tokens, 1))
+
+    def train(self, mode: bool = True) -> "Adapted":
+        super().train(mode)
+        if mode == self.merged:
+            change = (self.up @ self.down).detach()
+            self.weight.data += -change if mode else change
+            self.merged = not mode
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y if self.merged else y + linear(linear(x, self.down), self.up)
+
+
+class _Task(ASRTask):
+    @classmethod
+    def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
+        model = super().build_model(args)
+        old = model.ctc.ctc_lo
+        model.ctc.ctc_lo = Adapted(old.in_features, old.out_features)
+        return model.eval()
+
+
+AdaptedTask = distopt_task(_Task, "AdaptedTask", __name__)
+
+
+def test_stopped_in_an_epoch_the_training_ends_the_same(
+    data: Path, tmp_path: Path
+) -> None:
+    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    AdaptedTask.main(cmd=arguments(data, whole, "--distopt", "allreduce"))
+    options = arguments(data, stopped, "--distopt", "allreduce")
+    for step in (2, 8):
+        stop, meeting = SignalAt(step, None, signal.SIGUSR1), tmp_path / f"meet{step}"
+        codes = train(options, 1, meeting, log, stop, task=AdaptedTask)
+        assert codes == [75], read(log)
+    AdaptedTask.main(cmd=options)
+    assert_same(whole / "2epoch.pth", stopped / "2epoch.pth")
+
+
+def test_the_frozen_weight_of_learners_that_differ_stays(
+    data: Path, tmp_path: Path
+) -> None:
+    exp, log = tmp_path / "exp", tmp_path / "log"
+    options = arguments(data, exp, "--distopt", "adpsgd", "--max_epoch", "3")
+    codes = train(options, 2, tmp_path / "meet", log, Apart(), task=AdaptedTask)
+    assert codes == [0, 0], read(log)
+    saved = load(exp / "3epoch.pth")
+    change = saved["ctc.ctc_lo.up"] @ saved["ctc.ctc_lo.down"]
+    assert change.abs().max() > 0.01
+    frozen = saved["ctc.ctc_lo.weight"] - change
+    torch.testing.assert_close(frozen, torch.full_like(frozen, 0.25))
+
+
+class Member:
+    """A run whose learner takes over parameters from a member."""
+
+    rank, options = 0, SimpleNamespace(distopt="adpsgd")
+
+    def join(self, model: Adapted, _: object) -> int:
+        model.up.data.fill_(1.0)
+        return 1
+
+
+class Shared(DealingIterFactory):
+    """Batches that learners share, so that a training can be joined."""
+
+    def build_iter(self, epoch: int, shuffle: bool | None = None) -> Any: ...
+
+
+def test_a_replacement_has_the_frozen_weight_of_the_others() -> None:
+    model: Any = Adapted(3, 2)
+    run: Any = Member()
+    _join(run, Shared(), model, [])
+    assert torch.equal(model.train().weight, torch.full((2, 3), 0.25))

@@ -223,7 +223,6 @@ def test_all_wait_for_a_straggler_in_allreduce(tmp_path: Path) -> None:
     assert found == pytest.approx([16 / 10], rel=1e-9)
 
 
-@pytest.mark.thorough
 def test_nobody_waits_for_a_straggler_in_adpsgd(tmp_path: Path) -> None:
     """AD6 of docs/algorithms/gossip.md, in an epoch of 16 * 151 batches.
 

@@ -76,7 +76,6 @@ def test_data_directories(corpus):
     assert all(text.isdigit() and 4 <= len(text) <= 10 for text in digits)
 
 
-@pytest.mark.thorough
 def test_result_depends_on_the_seed_and_not_on_the_processes(corpus, tmp_path):
     told = []
     make_corpus(

@@ -157,7 +157,6 @@ def test_transcripts_cover_the_recording_without_gap(corpus):
         assert segments[-1].end == pytest.approx(seconds, abs=1e-6)
 
 
-@pytest.mark.thorough
 def test_result_depends_on_the_seed_and_not_on_the_processes(corpus, tmp_path):
     make_corpus(tmp_path / "two", TINY, seed=0, nj=2)
     assert contents(tmp_path / "two") == contents(corpus)

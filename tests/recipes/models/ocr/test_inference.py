@@ -50,7 +50,6 @@ def decoded(root: Path) -> dict[str, str]:
     return decode(root, root / "greedy")
 
 
-@pytest.mark.thorough
 def test_it_reads_what_it_has_learned(root: Path, decoded: dict[str, str]) -> None:
     assert decoded == read_table(root / "test" / "text", str)
     assert (root / "greedy" / "unfit").read_text() == ""
@@ -240,7 +239,6 @@ def test_batches_hold_all_lines_the_widest_first_and_alone() -> None:
     assert widths == sorted(columns.values(), reverse=True)
 
 
-@pytest.mark.thorough
 def test_a_vgg_rnn_on_arks_decodes_in_stock_espnet(root: Path, tmp_path: Path) -> None:
     options = arguments(root, tmp_path / "exp", "--max_epoch", "1", *MORE)
     options = [
@@ -261,7 +259,6 @@ def test_a_vgg_rnn_on_arks_decodes_in_stock_espnet(root: Path, tmp_path: Path) -
     assert theirs.keys() == ours.texts.keys() == lines.keys()
 
 
-@pytest.mark.thorough
 def test_espnets_inference_does_not_see_the_shortcut(
     root: Path, tmp_path: Path
 ) -> None:
