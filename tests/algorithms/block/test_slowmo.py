@@ -1,4 +1,5 @@
-"""SlowMo and DiLoCo beside their published recursions (block.md, LS2 and LS3)."""
+"""SlowMo and DiLoCo beside their published recursions (docs/algorithms/block.md, LS2
+and LS3)."""
 
 import copy
 import math
