@@ -234,13 +234,16 @@ class MiniSlurm:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that neither jobs (`slurm_step`) nor the system's clients use."""
+    """Return ports that neither jobs (`slurm_step`) nor the system's clients use.
+
+    No seed of another test, which another run may have set as well, decides on them.
+    """
     ports: list[int] = []
     while len(ports) < count:
-        port = random.randrange(10000, slurm_step.FIRST_PORT)
+        port = random.SystemRandom().randrange(10000, slurm_step.FIRST_PORT)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("", port))
             except OSError:
                 continue
         if port not in ports:
