@@ -11,7 +11,7 @@ One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
     4. Ben's training side ends its epoch, because he has less data. His thread goes on
        waiting, and answers Anna's further invitations.
     5. Anna's training side ends its epoch. Her last exchange is over, and she retires
-       (`retirement`). She is the last active learner to do so, and so Ben's thread
+       (`Retirement`). She is the last active learner to do so, and so Ben's thread
        ends.
 
 What could go wrong, and why it does not:
@@ -36,9 +36,10 @@ What could go wrong, and why it does not:
     silence. Her exchange is dropped, and she goes on with other neighbours.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from traceback import clear_frames
 from typing import Any
 
@@ -55,15 +56,86 @@ from espnet_distopt.core.effects import (
     Retire,
     RunInBackground,
 )
-from espnet_distopt.distributed.channel import memory_of
+from espnet_distopt.core.protocols import end_gossip, gossip_over, retire
+from espnet_distopt.distributed.channel import WakeUp, memory_of
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.pairs import Pairs
-from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.errors import PeerLostError
 
 END = 5.0
 """Seconds in which the thread ends when the run has ended for its learner."""
+
+_END_OF_GOSSIP = "the end of the gossip"
+
+
+class Retirement:
+    """The end of an epoch's gossip, for which passive learners go on answering.
+
+    The protocol is in `core.protocols`.
+
+    Args:
+        epoch: the number of the gossip's epoch.
+        watch: the gossip thread's connection to the store.
+        waiting: a second connection, on which a thread of its own waits for the end.
+        wakeup: ends the gossip thread's wait when the gossip is over.
+    """
+
+    def __init__(
+        self, epoch: int, watch: Watch, waiting: Watch, wakeup: WakeUp
+    ) -> None:
+        self._epoch = epoch
+        self._watch = watch
+        self._waiting = waiting
+        self._wakeup = wakeup
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._version = -1
+
+    def retire(self, actives: Sequence[int]) -> None:
+        """Say that this learner will invite nobody any more.
+
+        Args:
+            actives: the ranks that are active in this epoch, dead ones included.
+        """
+        with self._watch.asking(_END_OF_GOSSIP):
+            live = self._watch.liveness
+            own = live.membership.name(live.rank)
+            retire(self._watch.store, self._epoch, own, actives)
+
+    def is_over(self, actives: Sequence[int]) -> bool:
+        """Return whether nobody will invite this learner any more in this epoch.
+
+        A change of this is announced by a wake-up.
+
+        Args:
+            actives: the ranks that are active in this epoch, dead ones included.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._wait, name="distopt-retirement", daemon=True
+            )
+            self._thread.start()
+        version = self._watch.liveness.members.version
+        if version != self._version and not self._over.is_set():
+            self._version = version
+            with self._watch.asking(_END_OF_GOSSIP):
+                if end_gossip(self._watch.store, self._epoch, actives):
+                    self._over.set()
+        return self._over.is_set()
+
+    def _wait(self) -> None:
+        # If the run ends, the gossip thread notices it by itself.
+        with contextlib.suppress(PeerLostError):
+            self._waiting.wait_for(gossip_over(self._epoch), _END_OF_GOSSIP)
+            self._over.set()
+            self._wakeup.wake()
+
+    def close(self) -> None:
+        """Wait until the thread has ended; the gossip is over."""
+        if self._thread is not None:
+            self._thread.join()
 
 
 class GossipThread(threading.Thread):

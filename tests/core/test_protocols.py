@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from espnet_distopt.distributed import keys
-from espnet_distopt.distributed.membership import (
+from espnet_distopt.core.protocols import (
+    MEMBERS,
     Membership,
     end_epoch,
     read_members,
@@ -27,7 +27,7 @@ def test_a_replacement_is_a_member_once_it_has_joined(store: Any) -> None:
     assert new.members.ranks == (0, 1, 2)
     assert (new.joining, new.excluded) == (False, False)
     for each in (other, first):
-        assert each.read(store.get(keys.MEMBERS))
+        assert each.read(store.get(MEMBERS))
         assert each.members == new.members
     assert first.excluded
     assert other.incarnation(2) == 1
@@ -38,7 +38,7 @@ def test_a_replacement_takes_the_place_of_one_that_nobody_has_missed(
 ) -> None:
     first, new = Membership(store, 1, 2), Membership(store, 1, 2, incarnation=1)
     assert new.join(store, epoch=1)
-    first.read(store.get(keys.MEMBERS))
+    first.read(store.get(MEMBERS))
     assert first.excluded
     assert read_members(store).living == {0: 0, 1: 1}
 
@@ -62,12 +62,12 @@ def test_a_replacement_learns_of_all_who_have_died_before_it(store: Any) -> None
     other.remove(store, [2], "it has died")
     again = Membership(store, 2, 3, incarnation=1)
     assert again.join(store, epoch=1)
-    other.read(store.get(keys.MEMBERS))
+    other.read(store.get(MEMBERS))
     other.remove(store, [1, 2], "both have died")
     new = Membership(store, 1, 3, incarnation=1)
     new.learn(other.incarnations)
     assert new.join(store, epoch=1)
-    other.read(store.get(keys.MEMBERS))
+    other.read(store.get(MEMBERS))
     assert new.dead == other.dead == {2: 1}
     assert new.incarnation(1) == 1
 
