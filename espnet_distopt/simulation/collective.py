@@ -110,9 +110,6 @@ class SimulatedCollectives:
     and one of given ranks is dropped: nothing has been written until then. (Real
     processes repeat only those slices of a large average that one of them lacks.)
 
-    Attributes:
-        meetings: the number of barriers to which all members have come.
-
     Args:
         clock: the simulation's clock.
         network: the network, which says what a collective loads.
@@ -121,6 +118,7 @@ class SimulatedCollectives:
         down: function that returns whether a learner does nothing now, but may return
             or be excluded.
         sent: a function that is called with a rank and the number of bytes it sends.
+        met: a function that is called when all members have come to a barrier.
     """
 
     def __init__(
@@ -131,6 +129,7 @@ class SimulatedCollectives:
         members: Callable[[], Members],
         down: Callable[[int], bool],
         sent: Callable[[int, int], None],
+        met: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._traffic = CollectiveTraffic(network)
@@ -138,9 +137,9 @@ class SimulatedCollectives:
         self._members = members
         self._down = down
         self._sent = sent
+        self._met = met
         self._joined: dict[Ranks, dict[int, deque[tuple[Gathering, Done]]]]
         self._joined = defaultdict(lambda: defaultdict(deque))
-        self.meetings = 0
         self._under_way: list[Operation] = []
         self._held: list[Operation] = []
         self._gathering: dict[int, deque[tuple[NeighbourAllGather, Done]]]
@@ -184,7 +183,8 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         check_equal(group, effects)
         self._under_way.append(operation)
-        self.meetings += isinstance(effects[0], Barrier)
+        if isinstance(effects[0], Barrier):
+            self._met()
         traffic = self._traffic.of(tuple(group), effects[0])
         self._wire.begin(traffic, partial(self._end, operation))
         return True

@@ -23,10 +23,10 @@ from espnet_distopt.core.effects import (
     StopGossip,
     Wait,
 )
+from espnet_distopt.core.protocols import learner_name, retire
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation.collective import Handle
 from espnet_distopt.simulation.meetings import Meetings, Rejoin, Section
-from espnet_distopt.simulation.retirement import Retirement
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import Step, Stepped, Work
 
@@ -47,7 +47,6 @@ class Engine(Meetings):
         wire: the messages between learners.
         gossip: the mail and the exchanges between learners.
         members: the learners that live, and the faults that happen to them.
-        known: for each rank, the newest members of which it has heard.
         sides: the two sides of each learner, in the programs that run or ran last.
         in_epoch: whether these programs train.
         last: the side that the last event has advanced; None if it advanced none.
@@ -87,10 +86,11 @@ class Engine(Meetings):
                 learners are lost.
         """
         self.in_epoch, self._rejoin = in_epoch, rejoin
-        self._retirement = Retirement()
+        self._passives.clear()
+        self._told.clear()
         self._meant.clear()
-        self._met = self._collectives.meetings
         if in_epoch:
+            self._epoch += 1
             self._join_all()
         self.sides = [
             Sides(
@@ -216,8 +216,7 @@ class Engine(Meetings):
             case AwaitStep():
                 self._wake(self.sides[side.rank])
             case AwaitInvitation(actives):
-                self._retirement.wait(side.rank, actives)
-                self._check_retired()
+                self._await_end(side.rank, actives)
                 self._wake(self.sides[side.rank])
             case Invite(peer):
                 self._mean(side.rank, peer)
@@ -225,8 +224,11 @@ class Engine(Meetings):
                 self._drop_if_gone(side)
                 self._answer(peer, side.rank)
             case Retire(actives, passives):
-                self._retirement.retire(side.rank, actives, passives)
-                self._check_retired(side.rank)
+                self._actives = actives
+                self._passives.update(passives)
+                own = learner_name(side.rank, self.members.incarnation(side.rank))
+                if retire(self.members.store, self._epoch, own, actives):
+                    self._tell_end(side.rank)
                 self._resume(side)
             case RunInBackground(work):
                 work()

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from espnet_distopt.core.effects import AwaitInvitation, Exchange, Invite
-from espnet_distopt.core.membership import Members
+from espnet_distopt.core.protocols import end_epoch, end_gossip, read_members
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.collective import Done, Outcome, SimulatedCollectives
 from espnet_distopt.simulation.faults import Fault
@@ -21,7 +21,6 @@ from espnet_distopt.simulation.gossip import VirtualGossip
 from espnet_distopt.simulation.losses import Losses
 from espnet_distopt.simulation.membership import VirtualMembers
 from espnet_distopt.simulation.network import Network
-from espnet_distopt.simulation.retirement import Retirement
 from espnet_distopt.simulation.sides import Side, Sides
 from espnet_distopt.simulation.virtual_learner import Step, VirtualLearner
 from espnet_distopt.simulation.wire import Wire
@@ -53,7 +52,7 @@ class Meetings(ABC):
         self._stepped = stepped
         self._rejoin: Rejoin | None = None
         self._waiting_to_join: list[int] = []
-        self._met = 0
+        self._epoch = 0
         survives = bool(faults) and learners[0].algorithm.survives
         size = len(learners)
         lost = () if survives else faults
@@ -64,8 +63,9 @@ class Meetings(ABC):
         self.gossip = VirtualGossip(
             self.clock, self.wire, self._receive, self.members.outages.when_up
         )
-        self._retirement = Retirement()
-        self.known = [self.members.now] * size
+        self._actives: Sequence[int] = ()
+        self._passives: set[int] = set()
+        self._told: set[int] = set()
         self._meant: dict[int, tuple[int, int]] = {}
         self._collectives = SimulatedCollectives(
             self.clock,
@@ -74,6 +74,7 @@ class Meetings(ABC):
             lambda: self.members.now,
             lambda rank: survives and self.members.outages.down(rank),
             self._count_bytes,
+            self._close_epoch,
         )
 
     @abstractmethod
@@ -114,11 +115,11 @@ class Meetings(ABC):
 
     def _mail(self, sender: int, receiver: int, mail: int | None) -> None:
         """Bring an invitation by `mail`, or the news that all actives have retired."""
-        incarnations = self.members.incarnations
-        ends = incarnations[sender], incarnations[receiver]
+        number = self.members.incarnation
+        ends = number(sender), number(receiver)
 
         def arrive() -> None:
-            new = ends != (incarnations[sender], incarnations[receiver])
+            new = ends != (number(sender), number(receiver))
             if mail is None or not (new or sender not in self.members.now.ranks):
                 sides.mailbox.append(mail)
                 self._wake(sides)
@@ -126,26 +127,39 @@ class Meetings(ABC):
         sides = self.sides[receiver]
         self.gossip.mail(sender, receiver, arrive)
 
-    def _check_retired(self, sender: int | None = None) -> None:
-        """Tell the passive learners once all living active ones have retired."""
-        for peer in self._retirement.to_tell(self.members.now):
+    def _await_end(self, rank: int, actives: Sequence[int]) -> None:
+        """Let a passive learner hear of the end of the gossip, which may have come."""
+        if rank not in self._passives:
+            self._passives.add(rank)
+            self._actives = actives
+            self._look_for_end()
+
+    def _look_for_end(self) -> None:
+        store, waited_for = self.members.store, bool(self._passives)
+        if waited_for and end_gossip(store, self._epoch, self._actives):
+            self._tell_end()
+
+    def _tell_end(self, sender: int | None = None) -> None:
+        """Tell the living passive learners that the gossip is over."""
+        new = self._passives.intersection(self.members.now.ranks) - self._told
+        self._told |= new
+        for peer in sorted(new):
             self._mail(peer if sender is None else sender, peer, None)
+
+    def _close_epoch(self) -> None:
+        """Let nobody join an epoch any more at whose end all have met."""
+        store = self.members.store
+        end_epoch(store, read_members(store), self._epoch)
 
     def _mean(self, rank: int, peer: int) -> None:
         """Note which incarnation of `peer` the next exchange of `rank` is with."""
-        self._meant[rank] = peer, self.members.incarnations[peer]
+        self._meant[rank] = peer, self.members.incarnation(peer)
 
     def _gone(self, rank: int, peer: int) -> bool:
-        """Return whether the peer of the exchange of `rank` will not come to it.
-
-        It is dead or replaced, or its gossip has ended: a replacement of an active
-        learner may invite others after all have been told that nobody will.
-        """
-        meant = self._meant.get(rank, (peer, self.members.incarnations[peer]))
-        replaced = meant != (peer, self.members.incarnations[peer])
-        # What the peer has decided before its gossip ended is still under way.
-        ended = self.sides[peer].gossip.ended and rank not in self.gossip.in_flight
-        return replaced or ended or peer not in self.members.now.ranks
+        """Return whether the peer of the exchange of `rank` is dead or replaced."""
+        present = peer, self.members.incarnation(peer)
+        replaced = self._meant.get(rank, present) != present
+        return replaced or peer not in self.members.now.ranks
 
     def _exchange(self, rank: int, effect: Exchange) -> None:
         if self._losses.hit(effect):
@@ -183,16 +197,15 @@ class Meetings(ABC):
             kept = [mail for mail in sides.mailbox if mail not in ranks]
             sides.mailbox = deque(kept)
         self._collectives.lose(ranks)
-        self._check_retired()
+        self._look_for_end()
 
-    def learn(self, rank: int, members: Members) -> None:
-        """Let a learner know of new members; it drops an exchange with a dead one."""
+    def learn(self, rank: int, members: bytes) -> None:
+        """Let a learner read members; it drops an exchange with a dead one."""
         up = self.members.outages.when_up
         up(rank, partial(self._learn_now, rank, members, self.sides[rank]))
 
-    def _learn_now(self, rank: int, members: Members, sides: Sides) -> None:
-        if members.version > self.known[rank].version:
-            self.known[rank] = members
+    def _learn_now(self, rank: int, members: bytes, sides: Sides) -> None:
+        self.members.learners[rank].read(members)
         if sides is not self.sides[rank]:
             return
         self._catch_up(rank)
@@ -207,11 +220,11 @@ class Meetings(ABC):
 
     def _catch_up(self, rank: int) -> None:
         """Tell a gossiping algorithm what its learner knows by now."""
-        virtual, known = self._learners[rank], self.known[rank]
-        if known.version == 0:
+        virtual = self._learners[rank]
+        if self.members.now.version == 0 or not virtual.algorithm.wants_gossip:
             return
-        gossips = virtual.algorithm.wants_gossip
-        if gossips and known.version > virtual.learner.members.version:
+        known = self.members.learners[rank].members
+        if known.version > virtual.learner.members.version:
             virtual.algorithm.change_members(virtual.learner, known)
 
     def returned(self, acts: Iterable[Callable[[], None]]) -> None:
@@ -223,14 +236,14 @@ class Meetings(ABC):
     def join(self, rank: int) -> None:
         """Let a replacement of `rank` join, now or at the beginning of an epoch."""
         gossips = self._learners[rank].algorithm.wants_gossip
-        if not gossips or not self.in_epoch or self._met < self._collectives.meetings:
+        if not gossips or not self.in_epoch:
             self._waiting_to_join.append(rank)
         elif ranks := self._admit(rank):
             assert self._rejoin is not None
             for joined, program in zip(ranks, self._rejoin(ranks), strict=True):
                 training = Side(joined, "training", program)
                 self.sides[joined] = Sides(training, Side(joined, "gossip", None))
-                self._retirement.forget(joined)
+                self._passives.discard(joined)
                 self._resume(training)
 
     def _join_all(self) -> None:
@@ -238,14 +251,16 @@ class Meetings(ABC):
         waiting, self._waiting_to_join = self._waiting_to_join, []
         for rank in waiting:
             self._admit(rank)
-        for rank in self.members.now.ranks if waiting else ():
-            self.known[rank] = self.members.now
-            self._catch_up(rank)
+        if waiting:
+            self.members.tell_now(self.members.now.ranks)
+            for rank in self.members.now.ranks:
+                self._catch_up(rank)
 
     def _admit(self, rank: int) -> tuple[int, ...]:
         """Let a replacement become a member; return the ranks that join with it.
 
-        Nobody joins while the rank still is a member, or no member can answer.
+        Nobody joins while the rank still is a member, or no member can answer. If the
+        gossip of this epoch is over, it joins in the next one.
         """
         ranks, up = (
             self._with(rank),
@@ -263,8 +278,9 @@ class Meetings(ABC):
         nearest = min(up, key=lambda other: abs(other - rank))
         member = self._learners[self._with(nearest)[0]]
         steps = max(self._learners[joined].learner.steps for joined in ranks)
-        self.members.admit(ranks)
+        if not self.members.admit(ranks, self._epoch):
+            self._waiting_to_join.append(rank)
+            return ()
         for joined in ranks:
             self._learners[joined].join(member, self.members.now, steps)
-            self.known[joined] = self.members.now
         return ranks

@@ -122,7 +122,7 @@ def test_a_replacement_takes_a_members_parameters_and_the_work_left() -> None:
 
     def look(simulation: Simulation) -> None:
         engine = simulation.engine
-        if not starts and engine.members.incarnations[1]:
+        if not starts and engine.members.incarnation(1):
             learners = [x(v) for v in simulation.learners]
             assert learners[1] in (learners[0], learners[2])
             starts.append(simulation.seconds)
