@@ -20,9 +20,6 @@ moment, before or after it has retired.
 have arrived decides who has met, by compare-and-set: the last one to arrive; or, when
 the members change, any that waits. So all have the same list, although a learner may
 die at any moment.
-
-A `get` waits for a key that does not exist. So whoever reads a key that may not exist
-asks `check` first, or has written an empty value by `compare_set`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -42,48 +39,31 @@ def learner_name(rank: int, incarnation: int) -> str:
 
 
 MEMBERS = "members"
-"""The living learners. Every heartbeat of every learner reads it."""
+"""The members and the last epoch whose gossip is over; every heartbeat reads it."""
 
 
 def fate(learner: str) -> str:
-    """Return the key that says why a learner is no member any more.
-
-    Whoever removes it writes this first; all others read it when they follow.
-    """
+    """Return the key of why a learner is no member any more; it is written before."""
     return f"fate/{learner}"
 
 
 def retired(epoch: int, learner: str) -> str:
-    """Return the key by which an active learner says that it will invite nobody more.
-
-    Whoever looks for the end of the gossip reads it. The learner deletes it two epochs
-    later.
-    """
+    """Return the key of a retirement; the learner deletes it two epochs later."""
     return f"retired/{epoch}/{learner}"
 
 
 def gossip_over(epoch: int) -> str:
-    """Return the key that says that an epoch's gossip is over.
-
-    Whoever sees that writes it; all passive learners wait for it. It is deleted two
-    epochs later.
-    """
+    """Return the key for which passive learners wait; it is there for two epochs."""
     return f"gossip-over/{epoch}"
 
 
 def arrival(meeting: str, learner: str) -> str:
-    """Return the key that a learner writes when it has come to a meeting.
-
-    All that wait there look for it. The learner deletes it two meetings later.
-    """
+    """Return the key of an arrival; the learner deletes it two meetings later."""
     return f"meet/{meeting}/{learner}"
 
 
 def met(meeting: str) -> str:
-    """Return the key of the list of those who have met; all of them wait for it.
-
-    The first one of them deletes it two meetings later.
-    """
+    """Return the key of who has met; their first deletes it two meetings later."""
     return f"met/{meeting}"
 
 
@@ -103,11 +83,6 @@ class Entry(NamedTuple):
     version: int
     living: dict[int, int]
     over: int
-
-    @property
-    def members(self) -> Members:
-        """The living learners."""
-        return Members(self.version, tuple(self.living))
 
 
 class Membership:
@@ -154,21 +129,19 @@ class Membership:
 
     def read(self, value: bytes) -> bool:
         """Take over a value of `MEMBERS`; return whether the members have changed."""
-        with self._lock:
-            return self._read(value)
-
-    def _read(self, value: bytes) -> bool:
         text = bytes(value).decode()
-        entry = _parse(text)
-        if text == self._text or entry.version < self.members.version:
-            return False
-        changed = entry.version > self.members.version or not self._text
-        self._present = entry.living.get(self._rank)
-        self._incarnations |= {r: n for r, n in entry.living.items() if r != self._rank}
-        self._note_dead(entry.living)
-        self.members = entry.members
-        self._text = text
-        return changed
+        version, living, _ = _parse(text)
+        others = {rank: n for rank, n in living.items() if rank != self._rank}
+        with self._lock:
+            if text == self._text or version < self.members.version:
+                return False
+            changed = version > self.members.version or not self._text
+            self._present = living.get(self._rank)
+            self._incarnations |= others
+            self._note_dead(living)
+            self.members = Members(version, tuple(living))
+            self._text = text
+            return changed
 
     def _note_dead(self, living: Collection[int]) -> None:
         others = self.incarnations.items()
@@ -294,10 +267,7 @@ def retire(
 def end_gossip(store: SharedStore, epoch: int, actives: Collection[int]) -> bool:
     """Write that an epoch's gossip is over if it is so; return whether it is.
 
-    Args:
-        store: the store of all learners.
-        epoch: the number of the gossip's epoch.
-        actives: the ranks that are active in this epoch, dead ones included.
+    Args: as for `retire`.
     """
     if _end_if_all_have(store, epoch, actives, partial(retired, epoch)) is None:
         return False

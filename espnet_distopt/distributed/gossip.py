@@ -11,8 +11,8 @@ One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
     4. Ben's training side ends its epoch, because he has less data. His thread goes on
        waiting, and answers Anna's further invitations.
     5. Anna's training side ends its epoch. Her last exchange is over, and she retires
-       (`Retirement`). She is the last active learner to do so, and so Ben's thread
-       ends.
+       (`core.protocols`). She is the last active learner to do so, and so Ben's
+       thread ends.
 
 What could go wrong, and why it does not:
 
@@ -70,10 +70,8 @@ END = 5.0
 _END_OF_GOSSIP = "the end of the gossip"
 
 
-class Retirement:
-    """The end of an epoch's gossip, for which passive learners go on answering.
-
-    The protocol is in `core.protocols`.
+class EndOfGossip:
+    """A passive learner's wait for the end of an epoch's gossip (`core.protocols`).
 
     Args:
         epoch: the number of the gossip's epoch.
@@ -93,17 +91,6 @@ class Retirement:
         self._thread: threading.Thread | None = None
         self._version = -1
 
-    def retire(self, actives: Sequence[int]) -> None:
-        """Say that this learner will invite nobody any more.
-
-        Args:
-            actives: the ranks that are active in this epoch, dead ones included.
-        """
-        with self._watch.asking(_END_OF_GOSSIP):
-            live = self._watch.liveness
-            own = live.membership.name(live.rank)
-            retire(self._watch.store, self._epoch, own, actives)
-
     def is_over(self, actives: Sequence[int]) -> bool:
         """Return whether nobody will invite this learner any more in this epoch.
 
@@ -114,7 +101,7 @@ class Retirement:
         """
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._wait, name="distopt-retirement", daemon=True
+                target=self._wait, name="distopt-end-of-gossip", daemon=True
             )
             self._thread.start()
         version = self._watch.liveness.members.version
@@ -155,7 +142,7 @@ class GossipThread(threading.Thread):
         epoch: the number of this epoch, the same on all learners.
         watch: the gossip thread's own connection to the store.
         pairs: this learner's connections for exchanges.
-        retirement: the end of this epoch's gossip.
+        end_of_gossip: the wait for the end of this epoch's gossip.
         tell: tells the algorithm of a change of the members; it is called between two
             yields.
         streams: the order of what both sides do on a GPU.
@@ -170,7 +157,7 @@ class GossipThread(threading.Thread):
         epoch: int,
         watch: Watch,
         pairs: Pairs,
-        retirement: Retirement,
+        end_of_gossip: EndOfGossip,
         tell: Callable[[], None],
         streams: Streams,
         record: list[tuple[str, Any]] | None = None,
@@ -186,7 +173,7 @@ class GossipThread(threading.Thread):
         self._epoch = epoch
         self._watch = watch
         self._pairs = pairs
-        self._retirement = retirement
+        self._end_of_gossip = end_of_gossip
         self._tell = tell
         self._streams = streams
         self._record = record
@@ -198,7 +185,7 @@ class GossipThread(threading.Thread):
         try:
             with self._streams.beside():
                 self._drive()
-            self._retirement.close()
+            self._end_of_gossip.close()
         except BaseException as error:
             clear_frames(error.__traceback__)
             with self._monitor:
@@ -213,7 +200,7 @@ class GossipThread(threading.Thread):
         with self._monitor:
             self._monitor.notify_all()  # so that it looks at once whether that is so
         self.join(END)
-        self._retirement.close()
+        self._end_of_gossip.close()
 
     def _drive(self) -> None:
         result: object = None
@@ -243,7 +230,10 @@ class GossipThread(threading.Thread):
                     self._pairs.invite(peer, self._epoch)
                 return None
             case Retire(actives):
-                self._retirement.retire(actives)
+                with self._watch.asking(_END_OF_GOSSIP):
+                    live = self._watch.liveness
+                    own = live.membership.name(live.rank)
+                    retire(self._watch.store, self._epoch, own, actives)
                 return None
             case AwaitInvitation(actives):
                 return self._await_invitation(actives)
@@ -271,7 +261,7 @@ class GossipThread(threading.Thread):
             return stepped
 
     def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
-        while not self._retirement.is_over(actives):
+        while not self._end_of_gossip.is_over(actives):
             self._watch.check("gossip")
             peer = self._pairs.await_invitation(self._epoch)
             if peer is not None:
@@ -337,7 +327,7 @@ class GossipSide:
         self._monitor, self._tell = monitor, tell
         self._spent, self._record = spent, record
         self._watch = Watch(liveness, store)
-        self._retirement_watch = Watch(liveness, store)
+        self._end_watch = Watch(liveness, store)
         self._pairs = Pairs(liveness, self._watch)
 
     @property
@@ -356,8 +346,8 @@ class GossipSide:
         assert self.thread is None
         self.streams = Streams(device)
         self.rounds += 1
-        retirement = Retirement(
-            self.rounds, self._watch, self._retirement_watch, self._pairs.wakeup
+        end_of_gossip = EndOfGossip(
+            self.rounds, self._watch, self._end_watch, self._pairs.wakeup
         )
         self.thread = GossipThread(
             program,
@@ -365,7 +355,7 @@ class GossipSide:
             self.rounds,
             self._watch,
             self._pairs,
-            retirement,
+            end_of_gossip,
             self._tell,
             self.streams,
             self._record,

@@ -118,7 +118,6 @@ class SimulatedCollectives:
         down: function that returns whether a learner does nothing now, but may return
             or be excluded.
         sent: a function that is called with a rank and the number of bytes it sends.
-        met: a function that is called when all members have come to a barrier.
     """
 
     def __init__(
@@ -129,7 +128,6 @@ class SimulatedCollectives:
         members: Callable[[], Members],
         down: Callable[[int], bool],
         sent: Callable[[int, int], None],
-        met: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._traffic = CollectiveTraffic(network)
@@ -137,7 +135,6 @@ class SimulatedCollectives:
         self._members = members
         self._down = down
         self._sent = sent
-        self._met = met
         self._joined: dict[Ranks, dict[int, deque[tuple[Gathering, Done]]]]
         self._joined = defaultdict(lambda: defaultdict(deque))
         self._under_way: list[Operation] = []
@@ -183,8 +180,6 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         check_equal(group, effects)
         self._under_way.append(operation)
-        if isinstance(effects[0], Barrier):
-            self._met()
         traffic = self._traffic.of(tuple(group), effects[0])
         self._wire.begin(traffic, partial(self._end, operation))
         return True

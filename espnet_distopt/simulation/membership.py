@@ -45,8 +45,6 @@ class VirtualMembers:
         store: what all learners share.
         learners: for each rank, what the last learner of it knows of the members; empty
             if the run does not survive, so that they never change.
-        left: for each rank, the version in which it last left the members; 0 if it has
-            never left.
         outages: the learners that do nothing now.
         survives: whether the run goes on without a learner that is lost.
 
@@ -75,7 +73,7 @@ class VirtualMembers:
         self.store: SharedStore = HashStore()
         ranks = range(size if survives else 0)
         self.learners = [Membership(self.store, rank, size) for rank in ranks]
-        self.left = [0] * size
+        self._size = size
         self.outages = Outages()
         self.survives = survives
         self._observer = Membership(self.store, size, size)
@@ -138,7 +136,7 @@ class VirtualMembers:
     def _delay(self, sender: int, receiver: int) -> float:
         """Return how long news take; no message of the learners' has this number."""
         number = -1 - self._changes
-        receiver %= len(self.left)
+        receiver %= self._size
         return self._network.message(sender, receiver, number, 0).latency
 
     def _exclude(self, rank: int, incarnation: int) -> None:
@@ -150,8 +148,6 @@ class VirtualMembers:
             return
         ranks = self._lost_with(rank)
         self._observer.remove(self.store, ranks, f"learner {rank} is lost")
-        for gone in ranks:
-            self.left[gone] = self.now.version
         self._host.exclude(ranks)
         self._tell(rank)
 
@@ -170,7 +166,7 @@ class VirtualMembers:
         """
         for rank in ranks:
             number = self.incarnation(rank) + 1
-            new = Membership(self.store, rank, len(self.left), number)
+            new = Membership(self.store, rank, self._size, number)
             if not new.join(self.store, epoch):
                 return False
             self.learners[rank] = new

@@ -157,9 +157,10 @@ class Invariants:
             gossip = self._simulation.sides[rank].gossip
             if not (gossip.waiting and isinstance(gossip.effect, (Invite, Exchange))):
                 continue
-            peer, known = gossip.effect.peer, members.learners[rank].members
-            # An older version may lack an earlier incarnation of the peer.
-            if peer not in members.now.ranks and known.version >= members.left[peer]:
+            peer, known = gossip.effect.peer, members.learners[rank].dead
+            # It may know of the death of an earlier incarnation of the peer.
+            gone = peer not in members.now.ranks
+            if gone and known.get(peer) == members.incarnation(peer):
                 raise self._error(rank, f"waits for {peer}, of whose death it knows")
         if members.now.version > self._version:
             self._version, self._anew = members.now.version, True

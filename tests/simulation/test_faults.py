@@ -135,6 +135,17 @@ def test_a_replacement_takes_a_members_parameters_and_the_work_left() -> None:
     assert not [seconds for seconds in mine if 2.5 < seconds < 6.5]
 
 
+@pytest.mark.parametrize("name", ["adpsgd", "allreduce"])
+def test_a_replacement_of_one_that_lives_does_nothing(name: str) -> None:
+    joins = [Fault(at=at, rank=1, kind="join") for at in (0.5, 9.99, 11)]
+    simulation, undisturbed = cluster(name, joins), cluster(name, [])
+    for each in (simulation, undisturbed):
+        each.epoch(10)
+        each.epoch(10)
+    assert simulation.record == undisturbed.record
+    assert simulation.engine.members.now.version == 0
+
+
 @pytest.mark.parametrize("name", SURVIVING)
 def test_a_replacement_of_the_last_epoch_trains_in_the_next(name: str) -> None:
     simulation = cluster(name, [crash(3, 2.5), Fault(at=200, rank=3, kind="join")])
