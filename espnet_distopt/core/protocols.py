@@ -1,8 +1,8 @@
 """The protocols by which learners agree: who lives, who has met, when gossip is over.
 
-They are rules about keys and values in a store that all learners share. Both drivers
-run them: processes over the rendezvous store, and virtual learners over one in memory.
-So what a simulated schedule of faults finds here, it finds for processes.
+They are rules about keys and values in a store that all learners share. Processes run
+them over the rendezvous store. Virtual learners run the first two over one in memory,
+so what a simulated schedule of faults finds there, it finds for processes.
 
 *Members.* One key has the version, the living learners, each with its incarnation, and
 the number of the last epoch whose gossip is over: "3:0.0,1.0,3.1:5". A learner that is
@@ -71,7 +71,7 @@ def met(meeting: str) -> str:
 
 
 class Entry(NamedTuple):
-    """The value of the key.
+    """The value of `MEMBERS`.
 
     Attributes:
         version: the number of changes of the living learners.
@@ -220,7 +220,7 @@ class Membership:
 
 
 def read_members(store: SharedStore) -> Entry:
-    """Return the members that the store has now, which this process may not know."""
+    """Return the members that the store has now, which a learner may not know yet."""
     return _parse(bytes(store.get(MEMBERS)).decode())
 
 
