@@ -36,7 +36,10 @@ class Stateful(Protocol):
 
 
 class SharedStore(Protocol):
-    """Keys and values that all learners see, as a `torch.distributed.Store` has."""
+    """Keys and values that all learners see; each operation is atomic.
+
+    It may take as long as a message to another machine and back.
+    """
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""

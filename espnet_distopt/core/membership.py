@@ -33,10 +33,6 @@ class Members:
         left = tuple(rank for rank in self.ranks if rank not in gone)
         return Members(self.version + 1, left)
 
-    def joined_by(self, joining: Iterable[int]) -> "Members":
-        """Return the next version, which has the ranks in `joining` as well."""
-        return Members(self.version + 1, tuple(sorted({*self.ranks, *joining})))
-
 
 class Meeting(NamedTuple):
     """The result of a barrier, which is the same on all learners that have met.

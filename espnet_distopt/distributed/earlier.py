@@ -20,11 +20,11 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from espnet_distopt.core.protocols import Membership, learner_name, read_members
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.distributed.liveness import processes
-from espnet_distopt.distributed.membership import Membership, read_members
 from espnet_distopt.errors import InputError
 
 _serial = itertools.count()
@@ -90,7 +90,7 @@ def next_session(rank: int) -> Opening:
     _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
     store, number = PrefixStore(keys.session(next(_serial)), default), incarnation()
     if earlier and not any(
-        store.check([keys.beat(keys.learner(rank, n))]) for n in range(number)
+        store.check([keys.beat(learner_name(rank, n))]) for n in range(number)
     ):
         number = 0
     last = earlier[-1] if earlier else None

@@ -11,8 +11,8 @@ One epoch of two learners, Anna (rank 0, active) and Ben (rank 1, passive):
     4. Ben's training side ends its epoch, because he has less data. His thread goes on
        waiting, and answers Anna's further invitations.
     5. Anna's training side ends its epoch. Her last exchange is over, and she retires
-       (`retirement`). She is the last active learner to do so, and so Ben's thread
-       ends.
+       (`core.protocols`). She is the last active learner to do so, and so Ben's
+       thread ends.
 
 What could go wrong, and why it does not:
 
@@ -36,9 +36,10 @@ What could go wrong, and why it does not:
     silence. Her exchange is dropped, and she goes on with other neighbours.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from traceback import clear_frames
 from typing import Any
 
@@ -55,15 +56,73 @@ from espnet_distopt.core.effects import (
     Retire,
     RunInBackground,
 )
-from espnet_distopt.distributed.channel import memory_of
+from espnet_distopt.core.protocols import end_gossip, gossip_over, retire
+from espnet_distopt.distributed.channel import WakeUp, memory_of
 from espnet_distopt.distributed.liveness import Liveness, Store
 from espnet_distopt.distributed.pairs import Pairs
-from espnet_distopt.distributed.retirement import Retirement
 from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.distributed.watch import Watch
+from espnet_distopt.errors import PeerLostError
 
 END = 5.0
 """Seconds in which the thread ends when the run has ended for its learner."""
+
+_END_OF_GOSSIP = "the end of the gossip"
+
+
+class EndOfGossip:
+    """A passive learner's wait for the end of an epoch's gossip (`core.protocols`).
+
+    Args:
+        epoch: the number of the gossip's epoch.
+        watch: the gossip thread's connection to the store.
+        waiting: a second connection, on which a thread of its own waits for the end.
+        wakeup: ends the gossip thread's wait when the gossip is over.
+    """
+
+    def __init__(
+        self, epoch: int, watch: Watch, waiting: Watch, wakeup: WakeUp
+    ) -> None:
+        self._epoch = epoch
+        self._watch = watch
+        self._waiting = waiting
+        self._wakeup = wakeup
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._version = -1
+
+    def is_over(self, actives: Sequence[int]) -> bool:
+        """Return whether nobody will invite this learner any more in this epoch.
+
+        A change of this is announced by a wake-up.
+
+        Args:
+            actives: the ranks that are active in this epoch, dead ones included.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._wait, name="distopt-end-of-gossip", daemon=True
+            )
+            self._thread.start()
+        version = self._watch.liveness.members.version
+        if version != self._version and not self._over.is_set():
+            self._version = version
+            with self._watch.asking(_END_OF_GOSSIP):
+                if end_gossip(self._watch.store, self._epoch, actives):
+                    self._over.set()
+        return self._over.is_set()
+
+    def _wait(self) -> None:
+        # If the run ends, the gossip thread notices it by itself.
+        with contextlib.suppress(PeerLostError):
+            self._waiting.wait_for(gossip_over(self._epoch), _END_OF_GOSSIP)
+            self._over.set()
+            self._wakeup.wake()
+
+    def close(self) -> None:
+        """Wait until the thread has ended; the gossip is over."""
+        if self._thread is not None:
+            self._thread.join()
 
 
 class GossipThread(threading.Thread):
@@ -83,7 +142,7 @@ class GossipThread(threading.Thread):
         epoch: the number of this epoch, the same on all learners.
         watch: the gossip thread's own connection to the store.
         pairs: this learner's connections for exchanges.
-        retirement: the end of this epoch's gossip.
+        end_of_gossip: the wait for the end of this epoch's gossip.
         tell: tells the algorithm of a change of the members; it is called between two
             yields.
         streams: the order of what both sides do on a GPU.
@@ -98,7 +157,7 @@ class GossipThread(threading.Thread):
         epoch: int,
         watch: Watch,
         pairs: Pairs,
-        retirement: Retirement,
+        end_of_gossip: EndOfGossip,
         tell: Callable[[], None],
         streams: Streams,
         record: list[tuple[str, Any]] | None = None,
@@ -114,7 +173,7 @@ class GossipThread(threading.Thread):
         self._epoch = epoch
         self._watch = watch
         self._pairs = pairs
-        self._retirement = retirement
+        self._end_of_gossip = end_of_gossip
         self._tell = tell
         self._streams = streams
         self._record = record
@@ -126,7 +185,7 @@ class GossipThread(threading.Thread):
         try:
             with self._streams.beside():
                 self._drive()
-            self._retirement.close()
+            self._end_of_gossip.close()
         except BaseException as error:
             clear_frames(error.__traceback__)
             with self._monitor:
@@ -141,7 +200,7 @@ class GossipThread(threading.Thread):
         with self._monitor:
             self._monitor.notify_all()  # so that it looks at once whether that is so
         self.join(END)
-        self._retirement.close()
+        self._end_of_gossip.close()
 
     def _drive(self) -> None:
         result: object = None
@@ -171,7 +230,10 @@ class GossipThread(threading.Thread):
                     self._pairs.invite(peer, self._epoch)
                 return None
             case Retire(actives):
-                self._retirement.retire(actives)
+                with self._watch.asking(_END_OF_GOSSIP):
+                    live = self._watch.liveness
+                    own = live.membership.name(live.rank)
+                    retire(self._watch.store, self._epoch, own, actives)
                 return None
             case AwaitInvitation(actives):
                 return self._await_invitation(actives)
@@ -199,7 +261,7 @@ class GossipThread(threading.Thread):
             return stepped
 
     def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
-        while not self._retirement.is_over(actives):
+        while not self._end_of_gossip.is_over(actives):
             self._watch.check("gossip")
             peer = self._pairs.await_invitation(self._epoch)
             if peer is not None:
@@ -265,7 +327,7 @@ class GossipSide:
         self._monitor, self._tell = monitor, tell
         self._spent, self._record = spent, record
         self._watch = Watch(liveness, store)
-        self._retirement_watch = Watch(liveness, store)
+        self._end_watch = Watch(liveness, store)
         self._pairs = Pairs(liveness, self._watch)
 
     @property
@@ -284,8 +346,8 @@ class GossipSide:
         assert self.thread is None
         self.streams = Streams(device)
         self.rounds += 1
-        retirement = Retirement(
-            self.rounds, self._watch, self._retirement_watch, self._pairs.wakeup
+        end_of_gossip = EndOfGossip(
+            self.rounds, self._watch, self._end_watch, self._pairs.wakeup
         )
         self.thread = GossipThread(
             program,
@@ -293,7 +355,7 @@ class GossipSide:
             self.rounds,
             self._watch,
             self._pairs,
-            retirement,
+            end_of_gossip,
             self._tell,
             self.streams,
             self._record,

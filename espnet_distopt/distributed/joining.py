@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from espnet_distopt.core.driver import JoinLater
+from espnet_distopt.core.protocols import read_members
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import listen_for, reachable
 from espnet_distopt.distributed.connections import private
@@ -39,7 +40,6 @@ from espnet_distopt.distributed.launcher import (
     survival_announced,
 )
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.membership import read_members
 from espnet_distopt.distributed.pairs import CONNECT, TOKEN, token_of
 from espnet_distopt.distributed.state_transfer import (
     State,

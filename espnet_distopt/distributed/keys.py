@@ -9,21 +9,16 @@ client, too. There are four kinds of keys:
         session begins with none, and none is deleted at its end, unless it is said.
     `espnet_distopt/N/group/...` are those by which a process group connects.
 
-The keys of the work queue are beside its code.
+The keys of the work queue, and those of the protocols by which learners agree on who
+lives, who has met, and when gossip is over (`core.protocols`), are beside their code.
 
-A `learner` is "RANK.INCARNATION", as 3.1: its rank, and how often a learner of this
-rank was started before. In the launcher's keys that is counted over the run; in a
-session's keys, only if the learner has replaced another one in this session.
+A `learner` is "RANK.INCARNATION", as 3.1 (`learner_name`): its rank, and how often a
+learner of this rank was started before. In the launcher's keys that is counted over the
+run; in a session's keys, only if the learner has replaced another one in this session.
 
 A `multi_get` or a `get` waits for a key that does not exist. So whoever reads a key
 that may not exist asks `check` first, or has written an empty value by `compare_set`.
 """
-
-
-def learner(rank: int, incarnation: int) -> str:
-    """Return the name of a learner in keys and values."""
-    return f"{rank}.{incarnation}"
-
 
 # The launcher's, in the store without any prefix
 
@@ -106,10 +101,6 @@ def session(number: int) -> str:
 
 # Who lives
 
-MEMBERS = "members"
-"""The living learners (`membership`). It is changed by compare-and-set alone; every
-heartbeat of every learner reads it."""
-
 FAILED = "failed"
 """Why the run has ended for all, or empty. The first learner that fails writes it;
 every heartbeat reads it."""
@@ -137,32 +128,7 @@ def process(learner: str) -> str:
     return f"process/{learner}"
 
 
-def fate(learner: str) -> str:
-    """Return the key that says why a learner is no member any more.
-
-    Whoever removes it writes this first; all others read it when they follow.
-    """
-    return f"fate/{learner}"
-
-
-# Meetings and collectives of the living
-
-
-def arrival(meeting: str, learner: str) -> str:
-    """Return the key that a learner writes when it has come to a meeting.
-
-    All that wait there look for it. The learner deletes it two meetings later.
-    """
-    return f"meet/{meeting}/{learner}"
-
-
-def met(meeting: str) -> str:
-    """Return the key of the list of those who have met.
-
-    Whoever sees that all have come writes it, by compare-and-set; all of them read it.
-    The first one deletes it two meetings later.
-    """
-    return f"met/{meeting}"
+# Collectives of the living
 
 
 def done(attempt: str) -> str:
@@ -224,24 +190,6 @@ def verdict(active: str, number: int) -> str:
     number, waits for it.
     """
     return f"verdict/{active}/{number}"
-
-
-def retired(epoch: int, learner: str) -> str:
-    """Return the key by which an active learner says that it will invite nobody more.
-
-    All that wait for the end of the gossip look for it. The learner deletes it two
-    epochs later.
-    """
-    return f"retired/{epoch}/{learner}"
-
-
-def gossip_over(epoch: int) -> str:
-    """Return the key that says that an epoch's gossip is over.
-
-    Whoever sees that writes it; all passive learners wait for it. It is deleted two
-    epochs later.
-    """
-    return f"gossip-over/{epoch}"
 
 
 def host(learner: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from espnet_distopt.core.protocols import learner_name
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.launch_variables import (
     FAILED,
@@ -98,7 +99,7 @@ def announce_joined(rank: int, incarnation: int) -> None:
     """
     if INCARNATION not in os.environ:
         return
-    store, own = _store(), keys.learner(rank, incarnation)
+    store, own = _store(), learner_name(rank, incarnation)
     known = store.get(keys.JOINED).decode() if store.check([keys.JOINED]) else ""
     if own not in known.split():
         store.append(keys.JOINED, f"{own} ")
@@ -119,7 +120,7 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
         why: the reason, in words.
     """
     if INCARNATION in os.environ:
-        root, key = without_prefix(store), keys.end(keys.learner(rank, incarnation()))
+        root, key = without_prefix(store), keys.end(learner_name(rank, incarnation()))
         root.set(key, f"{LOST if lost else FAILED} {why}")
         root.check([key])  # It is answered, and so the store has what was set.
 

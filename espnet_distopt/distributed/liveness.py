@@ -9,9 +9,9 @@ others (`heartbeats`). When a connection has failed, it looks ten times a second
 Whether the training goes on without a lost learner, the algorithm says (`survive`):
 
     If it does, whoever notices the loss removes the learner from the members
-    (`membership`). Everybody reads the members with each look, and `listeners` are told
-    of a change. A learner that is no member any more, because it was stopped or cut off
-    for too long, ends with an error: its parameters are out of date.
+    (`core.protocols`). Everybody reads the members with each look, and `listeners` are
+    told of a change. A learner that is no member any more, because it was stopped or
+    cut off for too long, ends with an error: its parameters are out of date.
 
     If it does not, the run ends. The reason is noted (`lost`), and the connections of
     this process are severed (`connections`), so that every wait for another learner
@@ -34,13 +34,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.core.protocols import MEMBERS, Membership, fate, learner_name
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import machine, store_address
 from espnet_distopt.distributed.connections import Connections, keeps_store
 from espnet_distopt.distributed.heartbeats import LEFT, PROBE, Heartbeats
 from espnet_distopt.distributed.launch_variables import INCARNATION, incarnation
 from espnet_distopt.distributed.launcher import announce_end, without_prefix
-from espnet_distopt.distributed.membership import Membership
 
 Store = Any
 """A `torch.distributed.Store`, whose published types lack `clone` and bytes."""
@@ -122,7 +122,9 @@ class Liveness:
         self._launched = INCARNATION in os.environ
         if self._launched:
             without_prefix(self._store).compare_set(keys.ENDED, "", "")
-        self.membership = Membership(self._store, rank, size, number)
+        # The training's thread and the heartbeat's read it.
+        lock = threading.Lock()
+        self.membership = Membership(self._store, rank, size, number, lock)
         own = self.membership.name(rank)
         self._store.set(keys.process(own), f"{incarnation()} {machine()}")
         self._store.set(keys.beat(own), "0")
@@ -292,9 +294,7 @@ class Liveness:
         if not self._all_began and not self._store.check(beats):
             beats = []
         self._all_began = bool(beats)
-        failed, members, *counts = self._store.multi_get(
-            [keys.FAILED, keys.MEMBERS, *beats]
-        )
+        failed, members, *counts = self._store.multi_get([keys.FAILED, MEMBERS, *beats])
         self._answered = now = time.monotonic()
         if failed:
             reason = bytes(failed).decode()
@@ -375,9 +375,9 @@ class Liveness:
         """
         after = self.members
         for rank in sorted({*before.ranks} - {*after.ranks}):
-            fate = keys.fate(self.membership.name(rank))
-            known = self._store.check([fate])
-            why = self._store.get(fate).decode() if known else f"learner {rank} is lost"
+            key = fate(self.membership.name(rank))
+            known = self._store.check([key])
+            why = self._store.get(key).decode() if known else f"learner {rank} is lost"
             if rank != self.rank:
                 logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
             elif not self.membership.joining:
@@ -490,7 +490,7 @@ def wait_for_leavers(
 
     Args:
         store: the store of all learners.
-        learners: their names (`keys.learner`).
+        learners: their names (`learner_name`).
         silence: seconds without a heartbeat after which a learner counts as lost.
         seconds: the time limit; None means none.
     """
@@ -530,4 +530,4 @@ def processes(store: Store, membership: Membership) -> dict[int, str]:
 
 
 def _process(rank: int, value: bytes) -> str:
-    return keys.learner(rank, int(bytes(value).decode().partition(" ")[0]))
+    return learner_name(rank, int(bytes(value).decode().partition(" ")[0]))

@@ -4,19 +4,16 @@ A wait in the store takes as long as it takes, whereas a collective that waits f
 `groups.TIMEOUT` destroys its group. So learners meet before a network operation that
 one of them may reach long before a slow one.
 
-Every learner writes that it has arrived. Whoever sees that all living ones have arrived
-decides who has met, by compare-and-set: the last one to arrive; or, when the members
-change, the heartbeat's thread of any that waits. So all have the same list, although a
-learner may die at any moment.
+The protocol is in `core.protocols`. When the members change, the heartbeat's thread of
+any learner that waits looks whether all living ones have arrived.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from espnet_distopt.core.membership import Members
-from espnet_distopt.distributed import keys
+from espnet_distopt.core.protocols import arrival, decide_meeting, met, parse_met
 from espnet_distopt.distributed.liveness import Liveness, Store
-from espnet_distopt.distributed.membership import end_epoch, read_members
 from espnet_distopt.distributed.watch import Watch
 
 OnChange = Callable[[Store], None]
@@ -87,37 +84,22 @@ class Meetings:
             PeerLostError: the run has ended, or goes on without this learner.
         """
         live, store = self._watch.liveness, self._watch.store
-        key = keys.met(name)
 
         def follow(asked: Store) -> None:
-            ended = False
-            while not ended:
-                # One that has joined is in the store before this process knows of it.
-                entry = read_members(asked)
-                awaited = {
-                    rank: number
-                    for rank, number in entry.living.items()
-                    if ranks is None or rank in ranks
-                }
-                names = [keys.learner(*each) for each in awaited.items()]
-                if not asked.check([keys.arrival(name, each) for each in names]):
-                    return
-                ended = end_epoch(asked, entry, closes)
-            met = Members(entry.version, tuple(awaited))
-            asked.compare_set(key, "", _format(met))
+            decide_meeting(asked, name, ranks, closes)
 
         with self._watch.asking(what):
             live.await_lease()
-            store.set(keys.arrival(name, self._own), "1")
+            store.set(arrival(name, self._own), "1")
             with self._waiting.until(follow):
                 follow(store)
-                met = _parse(self._watch.wait_for(key, what))
-            live.await_version(met.version)
+                members = parse_met(self._watch.wait_for(met(name), what))
+            live.await_version(members.version)
             if ranks is None:
-                self._sweep(name, met)
-        return met
+                self._sweep(name, members)
+        return members
 
-    def _sweep(self, name: str, met: Members) -> None:
+    def _sweep(self, name: str, members: Members) -> None:
         """Delete the keys of the meeting before the last: nobody reads them any more.
 
         Whoever has come to this meeting has left the last one, and whoever is in the
@@ -126,15 +108,6 @@ class Meetings:
         self._before.append(name)
         if len(self._before) > 2:
             old = self._before.pop(0)
-            self._watch.store.delete_key(keys.arrival(old, self._own))
-            if self._watch.liveness.rank == met.ranks[0]:
-                self._watch.store.delete_key(keys.met(old))
-
-
-def _format(members: Members) -> str:
-    return f"{members.version}:{','.join(map(str, members.ranks))}"
-
-
-def _parse(value: bytes) -> Members:
-    version, _, ranks = bytes(value).decode().partition(":")
-    return Members(int(version), tuple(map(int, ranks.split(","))))
+            self._watch.store.delete_key(arrival(old, self._own))
+            if self._watch.liveness.rank == members.ranks[0]:
+                self._watch.store.delete_key(met(old))

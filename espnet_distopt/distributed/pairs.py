@@ -40,6 +40,7 @@ import struct
 import time
 from collections.abc import Collection
 
+from espnet_distopt.core.protocols import learner_name
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.addresses import listen_for, reachable
 from espnet_distopt.distributed.channel import Channel, Check, Header, Kind, WakeUp
@@ -305,7 +306,7 @@ class Pairs:
         if channel.verdict is not None:
             number, verdict = channel.verdict
             with self._watch.asking("the verdict on an exchange"):
-                active = keys.learner(peer, channel.incarnation)
+                active = learner_name(peer, channel.incarnation)
                 key = keys.verdict(active, number)
                 self._watch.store.set(key, verdict.name)
 

@@ -110,9 +110,6 @@ class SimulatedCollectives:
     and one of given ranks is dropped: nothing has been written until then. (Real
     processes repeat only those slices of a large average that one of them lacks.)
 
-    Attributes:
-        meetings: the number of barriers to which all members have come.
-
     Args:
         clock: the simulation's clock.
         network: the network, which says what a collective loads.
@@ -140,7 +137,6 @@ class SimulatedCollectives:
         self._sent = sent
         self._joined: dict[Ranks, dict[int, deque[tuple[Gathering, Done]]]]
         self._joined = defaultdict(lambda: defaultdict(deque))
-        self.meetings = 0
         self._under_way: list[Operation] = []
         self._held: list[Operation] = []
         self._gathering: dict[int, deque[tuple[NeighbourAllGather, Done]]]
@@ -184,7 +180,6 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         check_equal(group, effects)
         self._under_way.append(operation)
-        self.meetings += isinstance(effects[0], Barrier)
         traffic = self._traffic.of(tuple(group), effects[0])
         self._wire.begin(traffic, partial(self._end, operation))
         return True

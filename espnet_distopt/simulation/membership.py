@@ -1,5 +1,8 @@
 """The members of a simulated run: faults strike, and the others come to know of them.
 
+Members change by the protocol that processes run (`core.protocols`), in a store in
+memory. An observer, who knows at once what the store has, removes who is lost.
+
 A crash is noticed by a closed connection, as soon as a message would arrive. A silence
 is noticed after `silence` seconds: the learner is excluded. If it returns later, it
 finds its place taken and ends. Each living learner hears of a change in its own time.
@@ -9,7 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from espnet_distopt.core.driver import SharedStore
 from espnet_distopt.core.membership import Members
+from espnet_distopt.core.protocols import MEMBERS, Membership
 from espnet_distopt.simulation.clock import Clock
 from espnet_distopt.simulation.faults import Fault, Outages
 from espnet_distopt.simulation.network import Network
@@ -21,8 +28,8 @@ class Host(Protocol):
     def exclude(self, ranks: Sequence[int]) -> None:
         """Go on without `ranks`, which are not members any more."""
 
-    def learn(self, rank: int, members: Members) -> None:
-        """Let a learner know of new members."""
+    def learn(self, rank: int, members: bytes) -> None:
+        """Let a learner read members that the store had."""
 
     def returned(self, acts: Iterable[Callable[[], None]]) -> None:
         """Let a learner do what has waited for the end of its silence."""
@@ -35,10 +42,9 @@ class VirtualMembers:
     """The members, the outages, and an agenda of what will happen to them.
 
     Attributes:
-        now: the members that a learner would find in the store.
-        incarnations: for each rank, how often a replacement of it has joined.
-        left: for each rank, the version in which it last left the members; 0 if it has
-            never left.
+        store: what all learners share.
+        learners: for each rank, what the last learner of it knows of the members; empty
+            if the run does not survive, so that they never change.
         outages: the learners that do nothing now.
         survives: whether the run goes on without a learner that is lost.
 
@@ -64,11 +70,14 @@ class VirtualMembers:
         host: Host,
         survives: bool,
     ) -> None:
-        self.now = Members.everybody(size)
-        self.incarnations = [0] * size
-        self.left = [0] * size
+        self.store: SharedStore = HashStore()
+        ranks = range(size if survives else 0)
+        self.learners = [Membership(self.store, rank, size) for rank in ranks]
+        self._size = size
         self.outages = Outages()
         self.survives = survives
+        self._observer = Membership(self.store, size, size)
+        self._changes = 0
         self._clock = clock
         self._network = network
         self._silence = silence
@@ -78,6 +87,15 @@ class VirtualMembers:
         self._crashed: set[int] = set()
         for fault in sorted(faults, key=lambda fault: fault.at):
             self._agenda.at(round(fault.at * 1e9), partial(self._strike, fault))
+
+    @property
+    def now(self) -> Members:
+        """The members that a learner would find in the store."""
+        return self._observer.members
+
+    def incarnation(self, rank: int) -> int:
+        """Return how often a replacement of a learner of `rank` has joined."""
+        return self._observer.incarnation(rank)
 
     def due(self, upcoming: int | None, running: Callable[[], bool]) -> bool:
         """Let the next thing happen if it comes first; return whether it did.
@@ -103,7 +121,7 @@ class VirtualMembers:
         if fault.kind == "join":
             self._later(self._delay(rank, rank), partial(self._host.join, rank))
         elif rank in self.now.ranks and rank not in self._crashed:
-            incarnation = self.incarnations[rank]
+            incarnation = self.incarnation(rank)
             lost = partial(self._exclude, rank, incarnation)
             for_good = fault.seconds >= self._silence
             if fault.kind == "crash" or (for_good and not self.survives):
@@ -117,46 +135,59 @@ class VirtualMembers:
 
     def _delay(self, sender: int, receiver: int) -> float:
         """Return how long news take; no message of the learners' has this number."""
-        number = -1 - self.now.version
-        receiver %= len(self.incarnations)
+        number = -1 - self._changes
+        receiver %= self._size
         return self._network.message(sender, receiver, number, 0).latency
 
     def _exclude(self, rank: int, incarnation: int) -> None:
         """Exclude a learner that is lost, and all that leave with it."""
-        same = self.incarnations[rank] == incarnation
+        same = self.incarnation(rank) == incarnation
         if not self.survives or not same or rank not in self.now.ranks:
             return
         if not self.outages.down(rank):
             return
         ranks = self._lost_with(rank)
-        self.now = self.now.without(ranks)
-        for gone in ranks:
-            self.left[gone] = self.now.version
+        self._observer.remove(self.store, ranks, f"learner {rank} is lost")
         self._host.exclude(ranks)
         self._tell(rank)
 
     def _return(self, rank: int, incarnation: int) -> None:
         """End a silence; a learner that was excluded meanwhile does nothing more."""
-        same = self.incarnations[rank] == incarnation
+        same = self.incarnation(rank) == incarnation
         if same and rank not in self._crashed:
             acts = self.outages.end(rank)
             if rank in self.now.ranks:
                 self._host.returned(acts)
 
-    def admit(self, ranks: Sequence[int]) -> None:
-        """Make replacements of `ranks` members, and tell the others in time."""
-        self.now = self.now.joined_by(ranks)
+    def admit(self, ranks: Sequence[int], epoch: int) -> bool:
+        """Make replacements of `ranks` members, and tell the others in time.
+
+        Returns False if the gossip of the epoch is over, so that nobody can join it.
+        """
         for rank in ranks:
+            number = self.incarnation(rank) + 1
+            new = Membership(self.store, rank, self._size, number)
+            if not new.join(self.store, epoch):
+                return False
+            self.learners[rank] = new
             self.outages.end(rank)
             self._crashed.discard(rank)
-            self.incarnations[rank] += 1
+        self._observer.read(self.store.get(MEMBERS))
+        self.tell_now(ranks)
         self._tell(ranks[0])
+        return True
+
+    def tell_now(self, ranks: Iterable[int]) -> None:
+        """Let learners read the members that the store has."""
+        for rank in ranks:
+            self.learners[rank].read(self.store.get(MEMBERS))
 
     def join_later(self, rank: int) -> None:
         """Let a replacement of `rank` ask again: all members are silent now."""
         self._later(self._silence, partial(self._host.join, rank))
 
     def _tell(self, about: int) -> None:
+        self._changes += 1
         for rank in self.now.ranks:
-            news = partial(self._host.learn, rank, self.now)
+            news = partial(self._host.learn, rank, self.store.get(MEMBERS))
             self._later(self._delay(about, rank), news)

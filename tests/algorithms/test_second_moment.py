@@ -10,6 +10,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from espnet_distopt import Session
 from espnet_distopt.algorithms import ALGORITHMS, build
 from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
 from espnet_distopt.simulation import (
     Compute,
@@ -51,7 +52,7 @@ def test_batches_are_those_of_the_living(name: str, left: int) -> None:
     assert algorithm.averaged_batches == left
     algorithm.change_members(mine, mine.members.without([2, 3, 6, 7]))
     assert algorithm.averaged_batches == left - {"adpsgd": 4, "hadpsgd": 2}[name]
-    algorithm.change_members(mine, mine.members.joined_by(range(8)))
+    algorithm.change_members(mine, Members(2, tuple(range(8))))
     assert algorithm.averaged_batches == AVERAGING[name][1]
     alone = build(name, {**AVERAGING[name][0], "second_moment": "local"}, learner())
     alone.change_members(learner(), mine.members.without([4, 5]))

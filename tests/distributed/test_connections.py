@@ -14,8 +14,8 @@ from processes import launch
 from torch import nn
 
 from espnet_distopt import Session
+from espnet_distopt.core import protocols
 from espnet_distopt.distributed import connections as module
-from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.connections import (
     Connections,
     keeps_store,
@@ -227,7 +227,7 @@ def train(algorithm: str, victim: int, over: str) -> str:
 
 def fate(driver: ProcessGroupDriver, victim: int) -> str:
     assert driver._liveness is not None
-    key = keys.fate(driver._liveness.membership.name(victim))
+    key = protocols.fate(driver._liveness.membership.name(victim))
     return bytes(driver._liveness._store.get(key)).decode()
 
 

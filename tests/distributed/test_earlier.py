@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import earlier, keys
 from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import INCARNATION
-from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from tests.processes import launch

@@ -16,8 +16,9 @@ OPERATIONS = {
 STORES = ("store", "root", "asked")
 """What a store is called."""
 
-QUEUE = ("queue", "share", "work_queue", "open_queues")
-"""The beginnings of the files that have the keys of the work queue."""
+BESIDE = ("queue", "share", "work_queue", "open_queues", "protocols")
+"""The beginnings of the files that have the keys of the work queue and the protocols
+beside their code."""
 
 
 def by_hand(source: str) -> list[str]:
@@ -82,7 +83,7 @@ def returned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 def test_no_other_file_writes_a_key_by_hand() -> None:
     found = {}
     for path in PACKAGE.rglob("*.py"):
-        if not path.name.startswith(QUEUE):
+        if not path.name.startswith(BESIDE):
             found[str(path.relative_to(PACKAGE))] = by_hand(path.read_text())
     assert not {name: written for name, written in found.items() if written}
 
@@ -110,7 +111,7 @@ def test_a_key_by_hand_is_noticed(source: str) -> None:
         "store.set(keys.STOP, b'1')",
         "store.set(keys.launch(f'look/{n}'), 'now')",
         "options.get('name')",
-        "key = keys.met('epoch/3')\nwatch.wait_for(key, 'the end of an epoch')",
+        "key = keys.pause(3)\nwatch.wait_for(key, 'the end of an epoch')",
     ],
 )
 def test_one_of_keys_is_none_by_hand(source: str) -> None:

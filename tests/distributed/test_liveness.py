@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import keys, liveness
 from espnet_distopt.distributed import watch as watch_module
 from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.distributed.liveness import Liveness, processes, wait_for_leavers
-from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import PeerLostError
 

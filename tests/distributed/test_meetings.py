@@ -8,10 +8,10 @@ import pytest
 import torch.distributed as dist
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import liveness
 from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.distributed.meetings import Meetings, Waiting
-from espnet_distopt.distributed.membership import Membership
 from espnet_distopt.distributed.watch import Watch
 
 

@@ -146,7 +146,7 @@ class Invariants:
         engine = self._simulation.engine
         members, dropped = engine.members, engine.gossip.dropped
         for rank, peer, (received, sent, _) in dropped:
-            if peer in members.now.ranks and not members.incarnations[peer]:
+            if peer in members.now.ranks and not members.incarnation(peer):
                 raise self._error(rank, f"drops an exchange with {peer}, which lives")
             if rank in members.now.ranks:
                 difference = self._parameters(received) - self._parameters(sent)
@@ -157,9 +157,10 @@ class Invariants:
             gossip = self._simulation.sides[rank].gossip
             if not (gossip.waiting and isinstance(gossip.effect, (Invite, Exchange))):
                 continue
-            peer, known = gossip.effect.peer, engine.known[rank]
-            # An older version may lack an earlier incarnation of the peer.
-            if peer not in members.now.ranks and known.version >= members.left[peer]:
+            peer, known = gossip.effect.peer, members.learners[rank].dead
+            # It may know of the death of an earlier incarnation of the peer.
+            gone = peer not in members.now.ranks
+            if gone and known.get(peer) == members.incarnation(peer):
                 raise self._error(rank, f"waits for {peer}, of whose death it knows")
         if members.now.version > self._version:
             self._version, self._anew = members.now.version, True
@@ -178,7 +179,7 @@ class Invariants:
             )
         equal = virtual.algorithm.equal_replicas(learner)
         if len(equal) > 1 and isinstance(training.effect, Stepped):
-            incarnation = self._simulation.engine.members.incarnations[training.rank]
+            incarnation = self._simulation.engine.members.incarnation(training.rank)
             key = equal, learner.steps, incarnation
             first = self._replicas.setdefault(key, learner.params.clone())
             if not torch.equal(first, learner.params):

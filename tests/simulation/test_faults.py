@@ -122,7 +122,7 @@ def test_a_replacement_takes_a_members_parameters_and_the_work_left() -> None:
 
     def look(simulation: Simulation) -> None:
         engine = simulation.engine
-        if not starts and engine.members.incarnations[1]:
+        if not starts and engine.members.incarnation(1):
             learners = [x(v) for v in simulation.learners]
             assert learners[1] in (learners[0], learners[2])
             starts.append(simulation.seconds)
@@ -133,6 +133,17 @@ def test_a_replacement_takes_a_members_parameters_and_the_work_left() -> None:
     assert steps_of(simulation) == [10] * 4
     mine = [step.seconds for step in simulation.record if step.rank == 1]
     assert not [seconds for seconds in mine if 2.5 < seconds < 6.5]
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "allreduce"])
+def test_a_replacement_of_one_that_lives_does_nothing(name: str) -> None:
+    joins = [Fault(at=at, rank=1, kind="join") for at in (0.5, 9.99, 11)]
+    simulation, undisturbed = cluster(name, joins), cluster(name, [])
+    for each in (simulation, undisturbed):
+        each.epoch(10)
+        each.epoch(10)
+    assert simulation.record == undisturbed.record
+    assert simulation.engine.members.now.version == 0
 
 
 @pytest.mark.parametrize("name", SURVIVING)

@@ -45,7 +45,8 @@ class Others:
         self.members = self.members.without(ranks)
 
     def join(self, *ranks: int) -> None:
-        self.members = self.members.joined_by(ranks)
+        living = sorted({*self.members.ranks, *ranks})
+        self.members = Members(self.members.version + 1, tuple(living))
         for rank in ranks:
             self.restarts[rank] += 1
 
