@@ -74,11 +74,6 @@ def open_recording(
 ) -> Iterator[Recording]:
     """Open one channel of an audio file, or a wav in an ark.
 
-    Args:
-        location: The path, or `path.ark:offset`.
-        sample_rate: The rate that it must have, in Hz.
-        channel: `A` or `B`; None if it must have one channel only.
-
     Raises:
         InputError: It is missing or cannot be read, or has another rate or no such
             channel.

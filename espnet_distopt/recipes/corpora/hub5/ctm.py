@@ -83,10 +83,6 @@ def words_by_side(path: Path) -> Counter[str]:
 def write_ctm(path: Path, words: Iterable[Word]) -> None:
     """Write a CTM, whole or not at all, in the order that `sclite` wants.
 
-    Args:
-        path: The file to write or to replace.
-        words: The words, in any order.
-
     Raises:
         InputError: A word or file name has blanks or is empty, a channel is neither a
             letter nor a number, or a time is impossible.

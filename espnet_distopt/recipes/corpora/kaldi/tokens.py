@@ -42,11 +42,9 @@ def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list
             SPACE if char == " " else char
             for char in by_count(char for line in sentences for char in line)
         ]
-    elif token_type == "bpe":
-        model = train_bpe(sentences, nbpe)
-        tokens = pieces(model)
     else:
-        raise InputError(f"token type {token_type}: expected one of {', '.join(TYPES)}")
+        model = _train_bpe(sentences, nbpe)
+        tokens = pieces(model)
     tokens = [BLANK, UNKNOWN, *(t for t in tokens if t != UNKNOWN), SENTENCE]
     with whole_directory(out, marker="tokens.txt") as new:
         lines = "".join(f"{token}\n" for token in tokens)
@@ -89,12 +87,8 @@ def by_count(tokens: Iterable[str]) -> list[str]:
     return sorted(counts, key=lambda token: (-counts[token], token))
 
 
-def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
-    """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized.
-
-    Raises:
-        InputError: The text allows no such number of pieces.
-    """
+def _train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
+    """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized."""
     import sentencepiece
 
     if nbpe < 1:
@@ -134,11 +128,6 @@ def require_pieces(model: Path, tokens: Collection[str], config: Path) -> None:
 
     It would spell words by tokens that the recognizer does not have, and not find the
     ends of words in those that it has. There may be tokens beside the pieces.
-
-    Args:
-        model: The file of the sentencepiece model.
-        tokens: The recognizer's tokens.
-        config: The configuration that lists them.
 
     Raises:
         InputError: A piece is no token, or the file cannot be read.

@@ -67,13 +67,8 @@ class Entry:
     phones: tuple[str, ...]
 
 
-def transcript_path(conversation: str, side: str) -> Path:
-    """Return where the release keeps a transcript, as `20/2001/sw2001A-...`.
-
-    Args:
-        conversation: The number of the conversation, four digits.
-        side: A or B.
-    """
+def _transcript_path(conversation: str, side: str) -> Path:
+    """Return where the release keeps a transcript, as `20/2001/sw2001A-...`."""
     name = f"sw{conversation}{side}-ms98-a-trans.text"
     return Path(conversation[:2], conversation, name)
 
@@ -87,7 +82,7 @@ def write_transcript(
         f"{each.text}"
         for number, each in enumerate(segments, start=1)
     )
-    _write_lines(root / transcript_path(conversation, side), lines)
+    _write_lines(root / _transcript_path(conversation, side), lines)
 
 
 def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
@@ -245,23 +240,6 @@ LETTER_PHONES = {
     )
 }
 """The name of each letter, in the phones of the dictionary."""
-
-
-def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, str]:
-    """Find the acronyms of the MS98 dictionary and how they are spelled out.
-
-    Args:
-        dictionary: The path of `sw-ms98-dict.text`.
-        losses: Gets its bad lines; None makes them an error.
-
-    Returns:
-        The spelling of each acronym, as `find_acronyms` returns it.
-
-    Raises:
-        InputError: The dictionary is missing, or has a bad line and none may be left
-            out.
-    """
-    return find_acronyms(read_dictionary(dictionary, losses))
 
 
 def find_acronyms(entries: Sequence[Entry]) -> dict[str, str]:

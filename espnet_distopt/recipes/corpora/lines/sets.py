@@ -69,10 +69,6 @@ class LineDir:
     ) -> "LineDir":
         """Make the tables of lines.
 
-        Args:
-            lines: The lines.
-            skipped: The lines that are left out, and why.
-
         Raises:
             InputError: Two lines have the same id.
         """
@@ -177,10 +173,6 @@ def normal_text(text: str) -> str:
 
 def check_direction(text: str, where: str) -> None:
     """Check that a text runs from left to right, as models read the columns of a line.
-
-    Args:
-        text: The text, which is right to left if most of its letters are.
-        where: What the message names.
 
     Raises:
         InputError: It is right to left. Its characters would stand in the order of

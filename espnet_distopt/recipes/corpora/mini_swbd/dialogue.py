@@ -237,17 +237,7 @@ def invent_dialogue(
     rng: random.Random,
     variety: Variety = ALL,
 ) -> list[Turn]:
-    """Invent a conversation.
-
-    Args:
-        names: The first names of the speakers on side A and side B.
-        turns: The number of utterances, including greetings and good-byes.
-        rng: Makes every choice.
-        variety: How much of the grammar is used.
-
-    Returns:
-        The utterances, in the order in which they start.
-    """
+    """Invent a conversation: the utterances in the order in which they start."""
     topics = dict(islice(TOPICS.items(), variety.topics))
     topics = {name: _first(own, variety) for name, own in topics.items()}
     shared = _first(SHARED, variety)

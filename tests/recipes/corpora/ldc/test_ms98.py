@@ -3,8 +3,8 @@ import pytest
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
     Entry,
     Ms98Segment,
+    find_acronyms,
     plain_words,
-    read_acronyms,
     read_dictionary,
     read_transcript,
     spoken_letter,
@@ -182,7 +182,7 @@ ocelots aa s ax l aa t s
 @pytest.fixture
 def acronyms(tmp_path):
     (tmp_path / "sw-ms98-dict.text").write_text(DICTIONARY)
-    return read_acronyms(tmp_path / "sw-ms98-dict.text")
+    return find_acronyms(read_dictionary(tmp_path / "sw-ms98-dict.text"))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,8 @@ def test_names_of_all_letters(tmp_path):
         f"{alphabet} ey b iy s iy d iy iy eh f jh iy ey ch ay jh ey k ey eh l eh m "
         "eh n ow p iy k y uw aa r eh s t iy y uw v iy d ah b ax l y uw eh k s w ay z iy"
     )
-    assert read_acronyms(tmp_path / "dict")[alphabet] == " ".join(alphabet.lower())
+    found = find_acronyms(read_dictionary(tmp_path / "dict"))
+    assert found[alphabet] == " ".join(alphabet.lower())
 
 
 @pytest.mark.parametrize(
@@ -251,4 +252,4 @@ def test_no_letters(word):
     ],
 )
 def test_bad_dictionaries(tmp_path, content, message):
-    refuses(read_acronyms, tmp_path / "dict", content, f"dict{message}")
+    refuses(read_dictionary, tmp_path / "dict", content, f"dict{message}")
