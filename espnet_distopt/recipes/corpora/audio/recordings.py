@@ -21,11 +21,9 @@ from espnet_distopt.recipes.corpora.kaldi.directory import CHANNELS
 
 @dataclass(frozen=True)
 class Recording:
-    """One channel of speech.
+    """One channel of speech: the number of its samples, and a function to read them.
 
-    Attributes:
-        length: The number of samples.
-        read: Returns the samples from a first to a second index, shape (time,).
+    It returns the samples from a first to a second index, shape (time,).
     """
 
     length: int

@@ -238,11 +238,6 @@ class SphereFile:
         Only a file that shorten has compressed is expanded as a whole, by the first
         call.
 
-        Args:
-            start: The index of the first sample.
-            stop: The index after the last sample.
-            channel: The index of the channel; 0 is the first.
-
         Returns:
             The samples, shape (stop - start,).
 

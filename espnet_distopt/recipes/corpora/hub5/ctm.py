@@ -24,14 +24,9 @@ _ALTERNATIVES = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
 
 
 class Word(NamedTuple):
-    """A recognised word.
+    """A recognized word, without blanks; its start and duration are in seconds.
 
-    Attributes:
-        file: The name of the recording.
-        channel: A or B; a capital letter or a number in general.
-        start: Seconds from the recording's start.
-        duration: Seconds.
-        word: The word, without blanks.
+    The channel is A or B; a capital letter or a number in general.
     """
 
     file: str

@@ -146,14 +146,10 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of one channel of a recording.
+    """A stretch of one channel of a recording; start and end are in seconds.
 
-    Attributes:
-        file: The name of the recording.
-        channel: A or B; a capital letter or a number in general.
-        start: Seconds from the recording's start.
-        end: Seconds from the recording's start.
-        where: The place `file:line` that it was read from, for messages.
+    The channel is A or B; a capital letter or a number in general. `where` is the place
+    `file:line` that it was read from, for messages.
     """
 
     file: str

@@ -257,16 +257,10 @@ def read_places(path: Path) -> dict[str, ArkPlace]:
 
 @dataclass(frozen=True)
 class Utterance:
-    """A stretch of one channel and its words.
+    """A stretch of one channel (A, the first, or B), and its words.
 
-    Attributes:
-        id: The utterance's id, which starts with its side, as in
-            `sw02001-A_000098-001156`.
-        recording: The name of the recording, as in `sw02001`.
-        channel: A (the first) or B.
-        start: Seconds from the recording's start.
-        end: Seconds from the recording's start.
-        text: Words separated by blanks.
+    Start and end are in seconds. The id starts with the side, as in
+    `sw02001-A_000098-001156` of the recording `sw02001`.
     """
 
     id: str

@@ -17,13 +17,10 @@ TYPES = ("word", "char", "bpe")
 
 
 def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list[str]:
-    """Write `out/tokens.txt`, and for bpe `out/bpe.model`; return the tokens.
+    """Write the tokens of a Kaldi `text` file as `out/tokens.txt`, and return them.
 
-    Args:
-        text: A Kaldi `text` file.
-        out: The directory to write, which is replaced whole or not at all.
-        token_type: `word`, `char` or `bpe`.
-        nbpe: The length of the list; for `bpe` only.
+    The type is word, char or bpe. For bpe, `nbpe` is the length of the list, and
+    `out/bpe.model` is written, too. The directory is replaced whole or not at all.
 
     Raises:
         InputError: The text file is bad or has reserved words in it, or the text

@@ -34,12 +34,9 @@ _MIN_SIDE = 2  # pixels of a line's box
 
 @dataclass(frozen=True)
 class PageLine:
-    """A line of a page.
+    """A line of a page: its id there, the polygon around it, and its text.
 
-    Attributes:
-        id: The line's id, which is unique on its page.
-        polygon: The polygon around the line; may be empty.
-        text: The text; may be empty.
+    Polygon and text may be empty.
     """
 
     id: str

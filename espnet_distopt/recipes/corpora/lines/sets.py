@@ -31,13 +31,9 @@ IMAGES = "images.scp"
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line of text and its image.
+    """A line of text, which may be empty, with the path of its image.
 
-    Attributes:
-        id: The line's id, which starts with its writer.
-        image: The path of the image.
-        text: The text, with single blanks between words; may be empty.
-        writer: The writer or the font.
+    The id starts with the writer or the font.
     """
 
     id: str

@@ -143,16 +143,10 @@ class LineSizes:
 
 @dataclass(frozen=True)
 class LinePlan:
-    """A line to make.
+    """A line to make, of the set `train`, `dev` or `test`.
 
-    Attributes:
-        set: `train`, `dev` or `test`.
-        id: The line's id, made of writer or font, part and number.
-        text: The text of the line.
-        writer: The writer or font.
-        font: The file of the font; None for handwritten lines.
-        digits: The indices of the digits' images; empty for printed lines.
-        seed: Decides everything that is drawn at random for the image.
+    Printed lines have the file of a font, and handwritten ones the indices of digits in
+    the data set. The seed decides everything that is drawn at random for the image.
     """
 
     set: str

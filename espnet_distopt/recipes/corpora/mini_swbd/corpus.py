@@ -149,16 +149,10 @@ Pair = tuple[Speaker, Speaker]
 
 @dataclass(frozen=True)
 class Plan:
-    """A conversation to make.
+    """A conversation to make: who talks on side A and on side B, and how much.
 
-    Attributes:
-        part: TRAIN, or the test half SWBD or CALLHOME.
-        number: The number of the conversation on the discs.
-        disc: The number of its disc; the test halves have one disc.
-        people: The people on side A and on side B.
-        turns: The number of utterances.
-        variety: How much of the grammar is used.
-        seed: Decides what is said, and how.
+    The part is TRAIN, or the test half SWBD or CALLHOME. A test half has one disc. The
+    seed decides what is said, and how.
     """
 
     part: str

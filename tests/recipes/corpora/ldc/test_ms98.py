@@ -123,10 +123,6 @@ BAD_SIDES = {
     ),
     "other conversation": (line(1, 0, 1, side="2002A"), "got one of sw2002A"),
     "ends before start": (line(1, 2.0, 1.0), "text:1: ends at 1.0 s, before its start"),
-    "backwards": (
-        line(1, 2, 3) + line(2, 1, 2),
-        "text:2: starts before the line above",
-    ),
     "Latin-1": (line(1, 0, 1) + line(2, 1, 2, "caf\xe9"), "text:2: expected UTF-8"),
     "binary": ("\x80\x81\x82", "text:1: expected UTF-8"),
 }
@@ -142,8 +138,6 @@ def test_bad_sides(tmp_path, kind):
     ("read", "name", "content", "message"),
     [
         (read_transcript, TRANS, None, "no such file"),
-        (read_transcript, "notes.text", "x", "not named like"),
-        (read_transcript, TRANS, line(1, 0, 1) * 2, "text:2: a second segment 0001"),
         (read_dictionary, DICT, None, "no such file"),
         (read_dictionary, DICT, "", "text: empty"),
         (read_dictionary, DICT, "# nothing\n", "text: only comments"),
