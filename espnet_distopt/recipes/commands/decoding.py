@@ -22,10 +22,24 @@ from espnet_distopt.recipes.commands.options import (
     model_files,
     say,
 )
-from espnet_distopt.recipes.corpora.hub5.ctm import reference_spans
+from espnet_distopt.recipes.corpora.hub5.ctm import (
+    TimedWord,
+    Word,
+    placed,
+    reference_spans,
+    write_ctm,
+)
 from espnet_distopt.recipes.corpora.kaldi.arks import FloatArkWriter, read_matrix
 from espnet_distopt.recipes.corpora.kaldi.directory import read_places
 from espnet_distopt.recipes.corpora.kaldi.tokens import SPACE
+from espnet_distopt.recipes.hmm.alignments import require_states
+from espnet_distopt.recipes.hmm.graph import (
+    HmmSet,
+    check_memory,
+    count_arcs,
+    expand,
+    ngram_grammar,
+)
 from espnet_distopt.recipes.hmm.language import Language, read_language
 from espnet_distopt.recipes.hmm.ngram import Ngram, read_arpa
 
@@ -251,11 +265,6 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         "--model", default="valid.loss.ave.pth", help="model file in --exp"
     )
     parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
-    parser.add_argument(
-        "--priors",
-        default="train",
-        help="alignments in --gmm that the network has learned: they give the priors",
-    )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
     parser.add_argument(
         "--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp"
@@ -333,9 +342,8 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
-    labels = args.gmm / args.priors
+    labels = args.gmm / "train"  # The network has learned these.
     refuse_other_labels(args.exp, labels)
-    from espnet_distopt.recipes.hmm.alignments import require_states
     from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 
     model = PosteriorModel(*model_files(args.exp, args.model))
@@ -353,20 +361,6 @@ def _decode_hybrid(
 ) -> int:
     """Decode the utterances, and return the number of those without a path."""
     from espnet_distopt.recipes.corpora.audio.log_mel import FRAME_SECONDS
-    from espnet_distopt.recipes.corpora.hub5.ctm import (
-        TimedWord,
-        Word,
-        placed,
-        reference_spans,
-        write_ctm,
-    )
-    from espnet_distopt.recipes.hmm.graph import (
-        HmmSet,
-        check_memory,
-        count_arcs,
-        expand,
-        ngram_grammar,
-    )
     from espnet_distopt.recipes.hmm.search import best_path
 
     places, spans = read_places(args.places), reference_spans(args.places)
@@ -394,8 +388,7 @@ def _decode_hybrid(
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out / "ctm", timed)
-        with whole_file(args.out / "text") as new:
-            write_table(new, texts)
+    _write_tables(args.out, {"text": texts})
     return lost
 
 
@@ -432,7 +425,6 @@ def hybrid_scores_command(cmd: Sequence[str] | None = None) -> None:
     refuse_other_labels(args.exp, args.ali)
 
     # This comes late, because ESPnet is slow to import.
-    from espnet_distopt.recipes.hmm.alignments import require_states
     from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 
     model = PosteriorModel(config, parameters)
@@ -497,7 +489,6 @@ def ctc_align_command(cmd: Sequence[str] | None = None) -> None:
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because ESPnet is slow to import.
-    from espnet_distopt.recipes.corpora.hub5.ctm import write_ctm
     from espnet_distopt.recipes.models.ctc import CTCModel, align
 
     model = CTCModel(config, parameters)
