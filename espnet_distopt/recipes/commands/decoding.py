@@ -19,16 +19,43 @@ from espnet_distopt.files.writing import (
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.recipes.commands.options import (
     ProgressLine,
-    TimedProgressLine,
     model_files,
     say,
 )
-from espnet_distopt.recipes.corpora.hub5.ctm import reference_spans
+from espnet_distopt.recipes.corpora.hub5.ctm import (
+    TimedWord,
+    Word,
+    placed,
+    reference_spans,
+    write_ctm,
+)
 from espnet_distopt.recipes.corpora.kaldi.arks import FloatArkWriter, read_matrix
 from espnet_distopt.recipes.corpora.kaldi.directory import read_places
 from espnet_distopt.recipes.corpora.kaldi.tokens import SPACE
+from espnet_distopt.recipes.hmm.alignments import require_states
+from espnet_distopt.recipes.hmm.graph import (
+    HmmSet,
+    check_memory,
+    count_arcs,
+    expand,
+    ngram_grammar,
+)
 from espnet_distopt.recipes.hmm.language import Language, read_language
 from espnet_distopt.recipes.hmm.ngram import Ngram, read_arpa
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="directory to write")
+    add("--job", type=int, default=1, help="decode the utterance, or line, JOB,")
+    add("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+
+
+def _share(args: argparse.Namespace) -> slice:
+    """Return which of all utterances are those of `--job`."""
+    if not 1 <= args.job <= args.nj:
+        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    return slice(args.job - 1, None, args.nj)
 
 
 def ctc_inference_parser() -> argparse.ArgumentParser:
@@ -53,9 +80,7 @@ def ctc_inference_parser() -> argparse.ArgumentParser:
         help="YAML: search (best_path, or words with --ngram_file), and for words "
         "acoustic_scale, beam, max_active, word_penalty",
     )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
-    parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+    _add_jobs(parser)
     return parser
 
 
@@ -64,8 +89,7 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
     """Decode speech by a model's CTC output: its best path, or its best words."""
     args = ctc_inference_parser().parse_args(cmd)
     remove_earlier(args.out, "text", "token", inputs=[args.data / "text"])
-    if not 1 <= args.job <= args.nj:
-        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    share = _share(args)
     scp = args.data / "wav.scp"
     wavs = read_table(scp, str)
     samples = read_table(args.data / "utt2num_samples", counted("utterance", "samples"))
@@ -86,7 +110,7 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
     model = CTCModel(config, parameters)
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-    mine = {name: wavs[name] for name in list(wavs)[args.job - 1 :: args.nj]}
+    mine = {name: wavs[name] for name in list(wavs)[share]}
     decoded: _Decoded
     if ngram is None:
         decoded = decode(model, mine, samples)
@@ -172,9 +196,7 @@ def ocr_inference_parser() -> argparse.ArgumentParser:
         type=Path,
         help="ARPA file of an n-gram over the same tokens, for search: ngram_beam",
     )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--job", type=int, default=1, help="decode the lines JOB,")
-    parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+    _add_jobs(parser)
     return parser
 
 
@@ -183,8 +205,7 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     """Decode text lines with a trained model: greedy, or by a prefix beam search."""
     args = ocr_inference_parser().parse_args(cmd)
     remove_earlier(args.out, "text", "unfit", inputs=[args.data / "text"])
-    if not 1 <= args.job <= args.nj:
-        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    share = _share(args)
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
     scp = _line_table(args.data)
     names = list(read_table(scp, str))
@@ -208,12 +229,12 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
         check_scaling(args.data, *recognizer.scaling)
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-    mine = {name: columns[name] for name in names[args.job - 1 :: args.nj]}
+    mine = {name: columns[name] for name in names[share]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
-    progress = TimedProgressLine("decoded {done} of {total} lines", seconds=10)
+    progress = ProgressLine("decoded {done} of {total} lines", every=200)
     recognized = recognizer.recognize(scp, kind, mine, progress)
-    _write_lines(args.out, recognized.texts, recognized.unfit)
+    _write_tables(args.out, {"unfit": recognized.unfit, "text": recognized.texts})
     if recognized.unfit:
         name, reason = min(recognized.unfit.items())
         print(
@@ -231,13 +252,6 @@ def _line_table(data: Path) -> Path:
     raise InputError(f"{data}: neither feats.scp nor images.scp: see format_lines")
 
 
-def _write_lines(out: Path, texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    with explain_failed_write(out):
-        for name, table in (("unfit", unfit), ("text", texts)):
-            with whole_file(out / name) as new:
-                write_table(new, table)
-
-
 def hybrid_inference_parser() -> argparse.ArgumentParser:
     """Return the parser of `hybrid_inference`."""
     parser = argparse.ArgumentParser(
@@ -251,11 +265,6 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         "--model", default="valid.loss.ave.pth", help="model file in --exp"
     )
     parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
-    parser.add_argument(
-        "--priors",
-        default="train",
-        help="alignments in --gmm that the network has learned: they give the priors",
-    )
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
     parser.add_argument(
         "--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp"
@@ -268,9 +277,7 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         type=Path,
         help="YAML: acoustic_scale, beam, max_active, prior_scale",
     )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--job", type=int, default=1, help="decode utterance JOB,")
-    parser.add_argument("--nj", type=int, default=1, help="JOB + NJ, JOB + 2 NJ ...")
+    _add_jobs(parser)
     return parser
 
 
@@ -280,11 +287,10 @@ def hybrid_inference_command(cmd: Sequence[str] | None = None) -> None:
     args = hybrid_inference_parser().parse_args(cmd)
     inputs = (args.data / "text", args.places / "text")
     remove_earlier(args.out, "text", "ctm", inputs=inputs)
-    if not 1 <= args.job <= args.nj:
-        raise InputError(f"--job {args.job}: expected a number from 1 to {args.nj}")
+    share = _share(args)
     language = read_language(args.lang)
     feats = _features(args.data)
-    mine = {name: feats[name] for name in list(feats)[args.job - 1 :: args.nj]}
+    mine = {name: feats[name] for name in list(feats)[share]}
     conf = read_yaml(args.config) if args.config else {}
 
     # These come late, because torch and ESPnet are slow to import.
@@ -336,9 +342,8 @@ def _posteriors(
     feats: Mapping[str, str],
     prior_scale: float,
 ) -> _Scored:
-    labels = args.gmm / args.priors
+    labels = args.gmm / "train"  # The network has learned these.
     refuse_other_labels(args.exp, labels)
-    from espnet_distopt.recipes.hmm.alignments import require_states
     from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 
     model = PosteriorModel(*model_files(args.exp, args.model))
@@ -356,20 +361,6 @@ def _decode_hybrid(
 ) -> int:
     """Decode the utterances, and return the number of those without a path."""
     from espnet_distopt.recipes.corpora.audio.log_mel import FRAME_SECONDS
-    from espnet_distopt.recipes.corpora.hub5.ctm import (
-        TimedWord,
-        Word,
-        placed,
-        reference_spans,
-        write_ctm,
-    )
-    from espnet_distopt.recipes.hmm.graph import (
-        HmmSet,
-        check_memory,
-        count_arcs,
-        expand,
-        ngram_grammar,
-    )
     from espnet_distopt.recipes.hmm.search import best_path
 
     places, spans = read_places(args.places), reference_spans(args.places)
@@ -397,8 +388,7 @@ def _decode_hybrid(
     with explain_failed_write(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
         write_ctm(args.out / "ctm", timed)
-        with whole_file(args.out / "text") as new:
-            write_table(new, texts)
+    _write_tables(args.out, {"text": texts})
     return lost
 
 
@@ -435,7 +425,6 @@ def hybrid_scores_command(cmd: Sequence[str] | None = None) -> None:
     refuse_other_labels(args.exp, args.ali)
 
     # This comes late, because ESPnet is slow to import.
-    from espnet_distopt.recipes.hmm.alignments import require_states
     from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 
     model = PosteriorModel(config, parameters)
@@ -500,7 +489,6 @@ def ctc_align_command(cmd: Sequence[str] | None = None) -> None:
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because ESPnet is slow to import.
-    from espnet_distopt.recipes.corpora.hub5.ctm import write_ctm
     from espnet_distopt.recipes.models.ctc import CTCModel, align
 
     model = CTCModel(config, parameters)

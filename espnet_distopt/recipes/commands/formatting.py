@@ -82,9 +82,10 @@ def format_data_command(cmd: Sequence[str] | None = None) -> None:
         nj=args.nj,
         progress=ProgressLine("utterances: {done} of {total}", every=5000),
     )
+    seconds = sum(formatted.samples.values()) / args.sample_rate
     print(
-        f"{args.target}: {formatted.utterances} utterances, "
-        f"{formatted.seconds / 3600:.2f} h, in {time.monotonic() - started:.1f} s"
+        f"{args.target}: {len(formatted.samples)} utterances, {seconds / 3600:.2f} h, "
+        f"in {time.monotonic() - started:.1f} s"
     )
     for reason, count in sorted(formatted.dropped.items()):
         print(f"{args.target}: dropped {count} {reason}")

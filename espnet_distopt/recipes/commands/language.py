@@ -38,6 +38,7 @@ from espnet_distopt.recipes.hmm.language import (
     read_language,
     require_words,
     write_lexicon,
+    write_states,
 )
 from espnet_distopt.recipes.hmm.ngram import estimate, write_arpa
 
@@ -286,9 +287,6 @@ def gmm_train_command(cmd: Sequence[str] | None = None) -> None:
 def _write(
     new: Path, named: Path, aligned: dict[str, np.ndarray], language: Language
 ) -> None:
-    from espnet_distopt.recipes.hmm.alignments import write_alignments
-    from espnet_distopt.recipes.hmm.language import write_states
-
     if not aligned:
         raise InputError(f"{named.name}: no utterance can be aligned with its words")
     new.mkdir()
@@ -375,14 +373,7 @@ def _fitted(
     losses: Mapping[str, Losses],
     ali: Path,
 ) -> dict[str, dict[str, Pdfs]]:
-    """Return the alignments of each set that are as long as the features.
-
-    Args:
-        alignments: Each utterance with the pdf of each frame.
-        frames: The number of frames of each utterance of each set.
-        losses: Gets the alignments that are not, by set.
-        ali: What the messages name.
-    """
+    """Return the alignments of each set that are as long as the features."""
     found: dict[str, dict[str, Pdfs]] = {name: {} for name in frames}
     for utterance, alignment in alignments:
         for name, lengths in frames.items():

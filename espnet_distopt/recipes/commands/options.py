@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,11 +16,6 @@ def corpus_parser(
     """Build the parser of a command that makes a synthetic corpus.
 
     It has `--out`, `--seed`, `--nj`, and an option for each size.
-
-    Args:
-        description: What the command does.
-        out: What `--out` names, for the help.
-        sizes: The default and the meaning of each size, by the option's name.
     """
     parser = argparse.ArgumentParser(
         description=description,
@@ -36,13 +30,7 @@ def corpus_parser(
 
 
 def add_max_lost(parser: argparse.ArgumentParser, what: str, why: str) -> None:
-    """Add `--max_lost`, which limits what a command leaves out (`Losses`).
-
-    Args:
-        parser: The command's parser.
-        what: What the command may leave out, in the plural, for the help.
-        why: Why it does, for the help.
-    """
+    """Add `--max_lost`, which limits what a command leaves out (`Losses`)."""
     parser.add_argument(
         "--max_lost",
         type=float,
@@ -57,10 +45,6 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
     """Build the parser of a command that formats a data directory.
 
     It has `source`, `target`, `--keep_all` and `--nj`.
-
-    Args:
-        description: What the command does.
-        keep_all: What `--keep_all` keeps, for the help.
     """
     parser = argparse.ArgumentParser(
         description=description,
@@ -76,10 +60,6 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
 def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, str]:
     """Return who has spoken, or written, each utterance; warn of those it lacks.
 
-    Args:
-        path: The value of `--utt2spk`; None means that nobody is known.
-        utterances: The ids of what is scored.
-
     Raises:
         InputError: The file is missing or malformed.
     """
@@ -92,12 +72,7 @@ def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, s
 
 
 def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
-    """Add the option `--half`, whose values `scoring.subsets.parse_halves` reads.
-
-    Args:
-        parser: The parser of a command that scores.
-        members: What has the id or name that must match, for the help.
-    """
+    """Add the option `--half`, whose values `scoring.subsets.parse_halves` reads."""
     parser.add_argument(
         "--half",
         action="append",
@@ -159,21 +134,3 @@ class ProgressLine:
         if done >= self._next:
             print(self._line.format(done=done, total=total), flush=True)
             self._next = done - done % self._every + self._every
-
-
-class TimedProgressLine:
-    """Prints a line when so many seconds have passed since the last one.
-
-    Args:
-        line: The text, in which {done} and {total} stand for numbers of units.
-        seconds: Time between two lines.
-    """
-
-    def __init__(self, line: str, seconds: float) -> None:
-        self._line, self._seconds, self._shown = line, seconds, time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        """Tell how many units are done."""
-        if time.monotonic() - self._shown >= self._seconds:
-            print(self._line.format(done=done, total=total), flush=True)
-            self._shown = time.monotonic()

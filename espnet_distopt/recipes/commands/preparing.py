@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.files.writing import explain_failed_write
 from espnet_distopt.recipes.commands.options import (
     ProgressLine,
@@ -18,10 +18,23 @@ from espnet_distopt.recipes.commands.options import (
     corpus_parser,
     say,
 )
-
-if TYPE_CHECKING:
-    from espnet_distopt.recipes.corpora.kaldi.directory import SpeechSet
-    from espnet_distopt.recipes.corpora.ldc.evaluation import Evaluation
+from espnet_distopt.recipes.corpora.kaldi import directory
+from espnet_distopt.recipes.corpora.kaldi.directory import SpeechSet, to_data_dir
+from espnet_distopt.recipes.corpora.ldc.discs import Losses
+from espnet_distopt.recipes.corpora.ldc.evaluation import (
+    Evaluation,
+    read_eval2000,
+    read_rt03,
+)
+from espnet_distopt.recipes.corpora.ldc.fisher import read_fisher
+from espnet_distopt.recipes.corpora.ldc.swbd import (
+    cap_duplicates,
+    read_conv_tab,
+    read_swb1,
+    split_dev,
+)
+from espnet_distopt.recipes.corpora.lines import iam
+from espnet_distopt.recipes.corpora.lines.sets import summarize, write_sets
 
 _OPTIONAL = ("train_fisher", "train_all", "rt03")
 _MARKER = "prepared_by"
@@ -96,16 +109,13 @@ def prepare_swbd_command(cmd: Sequence[str] | None = None) -> None:
     """
     args = prepare_swbd_parser().parse_args(cmd)
     _check_swbd(args)
-    # This comes late, so that --help doesn't wait for numpy.
-    from espnet_distopt.recipes.corpora.kaldi.directory import summarize
-
     training = _training_sets(args)
     evaluations = _evaluations(args)
     sets = [*training, *(each.speech for each in evaluations)]
     _write_sets(args.out, training, evaluations)
     made = {each.name for each in sets}
     _remove_earlier(args.out, [name for name in _OPTIONAL if name not in made])
-    print(summarize(sets))
+    print(directory.summarize(sets))
     print(_PUBLISHED)
 
 
@@ -125,17 +135,8 @@ def _check_swbd(args: argparse.Namespace) -> None:
         )
 
 
-def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
+def _training_sets(args: argparse.Namespace) -> list[SpeechSet]:
     """Return train_nodup and train_dev, and with Fisher train_fisher and train_all."""
-    from espnet_distopt.recipes.corpora.ldc.discs import Losses
-    from espnet_distopt.recipes.corpora.ldc.fisher import read_fisher
-    from espnet_distopt.recipes.corpora.ldc.swbd import (
-        cap_duplicates,
-        read_conv_tab,
-        read_swb1,
-        split_dev,
-    )
-
     # It is small and read first, so that a mistake in it shows at once.
     speakers = None
     if args.conv_tab is not None:
@@ -169,9 +170,7 @@ def _training_sets(args: argparse.Namespace) -> list["SpeechSet"]:
     ]
 
 
-def _evaluations(args: argparse.Namespace) -> list["Evaluation"]:
-    from espnet_distopt.recipes.corpora.ldc.evaluation import read_eval2000, read_rt03
-
+def _evaluations(args: argparse.Namespace) -> list[Evaluation]:
     say(f"reading {args.eval2000_speech} and {args.eval2000_text}")
     discs = args.eval2000_speech, args.eval2000_text
     evaluations = [read_eval2000(*discs, log=say)]
@@ -182,27 +181,24 @@ def _evaluations(args: argparse.Namespace) -> list["Evaluation"]:
 
 
 def _write_sets(
-    out: Path, training: Sequence["SpeechSet"], evaluations: Sequence["Evaluation"]
+    out: Path, training: Sequence[SpeechSet], evaluations: Sequence[Evaluation]
 ) -> None:
     """Write every set, or none if one of them can't be written."""
-    from espnet_distopt.files.whole_directory import whole_directory
-    from espnet_distopt.recipes.corpora.kaldi.directory import to_data_dir
-
     with ExitStack() as whole:
 
-        def write(speech: "SpeechSet") -> Path:
+        def write(speech: SpeechSet) -> Path:
             path = out / speech.name
-            directory = whole.enter_context(whole_directory(path))
-            to_data_dir(speech).write_files(directory, path)
-            (directory / _MARKER).write_text(_MADE_HERE, encoding="utf-8")
-            return directory
+            new = whole.enter_context(whole_directory(path))
+            to_data_dir(speech).write_files(new, path)
+            (new / _MARKER).write_text(_MADE_HERE, encoding="utf-8")
+            return new
 
         for each in training:
             write(each)
         for evaluation in evaluations:
-            directory = write(evaluation.speech)
-            (directory / "stm").write_text(evaluation.stm, encoding="utf-8")
-            shutil.copyfile(evaluation.glm, directory / "glm")
+            new = write(evaluation.speech)
+            (new / "stm").write_text(evaluation.stm, encoding="utf-8")
+            shutil.copyfile(evaluation.glm, new / "glm")
 
 
 def _remove_earlier(out: Path, names: Sequence[str]) -> None:
@@ -225,7 +221,7 @@ def prepare_fsdd_parser() -> argparse.ArgumentParser:
     """Return the parser of `prepare_fsdd`."""
     parser = argparse.ArgumentParser(
         description="Write the data directories train, dev, test_known (the known "
-        "speakers) and test_unseen (a speaker who is not in training).",
+        "speakers) and test_unseen (theo, who is not in training).",
     )
     parser.add_argument(
         "--fsdd",
@@ -237,9 +233,6 @@ def prepare_fsdd_parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("data"), help="where (default: data)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of everything (default 0)")
-    parser.add_argument(
-        "--unseen_speaker", default="theo", help="kept out of training (default: theo)"
-    )
     return parser
 
 
@@ -257,9 +250,7 @@ def prepare_fsdd_command(cmd: Sequence[str] | None = None) -> None:
         )
     if args.seed < 0:
         raise InputError(f"--seed {args.seed}: expected 0 or more")
-    summaries = prepare(
-        args.fsdd, args.out, seed=args.seed, unseen_speaker=args.unseen_speaker
-    )
+    summaries = prepare(args.fsdd, args.out, seed=args.seed)
     print(f"{'set':<12} {'strings':>7} {'words':>7} {'hours':>6}")
     for summary in summaries:
         print(
@@ -297,15 +288,11 @@ def prepare_iam_parser() -> argparse.ArgumentParser:
 def prepare_iam_command(cmd: Sequence[str] | None = None) -> None:
     """Prepare the IAM handwriting database: data directories of its lines."""
     args = prepare_iam_parser().parse_args(cmd)
-    # These come late, so that --help doesn't wait for numpy.
-    from espnet_distopt.recipes.corpora.lines.iam import own_lists, read_iam, read_split
-    from espnet_distopt.recipes.corpora.lines.sets import summarize, write_sets
-
     given = {"train": args.train_ids, "dev": args.dev_ids, "test": args.test_ids}
     if any(given.values()) and not all(given.values()):
         raise InputError("expected --train_ids, --dev_ids and --test_ids, or none")
-    lists = given if all(given.values()) else own_lists(args.iam)
-    sets = read_iam(args.iam, read_split(lists))
+    lists = given if all(given.values()) else iam.own_lists(args.iam)
+    sets = iam.read_iam(args.iam, iam.read_split(lists))
     write_sets({args.out / name: lines for name, lines in sets.items()})
     print(summarize(sets))
     trained = set(sets["train"].utt2spk.values())
@@ -333,11 +320,6 @@ def prepare_lines_parser() -> argparse.ArgumentParser:
         "--pages", type=Path, nargs="+", help="PAGE files, or directories of them"
     )
     parser.add_argument(
-        "--images",
-        type=Path,
-        help="with --table: directory of the images, if not the table's own",
-    )
-    parser.add_argument(
         "--sets",
         action="store_true",
         help="with --pages DIRECTORY: write OUT/train, OUT/dev and OUT/test; the sets "
@@ -354,20 +336,19 @@ def prepare_lines_parser() -> argparse.ArgumentParser:
 def prepare_lines_command(cmd: Sequence[str] | None = None) -> None:
     """Prepare lines of your own: images with a table, or pages in PAGE XML."""
     args = prepare_lines_parser().parse_args(cmd)
-    if (args.images and args.pages) or (args.table and (args.writer or args.sets)):
-        raise InputError("--images goes with --table, --writer and --sets with --pages")
+    if args.table and (args.writer or args.sets):
+        raise InputError("--writer and --sets go with --pages")
     if args.sets and len(args.pages) > 1:
         raise InputError("--sets goes with one directory of pages")
-    # These come late, so that --help doesn't wait for numpy.
+    # These come late, so that --help doesn't wait for scipy.
     from espnet_distopt.recipes.corpora.lines.own import (
         divide_pages,
         read_table_of_lines,
         write_pages,
     )
-    from espnet_distopt.recipes.corpora.lines.sets import summarize
 
     if args.table:
-        lines = read_table_of_lines(args.table, args.images or args.table.parent)
+        lines = read_table_of_lines(args.table)
         lines.write(args.out)
         made = {args.out: lines}
     else:
@@ -406,16 +387,18 @@ def make_mini_swbd_command(cmd: Sequence[str] | None = None) -> None:
     """Make a synthetic Switchboard: telephone conversations on discs as the LDC's."""
     args = make_mini_swbd_parser().parse_args(cmd)
     # These come late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.recipes.corpora.kaldi.directory import summarize
-    from espnet_distopt.recipes.corpora.mini_swbd.corpus import as_sets, make_corpus
-    from espnet_distopt.recipes.corpora.mini_swbd.plan import Sizes
+    from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
+        Sizes,
+        as_sets,
+        make_corpus,
+    )
 
     started = time.monotonic()
     progress = ProgressLine("conversations: {done} of {total}", every=10)
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
     recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
-    print(summarize(as_sets(recorded)))
+    print(directory.summarize(as_sets(recorded)))
 
 
 _LINE_SIZES = {
@@ -442,7 +425,6 @@ def make_mini_ocr_command(cmd: Sequence[str] | None = None) -> None:
     """Make a corpus of text lines: printed ones, and real handwritten digits."""
     args = make_mini_ocr_parser().parse_args(cmd)
     # These come late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.recipes.corpora.lines.sets import summarize
     from espnet_distopt.recipes.corpora.mini_ocr.corpus import LineSizes, make_corpus
 
     started = time.monotonic()

@@ -46,11 +46,6 @@ def copy_recipe(root: Path, name: str, target: Path) -> list[Path]:
     The copy has the layout of the repository (egs/NAME/TASK and local), and plain files
     where that has links. Files that are there already are replaced.
 
-    Args:
-        root: What `recipes_root` returns.
-        name: One of `recipe_names`.
-        target: The directory that gets egs/ and local/.
-
     Returns:
         The directories of the copy that have a run.sh.
     """
@@ -64,9 +59,6 @@ def copy_recipe(root: Path, name: str, target: Path) -> list[Path]:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     return sorted(path.parent for path in target.glob(f"egs/{name}/*/run.sh"))
-
-
-# Copy a recipe out of the package, so that it can be run and changed.
 
 
 def get_parser() -> argparse.ArgumentParser:

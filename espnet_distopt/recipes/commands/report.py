@@ -60,10 +60,6 @@ class Training:
     def read(cls, directory: Path, name: str) -> "Training | None":
         """Read an experiment; return None for what has neither learners nor scores.
 
-        Args:
-            directory: The experiment's directory.
-            name: The name by which the page calls it.
-
         Raises:
             InputError: There is no such directory, or a file in it is damaged.
         """
@@ -86,14 +82,7 @@ def page(
     title: str,
     now: float,
 ) -> str:
-    """Return the page.
-
-    Args:
-        trainings: The trainings; there is at least one.
-        environment: Where and when the page is made.
-        title: The heading.
-        now: Unix time for which states are told.
-    """
+    """Return the page."""
     parts = [f"<h1>{escape(title)}</h1>", *_trainings(trainings, now)]
     decoded = [scores for each in trainings for scores in each.scores]
     scored = [scores for scores in decoded if scores.results]
@@ -208,9 +197,6 @@ def _table(table: Table) -> str:
     head = f"<thead><tr>{row(table.head, 'th')}</tr></thead>"
     body = "".join(f"<tr>{row(cells, 'td')}</tr>\n" for cells in table.rows)
     return f'<div class="wide"><table>{head}<tbody>\n{body}</tbody></table></div>'
-
-
-# Write one page about trainings: losses, speed, waiting, deaths, error rates.
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -340,9 +340,6 @@ def error_sheet_command(cmd: Sequence[str] | None = None) -> None:
     """Show the worst lines of a decoding on one page: the images, and what was read."""
     args = error_sheet_parser().parse_args(cmd)
     remove_earlier(args.out, inputs=(args.ref, args.hyp))
-    # It comes late, so that --help doesn't wait for numpy and scipy.
-    from espnet_distopt.recipes.scoring.result import read_lines
-
     ref, hyp = read_lines(args.ref, args.hyp)
     chosen = worst_lines(ref, hyp, characters=True, most=args.most)
     page = "\n".join(_page(chosen, _images(args.data))) + "\n"

@@ -94,7 +94,6 @@ def prepare(
     out: Path,
     *,
     seed: int = 0,
-    unseen_speaker: str = UNSEEN_SPEAKER,
     sets: Sequence[DigitSet] = SETS,
 ) -> list[Summary]:
     """Write a data directory `out/NAME` with an ark for each set, or none of them.
@@ -105,7 +104,6 @@ def prepare(
         fsdd: The copy of the dataset, which has the folder `recordings`.
         out: The directory that gets the data directories.
         seed: Decides strings, gaps, gains and noise.
-        unseen_speaker: The speaker of the sets marked `unseen`, who is in no other.
         sets: The sets to make.
 
     Returns:
@@ -115,9 +113,7 @@ def prepare(
         InputError: The copy is missing or incomplete, or a recording cannot be read,
             has another sample rate, or is not named as the dataset names them.
     """
-    if unseen_speaker not in SPEAKERS:
-        raise InputError(f"unknown speaker {unseen_speaker}: {', '.join(SPEAKERS)}")
-    decks = [_takes(digits, unseen_speaker) for digits in sets]
+    decks = [_takes(digits) for digits in sets]
     wanted = {take for deck in decks for takes in deck.values() for take in takes}
     speech = read_recordings(fsdd, wanted)
     with ExitStack() as whole:
@@ -129,13 +125,6 @@ def prepare(
 
 def read_recordings(fsdd: Path, wanted: Iterable[Take]) -> dict[Take, Samples]:
     """Read the wanted recordings; the copy may hold others, also by other speakers.
-
-    Args:
-        fsdd: The copy of the dataset, which has the folder `recordings`.
-        wanted: The recordings to read.
-
-    Returns:
-        The samples of each recording, shape (time,), 8 kHz.
 
     Raises:
         InputError: The copy is missing or incomplete, or a recording cannot be read,
@@ -188,9 +177,9 @@ def _gap(rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.normal(0, GAP_NOISE_RMS, length)
 
 
-def _takes(digits: DigitSet, unseen_speaker: str) -> dict[str, list[Take]]:
+def _takes(digits: DigitSet) -> dict[str, list[Take]]:
     """Return the recordings that a set uses, by speaker."""
-    speakers = [s for s in SPEAKERS if (s == unseen_speaker) == digits.unseen]
+    speakers = [s for s in SPEAKERS if (s == UNSEEN_SPEAKER) == digits.unseen]
     return {
         speaker: [
             Take(digit, speaker, index)

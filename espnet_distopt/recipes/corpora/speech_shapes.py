@@ -6,33 +6,21 @@ samples of each utterance already. So only a statistic of the features, as `glob
 needs, takes the audio.
 """
 
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.errors import InputError
-from espnet_distopt.files.writing import explain_failed_write
+from espnet_distopt.files.tables import read_table, same_ids, write_table
+from espnet_distopt.files.writing import explain_failed_write, whole_file
 from espnet_distopt.recipes.corpora.parallel import do_shares
 
-_NAMES = ("speech_shape", "text_shape")
 _OFTEN = 100_000
 _STEP = 1000
 
-
-@dataclass(frozen=True)
-class _Share:
-    """The lines `first` to `last` of a set, and the files to write for them."""
-
-    data: Path
-    first: int
-    last: int
-    written: tuple[Path, Path]
-    token_type: str
-    bpemodel: str | None
+_Share = tuple[Sequence[str], str, str | None]
+"""Texts, ESPnet's type of their tokens, and the file of the subwords' model."""
 
 
 def write_shapes(
@@ -61,79 +49,41 @@ def write_shapes(
         InputError: A file is missing, or the two do not have the same utterances, or
             the shapes cannot be written.
     """
-    total = _lines(data / "text")
-    if total != (samples := _lines(data / "utt2num_samples")):
-        raise InputError(
-            f"{data}: {total} utterances in text, {samples} in utt2num_samples: format "
-            "the set again"
-        )
-    nj = max(1, min(nj, total))
+    texts = read_table(data / "text", str)
+    samples = read_table(data / "utt2num_samples", str)
+    same_ids(data, "text", texts, "utt2num_samples", samples)
+    said, total = list(texts.values()), len(texts)
     edges = [total * n // nj for n in range(nj + 1)]
-    shares = [
-        _Share(
-            data,
-            first,
-            last,
-            (out / f"{_NAMES[0]}.{n}", out / f"{_NAMES[1]}.{n}"),
-            token_type,
-            bpemodel,
-        )
-        for n, (first, last) in enumerate(pairwise(edges))
+    shares: list[_Share] = [
+        (said[first:last], token_type, bpemodel)
+        for first, last in pairwise(edges)
+        if last > first
     ]
+    counts = chain.from_iterable(do_shares(_count, shares, total, progress))
+    tokens = dict(zip(texts, counts, strict=True))
     with explain_failed_write(out):
         out.mkdir(parents=True, exist_ok=True)
-        try:
-            do_shares(_write, shares, total, progress)
-            for index, name in enumerate(_NAMES):
-                with (out / f"{name}.tmp").open("wb") as joined:
-                    for share in shares:
-                        with share.written[index].open("rb") as part:
-                            shutil.copyfileobj(part, joined)
-                (out / f"{name}.tmp").replace(out / name)
-        finally:
-            for path in (path for share in shares for path in share.written):
-                path.unlink(missing_ok=True)
+        for name, table in (("speech_shape", samples), ("text_shape", tokens)):
+            with whole_file(out / name) as new:
+                write_table(new, table)
     return total
 
 
-def _lines(path: Path) -> int:
-    try:
-        with path.open("rb") as file:
-            return sum(1 for _ in file)
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}: format the set (stage 3)"
-        ) from None
-
-
-def _write(share: _Share, progress: Callable[[int], None]) -> None:
-    tokenizer = _tokenizer(share.token_type, share.bpemodel)
+def _count(share: _Share, progress: Callable[[int], None]) -> list[int]:
+    """Return the number of tokens of each text."""
+    said, token_type, bpemodel = share
+    tokenizer = _tokenizer(token_type, bpemodel)
 
     @lru_cache(_OFTEN)
     def tokens(text: str) -> int:
         return len(tokenizer.text2tokens(text))
 
-    texts, counts = share.data / "text", share.data / "utt2num_samples"
-    speech, text = share.written
-    with (
-        texts.open(encoding="utf-8") as said,
-        counts.open(encoding="utf-8") as samples,
-        speech.open("w", encoding="utf-8") as speech_file,
-        text.open("w", encoding="utf-8") as text_file,
-    ):
-        pairs = islice(zip(said, samples, strict=True), share.first, share.last)
-        for number, (line, other) in enumerate(pairs, start=share.first + 1):
-            key, *words = line.split(maxsplit=1)
-            if other.split()[:1] != [key]:
-                raise InputError(
-                    f"{counts}:{number}: expected {key}, as in {texts}: format the set "
-                    "again"
-                )
-            speech_file.write(other)
-            text_file.write(f"{key} {tokens(words[0].rstrip() if words else '')}\n")
-            if number % _STEP == 0:
-                progress(_STEP)
-    progress((share.last - share.first) % _STEP)
+    counts: list[int] = []
+    for start in range(0, len(said), _STEP):
+        part = said[start : start + _STEP]
+        counts += map(tokens, part)
+        progress(len(part))
+    return counts
 
 
 def _tokenizer(token_type: str, bpemodel: str | None) -> Any:

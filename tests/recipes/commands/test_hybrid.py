@@ -14,13 +14,12 @@ from espnet_distopt.espnet.training.same_training import (
     refuse_other_labels,
 )
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands import formatting, language
+from espnet_distopt.recipes.commands import decoding, formatting, language
 from espnet_distopt.recipes.commands.decoding import (
     hybrid_inference_command,
     hybrid_scores_command,
 )
 from espnet_distopt.recipes.commands.language import gmm_train_command
-from espnet_distopt.recipes.corpora.hub5 import ctm
 from espnet_distopt.recipes.corpora.hub5.ctm import read_ctm
 from espnet_distopt.recipes.corpora.kaldi.arks import WavArkWriter
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
@@ -167,7 +166,7 @@ def test_words_lie_in_the_segment_of_the_reference(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans = {"s-00": (0.25, 0.3)}
-    monkeypatch.setattr(ctm, "reference_spans", lambda data: spans)
+    monkeypatch.setattr(decoding, "reference_spans", lambda data: spans)
     hybrid_inference_command(inference(root, tmp_path, "--job", "1", "--nj", "20"))
     cut: dict[str, list[tuple[float, float]]] = {"s-00": [], "s-20": []}
     for word in read_ctm(tmp_path / "ctm"):
@@ -260,25 +259,6 @@ def test_a_lexicon_with_a_renamed_phone_decodes_nothing(
     (gmm / "train/states.txt").write_text("\n".join(network.states))
     error = error_of(hybrid_inference_command, cmd, capsys)
     assert error.startswith(f"{root}/lang: its states are not those of {gmm}/train/s")
-
-
-def test_priors_come_from_the_labels_that_are_named(
-    root: Path,
-    tmp_path: Path,
-    network: type[Network],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    gmm, out, exp = tmp_path / "gmm", tmp_path / "out", tmp_path / "exp"
-    shutil.copytree(root / "gmm", gmm)
-    (gmm / "train").rename(gmm / "train_nodup")
-    counts = (gmm / "train_nodup/counts").read_bytes()
-    (exp / BEGUN).write_text(f"learned: {sha256(counts).hexdigest()}\n")
-    job = ["--job", "1", "--nj", "20", "--priors", "train_nodup"]
-    hybrid_inference_command(
-        inference(root, out, "--exp", str(exp), "--gmm", str(gmm), *job)
-    )
-    assert list(read_table(out / "text", str)) == ["s-00", "s-20"]
-    assert last_line(capsys).endswith(" s, 0 of them without a path")
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:

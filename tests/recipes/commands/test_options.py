@@ -1,8 +1,8 @@
-"""A command prints its progress every so many units, or every so many seconds."""
+"""A command prints its progress every so many units of work."""
 
 import pytest
 
-from espnet_distopt.recipes.commands.options import ProgressLine, TimedProgressLine
+from espnet_distopt.recipes.commands.options import ProgressLine
 
 
 def test_a_line_of_every_so_many(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,19 +13,4 @@ def test_a_line_of_every_so_many(capsys: pytest.CaptureFixture[str]) -> None:
         "lines: 10 of 41",
         "lines: 34 of 41",
         "lines: 40 of 41",
-    ]
-
-
-def test_a_line_after_so_many_seconds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: times[-1])
-    progress = TimedProgressLine("decoded {done} of {total} lines", seconds=10)
-    for time, done in ((109.9, 1), (110.0, 2), (119.9, 3), (125.0, 4), (134.0, 5)):
-        times.append(time)
-        progress(done, 9)
-    assert capsys.readouterr().out.splitlines() == [
-        "decoded 2 of 9 lines",
-        "decoded 4 of 9 lines",
     ]

@@ -252,17 +252,9 @@ BAD_DISCS = {
         replace(TRANSCRIPT, "2.500000 4.000000", "4.000000 2.500000"),
         f"{TRANSCRIPT}:2: ends at 2.5 s, before its start",
     ),
-    "unsorted": (
-        replace(TRANSCRIPT, "2.500000 4.000000", "0.100000 4.000000"),
-        f"{TRANSCRIPT}:2: starts before the line above it",
-    ),
     "past the end": (
         replace(TRANSCRIPT, "6.500000 8.000000", "6.500000 80.000000"),
         f"{TRANSCRIPT}:4: ends at 80.0 s, but sw02002 has only 10.00 s",
-    ),
-    "segment twice": (
-        replace(TRANSCRIPT, "a-0002", "a-0001"),
-        f"{TRANSCRIPT}:2: a second segment 0001",
     ),
     "no dictionary": (remove(DICTIONARY), "ms98: no dictionary"),
     "bad dictionary": (append(DICTIONARY, "IBM 7\n"), f"{DICTIONARY}:4: "),

@@ -172,12 +172,6 @@ def test_join_keeps_time_and_level() -> None:
     assert 3 < quiet.std() < 7
 
 
-def test_another_unseen_speaker(corpus: Path, tmp_path: Path) -> None:
-    prepare(corpus, tmp_path, unseen_speaker="lucas", sets=SETS)
-    assert set(DataDir.read(tmp_path / "test_unseen").utt2spk.values()) == {"lucas"}
-    assert "lucas" not in DataDir.read(tmp_path / "train").utt2spk.values()
-
-
 def test_other_speakers_stay_out(copy: Path, prepared: Path, tmp_path: Path) -> None:
     (copy / "recordings" / "1_zoe_0.wav").write_bytes(b"never read")
     prepare(copy, tmp_path / "data", sets=SETS)
@@ -268,7 +262,6 @@ def test_all_sets_are_replaced_or_none(corpus: Path, tmp_path: Path) -> None:
         ([], "set FSDD=/path/to/free-spoken-digit-dataset"),
         ([], "let the recipe clone https://github.com/Jakobovski/"),
         (["--fsdd", "nowhere"], "nowhere/recordings: no such directory"),
-        (["--fsdd", ".", "--unseen_speaker", "zoe"], "unknown speaker zoe: george,"),
         (["--fsdd", ".", "--seed", "-1"], "--seed -1: expected 0 or more"),
     ],
 )

@@ -126,21 +126,16 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class CutShare:
-    """What one process cuts.
+    """What one process cuts; the options are those of `format_data`.
 
     Attributes:
         files: The cuts of each audio file, by the file's location.
-        ark: The file to write.
-        named: The name of that file once its directory is complete.
-        limits: Which utterances to keep; None for all.
-        factors: The speeds at which each utterance is written.
-        sample_rate: The rate that the audio must have, in Hz.
+        ark: The file to write, and its name once its directory is complete.
         may_lose: How many files may be left out because they cannot be read.
     """
 
     files: Mapping[str, list[Cut]]
-    ark: Path
-    named: Path
+    ark: tuple[Path, Path]
     limits: Limits | None
     factors: tuple[float, ...]
     sample_rate: int
@@ -190,20 +185,10 @@ class _Unreadable(InputError):
     """Raised for a file that cannot be opened or read."""
 
 
-def cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
-    """Cut a share into its ark, reading each audio file once.
-
-    Args:
-        share: What to cut.
-        progress: Called after each file with the number of utterances in it.
-
-    Raises:
-        InputError: More files than may be left out cannot be read or have another
-            sample rate, a segment lies outside its recording, or an utterance has no
-            samples.
-    """
+def _cut_share(share: CutShare, progress: Callable[[int], None]) -> Written:
+    """Cut a share into its ark, reading each audio file once."""
     written = Written()
-    with WavArkWriter(share.ark, named=share.named) as ark:
+    with WavArkWriter(*share.ark) as ark:
         for location, cuts in share.files.items():
             try:
                 written.add(_cut_file(location, cuts, share, ark))
@@ -276,23 +261,6 @@ def _cut(cut: Cut, recording: Recording, sample_rate: int) -> Samples:
         return recording.read(start, min(stop, length))
 
 
-@dataclass(frozen=True)
-class Formatted:
-    """How much was written, and what was left out.
-
-    Attributes:
-        utterances: The number of utterances that were written.
-        seconds: Their duration.
-        dropped: The number of utterances that were dropped, by reason.
-        unreadable: Why files cannot be read, whose utterances are left out.
-    """
-
-    utterances: int
-    seconds: float
-    dropped: Counter[str]
-    unreadable: tuple[str, ...]
-
-
 def format_data(
     source: Path,
     target: Path,
@@ -302,7 +270,7 @@ def format_data(
     factors: tuple[float, ...] = (1.0,),
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Formatted:
+) -> Written:
     """Write a dump directory, which has the utterances of a data directory in arks.
 
     Args:
@@ -336,8 +304,7 @@ def format_data(
         shares = [
             CutShare(
                 files=part,
-                ark=new / name,
-                named=target / name,
+                ark=(new / name, target / name),
                 limits=limits,
                 factors=factors,
                 sample_rate=sample_rate,
@@ -345,7 +312,7 @@ def format_data(
             )
             for part, name in zip(parts, ark_names("wav", len(parts)), strict=True)
         ]
-        for each in do_shares(cut_share, shares, len(words) * len(factors), progress):
+        for each in do_shares(_cut_share, shares, len(words) * len(factors), progress):
             written.add(each)
             written.check_lost(may_lose)
         if not written.samples:
@@ -355,9 +322,7 @@ def format_data(
         # Recipes compare this with their options, which may have changed.
         speeds = " ".join(f"{factor:g}" for factor in factors)
         write_text(new / "rate_and_speeds", f"{sample_rate} {speeds}\n")
-    seconds = sum(written.samples.values()) / sample_rate
-    unreadable = tuple(written.unreadable)
-    return Formatted(len(written.samples), seconds, written.dropped, unreadable)
+    return written
 
 
 def _refuse_copies(data: DataDir, factors: tuple[float, ...], source: Path) -> None:

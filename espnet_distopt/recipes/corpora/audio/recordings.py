@@ -21,11 +21,9 @@ from espnet_distopt.recipes.corpora.kaldi.directory import CHANNELS
 
 @dataclass(frozen=True)
 class Recording:
-    """One channel of speech.
+    """One channel of speech: the number of its samples, and a function to read them.
 
-    Attributes:
-        length: The number of samples.
-        read: Returns the samples from a first to a second index, shape (time,).
+    It returns the samples from a first to a second index, shape (time,).
     """
 
     length: int
@@ -73,11 +71,6 @@ def open_recording(
     location: str, sample_rate: int, channel: str | None = None
 ) -> Iterator[Recording]:
     """Open one channel of an audio file, or a wav in an ark.
-
-    Args:
-        location: The path, or `path.ark:offset`.
-        sample_rate: The rate that it must have, in Hz.
-        channel: `A` or `B`; None if it must have one channel only.
 
     Raises:
         InputError: It is missing or cannot be read, or has another rate or no such

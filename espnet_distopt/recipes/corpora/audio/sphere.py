@@ -10,25 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.writing import explain_failed_write, write_bytes
-from espnet_distopt.recipes.corpora.audio.codings import (
-    Samples,
-    decode_alaw,
-    decode_shorten,
-    decode_ulaw,
-    encode_alaw,
-    encode_ulaw,
-)
-
-BLOCK: Final = 1024
-"""The size of a header is a multiple of this many bytes."""
+from espnet_distopt.recipes.corpora.audio.ulaw import Samples, decode_ulaw, encode_ulaw
 
 _START = re.compile(rb"NIST_1A\r?\n *(\d+) *\r?\n")
 _FIELD = re.compile(r"(\S+)\s+-(i|r|s(\d+))(?:\s(.*))?")
@@ -40,10 +29,8 @@ _CODINGS = {
     "u-law": "ulaw",
     "mu-law": "ulaw",
     "mulaw": "ulaw",
-    "alaw": "alaw",
-    "a-law": "alaw",
 }
-_BYTES = {"pcm": 2, "ulaw": 1, "alaw": 1}
+_BYTES = {"pcm": 2, "ulaw": 1}
 _ORDERS = {"01": "little", "10": "big"}
 
 
@@ -57,7 +44,7 @@ class SphereHeader:
         sample_rate: The rate in Hz.
         channels: The number of channels, whose samples alternate.
         samples: The number of samples of each channel.
-        coding: `pcm`, `ulaw` or `alaw`.
+        coding: `pcm` or `ulaw`.
         sample_bytes: The bytes of a sample, after expansion if shorten compressed it.
         byte_order: `little` or `big`; None where it doesn't matter.
         shorten: Whether shorten has compressed the samples.
@@ -115,146 +102,88 @@ def read_header(path: Path) -> SphereHeader:
             f"{path}: the header says it has {header_bytes} bytes, but the file has "
             f"{size}: it is truncated, or the header wrong"
         )
-    fields = _Fields.parse(path, text[start.end() :].decode("latin-1"))
-    return _interpret(fields, header_bytes, size - header_bytes)
+    fields = _parse(path, text[start.end() :].decode("latin-1"))
+    return _interpret(path, fields, header_bytes, size - header_bytes)
 
 
-def format_header(fields: Mapping[str, str | int]) -> bytes:
-    """Write fields as a header.
-
-    Raises:
-        InputError: A header can't hold one of the names or values.
-    """
-    lines = []
-    for name, value in fields.items():
-        text = str(value)
-        if not re.fullmatch(r"\w+", name, re.ASCII) or name == "end_head":
-            raise InputError(f"{name!r} can't be the name of a SPHERE field")
-        if not text or not text.isascii() or not text.isprintable():
-            raise InputError(f"SPHERE field {name}: can't hold {text!r}")
-        kind = "i" if isinstance(value, int) else f"s{len(text)}"
-        lines.append(f"{name} -{kind} {text}\n")
-    body = "".join([*lines, "end_head\n"])
-    size = BLOCK * (1 + (len("NIST_1A\n   1024\n") + len(body) - 1) // BLOCK)
-    return f"NIST_1A\n{size:7}\n{body}".ljust(size).encode("ascii")
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """The line, type and value of each field, by its name."""
-
-    path: Path
-    fields: dict[str, tuple[int, str, str]]
-
-    @classmethod
-    def parse(cls, path: Path, text: str) -> "_Fields":
-        fields: dict[str, tuple[int, str, str]] = {}
-        for number, line in enumerate(text.split("\n"), start=3):
-            line = line.rstrip()
-            if line == "end_head":
-                return cls(path, fields)
-            if not line or line.startswith(";"):
-                continue
-            found = _FIELD.fullmatch(line)
-            if not found:
-                raise InputError(
-                    f"{path}: header line {number}: expected `name -type value` or "
-                    f"end_head, got {line[:60]!r}"
-                )
-            name, kind, length, value = found[1], found[2][0], found[3], found[4] or ""
-            if name in fields:
-                raise InputError(
-                    f"{path}: header line {number}: {name} is also on line "
-                    f"{fields[name][0]}"
-                )
-            fields[name] = (number, kind, value[: int(length)] if length else value)
-        raise InputError(f"{path}: the header has no line end_head: it is damaged")
-
-    def integer(self, name: str, least: int) -> int | None:
-        """Return the field's value, or None without the field."""
-        if name not in self.fields:
-            return None
-        number, kind, value = self.fields[name]
-        # Strings are taken, too: libsndfile writes sample_n_bytes as one.
-        if kind == "r" or not re.fullmatch(r"\s*[+-]?\d+\s*", value, re.ASCII):
+def _parse(path: Path, text: str) -> dict[str, str]:
+    """Return the value of each field of a header, by its name."""
+    fields: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=3):
+        line = line.rstrip()
+        if line == "end_head":
+            return fields
+        if not line or line.startswith(";"):
+            continue
+        found = _FIELD.fullmatch(line)
+        if not found or found[1] in fields:
             raise InputError(
-                f"{self.path}: header line {number}: expected {name} -i and an "
-                f"integer, got -{kind} {value!r}"
+                f"{path}: header line {number}: expected `name -type value` with a new "
+                f"name, or end_head, got {line[:60]!r}"
             )
-        if int(value) < least:
-            raise InputError(
-                f"{self.path}: header line {number}: {name} must be at least {least}, "
-                f"got {int(value)}"
-            )
-        return int(value)
-
-    def needed(self, name: str, least: int) -> int:
-        """Return the value of a field that must be there."""
-        value = self.integer(name, least)
-        if value is None:
-            raise InputError(f"{self.path}: the header has no {name}")
-        return value
-
-    def string(self, name: str) -> str | None:
-        """Return the field's value, or None without the field."""
-        if name not in self.fields:
-            return None
-        number, kind, value = self.fields[name]
-        if kind != "s":
-            raise InputError(
-                f"{self.path}: header line {number}: expected {name} -s and a string, "
-                f"got -{kind} {value!r}"
-            )
-        return value.strip()
+        name, length, value = found[1], found[3], found[4] or ""
+        fields[name] = (value[: int(length)] if length else value).strip()
+    raise InputError(f"{path}: the header has no line end_head: it is damaged")
 
 
-def _interpret(fields: _Fields, header_bytes: int, data_bytes: int) -> SphereHeader:
-    path = fields.path
-    channels = fields.needed("channel_count", 1)
-    coding, shorten = _coding(path, fields.string("sample_coding"))
-    sample_bytes = _BYTES[coding]
-    stated = fields.integer("sample_n_bytes", 1)
-    if stated not in (None, sample_bytes):
+def _number(path: Path, fields: Mapping[str, str], name: str, least: int) -> int:
+    value = fields.get(name, "nothing")
+    # The type is not looked at: libsndfile writes sample_n_bytes as a string.
+    if not re.fullmatch(r"[+-]?\d+", value, re.ASCII) or int(value) < least:
         raise InputError(
-            f"{path}: samples of {coding} with sample_n_bytes {stated}: expected "
-            f"{sample_bytes}"
+            f"{path}: expected {name} in the header, a number of at least {least}, got "
+            f"{value}"
         )
-    if channels > 1 and fields.string("channels_interleaved") == "FALSE":
+    return int(value)
+
+
+def _interpret(
+    path: Path, fields: Mapping[str, str], header_bytes: int, data_bytes: int
+) -> SphereHeader:
+    channels = _number(path, fields, "channel_count", 1)
+    coding, shorten = _coding(path, fields.get("sample_coding", "pcm"))
+    sample_bytes = _BYTES[coding]
+    if fields.get("sample_n_bytes", str(sample_bytes)) != str(sample_bytes):
+        raise InputError(
+            f"{path}: samples of {coding} with sample_n_bytes "
+            f"{fields['sample_n_bytes']}: expected {sample_bytes}"
+        )
+    if channels > 1 and fields.get("channels_interleaved") == "FALSE":
         raise InputError(f"{path}: channels that are not interleaved are not supported")
-    count = fields.integer("sample_count", 0)
+    order = None
+    if sample_bytes > 1 and not shorten:
+        order = _ORDERS.get(fields.get("sample_byte_format", ""))
+        if order is None:
+            raise InputError(
+                f"{path}: expected sample_byte_format 01 or 10 in the header of 16-bit "
+                "samples"
+            )
+    count = None
+    if shorten or "sample_count" in fields:
+        count = _number(path, fields, "sample_count", 0)
     return SphereHeader(
         path=path,
         header_bytes=header_bytes,
-        sample_rate=fields.needed("sample_rate", 1),
+        sample_rate=_number(path, fields, "sample_rate", 1),
         channels=channels,
         samples=_samples(path, count, channels, sample_bytes, shorten, data_bytes),
         coding=coding,
         sample_bytes=sample_bytes,
-        byte_order=_byte_order(fields) if sample_bytes > 1 and not shorten else None,
+        byte_order=order,
         shorten=shorten,
     )
 
 
-def _coding(path: Path, value: str | None) -> tuple[str, bool]:
+def _coding(path: Path, value: str) -> tuple[str, bool]:
     """Return the coding's name, and whether shorten has compressed the samples."""
-    name, *compression = (value or "pcm").lower().replace(" ", "").split(",")
+    name, *compression = value.lower().replace(" ", "").split(",")
     shorten = len(compression) == 1 and compression[0].startswith("embedded-shorten-v")
     if name not in _CODINGS or (compression and not shorten):
         raise InputError(
-            f"{path}: sample_coding {value} is not supported, only pcm, ulaw and alaw, "
+            f"{path}: sample_coding {value} is not supported, only pcm and ulaw, "
             "plain or with embedded-shorten"
         )
     return _CODINGS[name], shorten
-
-
-def _byte_order(fields: _Fields) -> str:
-    value = fields.string("sample_byte_format")
-    if value not in _ORDERS:
-        raise InputError(
-            f"{fields.path}: expected sample_byte_format 01 or 10 in the header of "
-            f"16-bit samples, got {value or 'none'}"
-        )
-    return _ORDERS[value]
 
 
 def _samples(
@@ -266,9 +195,7 @@ def _samples(
     data_bytes: int,
 ) -> int:
     """Return the number of samples of a channel."""
-    if shorten:
-        if count is None:
-            raise InputError(f"{path}: the header has no sample_count")
+    if shorten and count is not None:
         return count
     frames, rest = divmod(data_bytes, channels * sample_bytes)
     if not rest and count in (None, frames, frames * channels):
@@ -311,11 +238,6 @@ class SphereFile:
         Only a file that shorten has compressed is expanded as a whole, by the first
         call.
 
-        Args:
-            start: The index of the first sample.
-            stop: The index after the last sample.
-            channel: The index of the channel; 0 is the first.
-
         Returns:
             The samples, shape (stop - start,).
 
@@ -336,11 +258,7 @@ class SphereFile:
             span = self._expand()[channel, start:stop]
         else:
             span = self._read_frames(start, stop)[:, channel]
-        if header.coding == "ulaw":
-            return decode_ulaw(span)
-        if header.coding == "alaw":
-            return decode_alaw(span)
-        return span.astype(np.int16)
+        return decode_ulaw(span) if header.coding == "ulaw" else span.astype(np.int16)
 
     def _read_frames(self, start: int, stop: int) -> NDArray[Any]:
         header = self.header
@@ -355,6 +273,13 @@ class SphereFile:
     def _expand(self) -> NDArray[Any]:
         """Decode the whole shorten stream, once, into shape (channels, time)."""
         if self._expanded is None:
+            try:  # Importing numba is slow.
+                from espnet_distopt.recipes.corpora.audio.shorten import decode_shorten
+            except ModuleNotFoundError as error:
+                raise InputError(
+                    "SPHERE files that shorten has compressed are read with "
+                    f"{error.name}, which is not installed: pip install numba"
+                ) from None
             header = self.header
             self._file.seek(header.header_bytes)
             self._expanded = decode_shorten(
@@ -366,80 +291,42 @@ class SphereFile:
             )
         return self._expanded
 
-    def __enter__(self) -> "SphereFile":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 
 def write_sphere(
-    path: Path,
-    samples: Samples,
-    sample_rate: int,
-    *,
-    coding: str = "ulaw",
-    byte_order: str = "little",
-    fields: Mapping[str, str | int] | None = None,
+    path: Path, samples: Samples, sample_rate: int, **fields: str | int
 ) -> None:
-    """Write a SPHERE file, whole or not at all.
+    """Write a SPHERE file of mu-law, whole or not at all.
 
     Args:
         path: The file to write or to replace.
-        samples: The samples, shape (time, channels).
+        samples: 16-bit samples, shape (time, channels).
         sample_rate: The rate in Hz.
-        coding: `pcm`, `ulaw` or `alaw`.
-        byte_order: The order of bytes of `pcm`, `little` or `big`.
-        fields: Further fields of the header, such as database_id; they come before
-            those that describe the samples.
+        fields: Further fields of the header, such as database_id.
 
     Raises:
-        InputError: The samples have another shape or type, the coding or byte order is
-            unknown, a field can't be in a header, or the path can't be written.
+        InputError: The path can't be written.
     """
-    if samples.ndim != 2 or samples.dtype != np.int16 or samples.shape[1] < 1:
-        raise InputError(
-            f"{path}: expected 16-bit samples of shape (time, channels), got "
-            f"{samples.dtype} of shape {samples.shape}"
-        )
-    if sample_rate < 1:
-        raise InputError(f"{path}: expected a sample rate above 0, got {sample_rate}")
-    content, form = _encode(path, samples, coding, byte_order)
     described = {
+        **fields,
         "channel_count": samples.shape[1],
         "sample_count": len(samples),
         "sample_rate": sample_rate,
-        **form,
+        "channels_interleaved": "TRUE",
+        "sample_n_bytes": 1,
+        "sample_byte_format": "1",
+        "sample_sig_bits": 8,
+        "sample_coding": "ulaw",
     }
-    if taken := described.keys() & (fields or {}).keys():
-        raise InputError(f"{path}: {sorted(taken)[0]} is not for the caller to set")
-    header = format_header({**(fields or {}), **described})
+    lines = ["NIST_1A", "   1024"]
+    for name, value in described.items():
+        kind = "i" if isinstance(value, int) else f"s{len(value)}"
+        lines.append(f"{name} -{kind} {value}")
+    header = "".join(f"{line}\n" for line in [*lines, "end_head"])
     with explain_failed_write(path):
-        write_bytes(path, header + content)
-
-
-def _encode(
-    path: Path, samples: Samples, coding: str, byte_order: str
-) -> tuple[bytes, dict[str, str | int]]:
-    """Code the samples; return the bytes, and the fields that describe them."""
-    form: dict[str, str | int] = {"channels_interleaved": "TRUE"}
-    if coding in ("ulaw", "alaw"):
-        encode = encode_ulaw if coding == "ulaw" else encode_alaw
-        form |= {"sample_n_bytes": 1, "sample_byte_format": "1", "sample_sig_bits": 8}
-        content = encode(samples).tobytes()
-    elif coding == "pcm" and byte_order in ("little", "big"):
-        order = "01" if byte_order == "little" else "10"
-        form |= {"sample_n_bytes": 2, "sample_byte_format": order}
-        form |= {"sample_sig_bits": 16}
-        content = samples.astype(_DTYPES[byte_order]).tobytes()
-    else:
-        raise InputError(
-            f"{path}: expected coding ulaw, alaw or pcm (little or big), got {coding} "
-            f"({byte_order})"
-        )
-    return content, form | {"sample_coding": coding}
+        write_bytes(path, header.ljust(1024).encode() + encode_ulaw(samples).tobytes())

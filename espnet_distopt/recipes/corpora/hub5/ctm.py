@@ -24,14 +24,9 @@ _ALTERNATIVES = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
 
 
 class Word(NamedTuple):
-    """A recognised word.
+    """A recognized word, without blanks; its start and duration are in seconds.
 
-    Attributes:
-        file: The name of the recording.
-        channel: A or B; a capital letter or a number in general.
-        start: Seconds from the recording's start.
-        duration: Seconds.
-        word: The word, without blanks.
+    The channel is A or B; a capital letter or a number in general.
     """
 
     file: str
@@ -82,10 +77,6 @@ def words_by_side(path: Path) -> Counter[str]:
 
 def write_ctm(path: Path, words: Iterable[Word]) -> None:
     """Write a CTM, whole or not at all, in the order that `sclite` wants.
-
-    Args:
-        path: The file to write or to replace.
-        words: The words, in any order.
 
     Raises:
         InputError: A word or file name has blanks or is empty, a channel is neither a

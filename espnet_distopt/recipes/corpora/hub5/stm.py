@@ -26,10 +26,6 @@ def read_channel(name: str, where: str) -> str:
     The scorer takes both, and does not tell small letters from capitals. Telephone
     recordings have A and B, or 1 and 2.
 
-    Args:
-        name: The name in a file.
-        where: The place that messages name, `file:line`.
-
     Raises:
         InputError: It is neither a letter nor a number.
     """
@@ -101,17 +97,8 @@ def _mend(line: str) -> str:
     return re.sub(r"\({2,}", "(", line).rstrip()
 
 
-def check_marks(words: Sequence[str], where: str) -> None:
-    """Check that the marks of a text are what SCTK understands.
-
-    Args:
-        words: The text, split at blanks.
-        where: The place that messages name, `file:line`.
-
-    Raises:
-        InputError: Brackets or braces don't pair, or braces and slashes lack the
-            blanks that SCTK needs around them.
-    """
+def _check_marks(words: Sequence[str], where: str) -> None:
+    """Check that the marks of a text are what SCTK understands."""
     text = " ".join(words)
     if re.search(r"[()]", re.sub(r"\([^()]+\)", "", text)):
         raise InputError(f"{where}: brackets ( ) that don't pair in {text[:60]!r}")
@@ -159,14 +146,10 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of one channel of a recording.
+    """A stretch of one channel of a recording; start and end are in seconds.
 
-    Attributes:
-        file: The name of the recording.
-        channel: A or B; a capital letter or a number in general.
-        start: Seconds from the recording's start.
-        end: Seconds from the recording's start.
-        where: The place `file:line` that it was read from, for messages.
+    The channel is A or B; a capital letter or a number in general. `where` is the place
+    `file:line` that it was read from, for messages.
     """
 
     file: str
@@ -189,16 +172,8 @@ class Span:
         return f"{self.side}_{int(self.start * 100):06d}-{int(self.end * 100):06d}"
 
 
-def parse_span(fields: list[str], where: str) -> Span:
-    """Return the span that the fields `file channel speaker start end` describe.
-
-    Args:
-        fields: The first five fields of a line.
-        where: The place that messages name, `file:line`.
-
-    Raises:
-        InputError: There are fewer fields, or the channel or the times are impossible.
-    """
+def _parse_span(fields: list[str], where: str) -> Span:
+    """Return the span that the fields `file channel speaker start end` describe."""
     if len(fields) < 5:
         raise InputError(
             f"{where}: expected 'file channel speaker start end', got "
@@ -217,34 +192,8 @@ def parse_span(fields: list[str], where: str) -> Span:
     return span
 
 
-def format_span(span: Span) -> str:
-    """Return the fields of a span's line, in which the side is the speaker."""
-    side = f"{span.file}_{span.channel}"
-    start, end = _seconds(span.start), _seconds(span.end)
-    return f"{span.file} {span.channel} {side} {start} {end}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3f}".removesuffix("0")
-
-
-def check_spans(path: Path, spans: list[Span], log: Callable[[str], None]) -> None:
-    """Check that the file `path` has spans, and that none of them is there twice.
-
-    Raises:
-        InputError: It has none, or `check_overlaps` finds two that are the same.
-    """
-    if not spans:
-        raise InputError(f"{path}: has comments only, no segments")
-    check_overlaps(spans, log)
-
-
 def check_overlaps(spans: Iterable[Span], log: Callable[[str], None]) -> None:
     """Check that no two segments of a side are the same, or overlap by much.
-
-    Args:
-        spans: The segments, in any order.
-        log: Called with a warning if some overlap; the scorer takes them.
 
     Raises:
         InputError: Two are the same; the message names the places of both.
@@ -283,10 +232,6 @@ class Reference:
 def read_stm(path: Path, log: Callable[[str], None] = print) -> list[Reference]:
     """Read an STM.
 
-    Args:
-        path: The file.
-        log: Called with a warning if segments of a side overlap.
-
     Raises:
         InputError: The file can't be read, is empty or not UTF-8; a line is malformed,
             or its marks are not what SCTK understands; or two segments of a side are
@@ -300,59 +245,38 @@ def parse_stm(
 ) -> list[Reference]:
     """Read the text of an STM, whose lines must be those of the file.
 
-    Args:
-        text: The text of the whole file.
-        path: The file that messages name.
-        log: Called with a warning if segments of a side overlap.
-
     Raises:
         InputError: The text is bad in one of the ways that `read_stm` names.
     """
     references = [
         _reference(line.split(), where) for where, line in data_lines(text, path)
     ]
-    check_spans(path, [reference.span for reference in references], log)
+    if not references:
+        raise InputError(f"{path}: has comments only, no segments")
+    check_overlaps((reference.span for reference in references), log)
     return references
-
-
-def check_labels(stm: str, references: Iterable[Reference]) -> None:
-    """Check that an STM declares the labels it uses; `sclite` fails where it doesn't.
-
-    Args:
-        stm: The whole text of the STM.
-        references: The lines to check.
-
-    Raises:
-        InputError: A label has no line `;; LABEL "SWB" ...`.
-    """
-    declared = {name.lower() for name in re.findall(r';;\s*LABEL\s+"([^"]*)"', stm)}
-    for reference in references:
-        for label in filter(None, reference.labels.split(",")):
-            if label.lower() not in declared:
-                raise InputError(
-                    f"{reference.span.where}: label {label} is not declared by a line "
-                    f';; LABEL "{label}" "name" "description"'
-                )
 
 
 def write_stm(path: Path, header: str, references: Iterable[Reference]) -> None:
     """Write a header of comments and the lines of an STM, whose speakers are sides."""
-    lines = [f"{_format_reference(reference)}\n" for reference in references]
-    path.write_text(header + "".join(lines), encoding="utf-8")
-
-
-def _format_reference(reference: Reference) -> str:
-    labels = f"<{reference.labels}> " if reference.labels else ""
-    return f"{format_span(reference.span)} {labels}{reference.text}".rstrip()
+    lines = []
+    for reference in references:
+        span = reference.span
+        side = f"{span.file} {span.channel} {span.file}_{span.channel}"
+        times = (f"{time:.3f}".removesuffix("0") for time in (span.start, span.end))
+        labels = f"<{reference.labels}> " if reference.labels else ""
+        lines.append(f"{side} {' '.join(times)} {labels}{reference.text}".rstrip())
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(header + text, encoding="utf-8")
 
 
 def _reference(fields: list[str], where: str) -> Reference:
-    span = parse_span(fields[:5], where)
+    span = _parse_span(fields[:5], where)
     rest = fields[5:]
     labels = ""
     if rest and rest[0].startswith("<"):
         labels = rest.pop(0)
         if not re.fullmatch("<[^<>]+>", labels):
             raise InputError(f"{where}: expected labels like <O,SWB>, got {labels}")
-    check_marks(rest, where)
+    _check_marks(rest, where)
     return Reference(span, labels[1:-1], " ".join(rest))

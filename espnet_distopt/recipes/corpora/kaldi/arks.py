@@ -11,7 +11,7 @@ import io
 import re
 import struct
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -107,12 +107,7 @@ class ArkWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 
@@ -147,11 +142,6 @@ def check_whole(file: BinaryIO, offset: int, location: str) -> None:
 
     The check is needed because kaldiio, omniio and libsndfile return what is left of a
     truncated wav without an error.
-
-    Args:
-        file: The open file.
-        offset: Where the wav should start, in bytes.
-        location: What the message names.
 
     Raises:
         InputError: No wav starts there, or the file ends within it.

@@ -91,18 +91,11 @@ class DataDir:
             channels=_read_if_there(channels, _file_channel),
         )
         data.check(path)
-        check_spk2utt(path / "spk2utt", data.spk2utt())
+        check_spk2utt(path / "spk2utt", group_by_speaker(data.utt2spk))
         return data
-
-    def spk2utt(self) -> dict[str, str]:
-        """Return the sorted utterances of each speaker, joined by blanks."""
-        return group_by_speaker(self.utt2spk)
 
     def check(self, path: Path) -> None:
         """Check that the files agree.
-
-        Args:
-            path: The directory, for messages.
 
         Raises:
             InputError: An id is in one file and not in another, an utterance's id does
@@ -142,7 +135,7 @@ class DataDir:
         write_table(directory / "wav.scp", self.wav)
         write_table(directory / "text", self.text)
         write_table(directory / "utt2spk", self.utt2spk)
-        write_table(directory / "spk2utt", self.spk2utt())
+        write_table(directory / "spk2utt", group_by_speaker(self.utt2spk))
         if self.segments is not None:
             write_table(directory / "segments", self.segments)
         if self.channels is not None:
@@ -202,10 +195,6 @@ def group_by_speaker(utt2spk: Table) -> dict[str, str]:
 
 def check_starts_with_speaker(path: Path, utt2spk: Table) -> None:
     """Check that the id of each utterance starts with the id of its speaker.
-
-    Args:
-        path: The data directory, for messages.
-        utt2spk: The speaker of each utterance.
 
     Raises:
         InputError: One doesn't; the message names its line.
@@ -268,16 +257,10 @@ def read_places(path: Path) -> dict[str, ArkPlace]:
 
 @dataclass(frozen=True)
 class Utterance:
-    """A stretch of one channel and its words.
+    """A stretch of one channel (A, the first, or B), and its words.
 
-    Attributes:
-        id: The utterance's id, which starts with its side, as in
-            `sw02001-A_000098-001156`.
-        recording: The name of the recording, as in `sw02001`.
-        channel: A (the first) or B.
-        start: Seconds from the recording's start.
-        end: Seconds from the recording's start.
-        text: Words separated by blanks.
+    Start and end are in seconds. The id starts with the side, as in
+    `sw02001-A_000098-001156` of the recording `sw02001`.
     """
 
     id: str

@@ -17,13 +17,10 @@ TYPES = ("word", "char", "bpe")
 
 
 def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list[str]:
-    """Write `out/tokens.txt`, and for bpe `out/bpe.model`; return the tokens.
+    """Write the tokens of a Kaldi `text` file as `out/tokens.txt`, and return them.
 
-    Args:
-        text: A Kaldi `text` file.
-        out: The directory to write, which is replaced whole or not at all.
-        token_type: `word`, `char` or `bpe`.
-        nbpe: The length of the list; for `bpe` only.
+    The type is word, char or bpe. For bpe, `nbpe` is the length of the list, and
+    `out/bpe.model` is written, too. The directory is replaced whole or not at all.
 
     Raises:
         InputError: The text file is bad or has reserved words in it, or the text
@@ -42,11 +39,9 @@ def make_tokens(text: Path, out: Path, token_type: str, nbpe: int = 100) -> list
             SPACE if char == " " else char
             for char in by_count(char for line in sentences for char in line)
         ]
-    elif token_type == "bpe":
-        model = train_bpe(sentences, nbpe)
-        tokens = pieces(model)
     else:
-        raise InputError(f"token type {token_type}: expected one of {', '.join(TYPES)}")
+        model = _train_bpe(sentences, nbpe)
+        tokens = pieces(model)
     tokens = [BLANK, UNKNOWN, *(t for t in tokens if t != UNKNOWN), SENTENCE]
     with whole_directory(out, marker="tokens.txt") as new:
         lines = "".join(f"{token}\n" for token in tokens)
@@ -89,12 +84,8 @@ def by_count(tokens: Iterable[str]) -> list[str]:
     return sorted(counts, key=lambda token: (-counts[token], token))
 
 
-def train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
-    """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized.
-
-    Raises:
-        InputError: The text allows no such number of pieces.
-    """
+def _train_bpe(sentences: Sequence[str], nbpe: int) -> bytes:
+    """Train a unigram model of `nbpe` pieces, as ESPnet does; return it serialized."""
     import sentencepiece
 
     if nbpe < 1:
@@ -134,11 +125,6 @@ def require_pieces(model: Path, tokens: Collection[str], config: Path) -> None:
 
     It would spell words by tokens that the recognizer does not have, and not find the
     ends of words in those that it has. There may be tokens beside the pieces.
-
-    Args:
-        model: The file of the sentencepiece model.
-        tokens: The recognizer's tokens.
-        config: The configuration that lists them.
 
     Raises:
         InputError: A piece is no token, or the file cannot be read.

@@ -70,11 +70,7 @@ OVERSHOOT = 0.5
 
 
 def find_files(root: Path, pattern: str) -> list[Path]:
-    """Return all files below `root` whose name matches, sorted; links are followed.
-
-    Args:
-        root: A disc, or a directory that holds several.
-        pattern: A regular expression for the whole name; case doesn't matter.
+    """Return all files below `root`, sorted, whose whole name matches in any case.
 
     Raises:
         InputError: No directory `root` exists.
@@ -91,12 +87,7 @@ def find_files(root: Path, pattern: str) -> list[Path]:
 
 
 def find_file(root: Path, pattern: str, what: str) -> Path:
-    """Return the one file below `root` whose name matches.
-
-    Args:
-        root: A disc, or a directory that holds several.
-        pattern: A regular expression for the whole name; case doesn't matter.
-        what: What the file is, for messages.
+    """Return the one file below `root` whose whole name matches in any case.
 
     Raises:
         InputError: No such file exists, or more than one.

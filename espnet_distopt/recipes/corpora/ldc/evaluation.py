@@ -17,7 +17,6 @@ from espnet_distopt.files.text import read_bytes, read_text
 from espnet_distopt.recipes.corpora.hub5.stm import (
     Reference,
     Span,
-    check_labels,
     check_overlaps,
     mend_stm,
     parse_stm,
@@ -71,12 +70,6 @@ def evaluation_set(
     utterance. An utterance that reaches past the end of its recording is cut there; one
     that starts past it is left out. The reference keeps both, so a scorer counts the
     missing words as deletions.
-
-    Args:
-        name: The name of the set.
-        audio: The path of each recording.
-        references: The lines of the reference, in any order.
-        log: Called with lines that count what is cut or left out.
 
     Raises:
         InputError: The recording of a line is missing or bad, or its channel is neither
@@ -189,7 +182,6 @@ def read_eval2000(
         )
     mended = mend_stm(read_text(stm))
     references = parse_stm(mended, stm, log)
-    check_labels(mended, references)
     speech_set = evaluation_set("eval2000", audio, references, log)
     return Evaluation(speech_set, mended, glm)
 
@@ -232,7 +224,6 @@ def read_rt03(root: Path, log: Callable[[str], None] = print) -> Evaluation:
     # Every file declares the same labels, so of equal comments one is enough.
     lines.sort(key=lambda line: not line.startswith(";;"))
     stm = "".join(f"{line}\n" for line in dict.fromkeys(lines))
-    check_labels(stm, references)
     speech_set = evaluation_set("rt03", audio, references, log)
     return Evaluation(speech_set, stm, root / _RULES)
 

@@ -7,7 +7,7 @@ words, which the release has, too, are not read.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,10 +18,9 @@ from espnet_distopt.recipes.corpora.ldc.discs import Losses
 
 DICTIONARY = "sw-ms98-dict.text"
 
-_FILE = re.compile(r"sw(\d{4})([AB])-ms98-a-trans\.text", re.IGNORECASE)
 _TIME = r"(\d+\.?\d*)"
 _LINE = re.compile(
-    rf"sw(\d{{4}}[AB])-ms98-a-(\d{{4}})\s+{_TIME}\s+{_TIME}\s+(\S.*)", re.IGNORECASE
+    rf"sw(\d{{4}}[AB])-ms98-a-\d{{4}}\s+{_TIME}\s+{_TIME}\s+(\S.*)", re.IGNORECASE
 )
 
 # Kaldi's swbd1_map_words.pl has the same rules; it applies each once, in this order.
@@ -44,13 +43,9 @@ _MARK = re.compile(r"\[[^][]*\]")
 
 @dataclass(frozen=True)
 class Ms98Segment:
-    """A stretch of one channel.
+    """A stretch of one channel: start and end in seconds, words and marks.
 
-    Attributes:
-        start: Seconds from the recording's start.
-        end: Seconds from the recording's start.
-        text: Words and marks.
-        where: The place `file:line` that it was read from, for messages.
+    `where` is the place `file:line` that it was read from, for messages.
     """
 
     start: float
@@ -67,13 +62,8 @@ class Entry:
     phones: tuple[str, ...]
 
 
-def transcript_path(conversation: str, side: str) -> Path:
-    """Return where the release keeps a transcript, as `20/2001/sw2001A-...`.
-
-    Args:
-        conversation: The number of the conversation, four digits.
-        side: A or B.
-    """
+def _transcript_path(conversation: str, side: str) -> Path:
+    """Return where the release keeps a transcript, as `20/2001/sw2001A-...`."""
     name = f"sw{conversation}{side}-ms98-a-trans.text"
     return Path(conversation[:2], conversation, name)
 
@@ -87,7 +77,7 @@ def write_transcript(
         f"{each.text}"
         for number, each in enumerate(segments, start=1)
     )
-    _write_lines(root / transcript_path(conversation, side), lines)
+    _write_lines(root / _transcript_path(conversation, side), lines)
 
 
 def write_dictionary(root: Path, entries: Iterable[Entry]) -> None:
@@ -103,48 +93,29 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_transcript(path: Path, losses: Losses | None = None) -> list[Ms98Segment]:
-    """Read one side's transcript.
+    """Read the transcript of the side that the file's name tells.
 
     Args:
         path: The file.
-        losses: Gets the lines that are not `id start end text`, belong to another side,
-            have the number of a line above them, or whose times go backwards; None
-            makes them an error.
+        losses: Gets the lines that are not `id start end text`, or belong to another
+            side; None makes them an error.
 
     Raises:
         InputError: The file can't be read, or a line is bad and none may be left out;
             the message names file and line.
     """
     losses = losses or Losses("lines")
-    segments: dict[int, Ms98Segment] = {}
-    for number, segment in _read_lines(path, losses):
-        if number in segments:
-            losses.add(f"{segment.where}: a second segment {number:04d}")
-        else:
-            segments[number] = segment
-    return list(segments.values())
-
-
-def _read_lines(path: Path, losses: Losses) -> Iterator[tuple[int, Ms98Segment]]:
-    """Yield the number and the content of each line of one side, ordered by start."""
-    named = _FILE.fullmatch(path.name)
-    if named is None:
-        raise InputError(f"{path}: not named like sw2001A-ms98-a-trans.text")
-    start = 0.0
+    side = path.name[2:7]
+    segments: list[Ms98Segment] = []
     for where, line in data_lines(read_text(path), path, comment="#"):
         try:
-            number, segment = _parse_line(line.strip(), where, named[1] + named[2])
+            segments.append(_parse_line(line.strip(), where, side))
         except InputError as error:
             losses.add(error)
-            continue
-        if segment.start < start:
-            losses.add(f"{where}: starts before the line above it")
-            continue
-        start = segment.start
-        yield number, segment
+    return segments
 
 
-def _parse_line(line: str, where: str, side: str) -> tuple[int, Ms98Segment]:
+def _parse_line(line: str, where: str, side: str) -> Ms98Segment:
     found = _LINE.fullmatch(line)
     if found is None:
         raise InputError(
@@ -154,10 +125,10 @@ def _parse_line(line: str, where: str, side: str) -> tuple[int, Ms98Segment]:
         raise InputError(
             f"{where}: expected a segment of sw{side}, got one of sw{found[1]}"
         )
-    start, end = float(found[3]), float(found[4])
+    start, end = float(found[2]), float(found[3])
     if end < start:
         raise InputError(f"{where}: ends at {end} s, before its start at {start} s")
-    return int(found[2]), Ms98Segment(start, end, found[5], where)
+    return Ms98Segment(start, end, found[4], where)
 
 
 def read_dictionary(path: Path, losses: Losses | None = None) -> list[Entry]:
@@ -245,23 +216,6 @@ LETTER_PHONES = {
     )
 }
 """The name of each letter, in the phones of the dictionary."""
-
-
-def read_acronyms(dictionary: Path, losses: Losses | None = None) -> dict[str, str]:
-    """Find the acronyms of the MS98 dictionary and how they are spelled out.
-
-    Args:
-        dictionary: The path of `sw-ms98-dict.text`.
-        losses: Gets its bad lines; None makes them an error.
-
-    Returns:
-        The spelling of each acronym, as `find_acronyms` returns it.
-
-    Raises:
-        InputError: The dictionary is missing, or has a bad line and none may be left
-            out.
-    """
-    return find_acronyms(read_dictionary(dictionary, losses))
 
 
 def find_acronyms(entries: Sequence[Entry]) -> dict[str, str]:

@@ -40,8 +40,9 @@ from espnet_distopt.recipes.corpora.ldc.discs import (
 )
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
     Ms98Segment,
+    find_acronyms,
     plain_words,
-    read_acronyms,
+    read_dictionary,
     read_transcript,
 )
 
@@ -88,12 +89,7 @@ def read_conv_tab(path: Path, losses: Losses | None = None) -> dict[str, str]:
 
 
 def write_conv_tab(path: Path, speakers: Mapping[str, str]) -> None:
-    """Write the table, with the columns that `read_conv_tab` needs.
-
-    Args:
-        path: The file to write.
-        speakers: The PIN of each conversation side, as `read_conv_tab` returns them.
-    """
+    """Write the table, with the columns that `read_conv_tab` needs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         f'{name[3:]}, "Y", {speakers[f"{name}-A"]}, {speakers[f"{name}-B"]}\n'
@@ -147,7 +143,7 @@ def read_swb1(
         transcripts or root, r"sw-ms98-dict\.text", "dictionary of the MS98 transcripts"
     )
     entries = Losses("entries of the dictionary", max_lost)
-    acronyms = read_acronyms(dictionary, entries)
+    acronyms = find_acronyms(read_dictionary(dictionary, entries))
     entries.check(log)
     _log_counts(audio, conversations, log)
     segments = Losses("segments with words", max_lost)

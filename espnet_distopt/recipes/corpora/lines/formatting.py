@@ -139,8 +139,7 @@ def format_lines(
         raise InputError(f"{target}: must be another directory than the source")
     data = LineDir.read(source)
     written = WrittenLines()
-    marker = FEATURES if feats == ARK else IMAGES
-    with whole_directory(target, marker=_marker(target, marker)) as new:
+    with whole_directory(target, marker=SCALING) as new:
         works = [
             LineJob(
                 part,
@@ -151,7 +150,7 @@ def format_lines(
             )
             for part, name in _split(data, source, nj, feats)
         ]
-        for each in do_shares(format_share, works, len(data.text), progress):
+        for each in do_shares(_format_share, works, len(data.text), progress):
             written.add(each)
         kept = LineDir(
             images=written.places,
@@ -159,7 +158,7 @@ def format_lines(
             utt2spk={key: data.utt2spk[key] for key in written.places},
             skipped=written.unfit,
         )
-        kept.write_files(new, source, locations=marker)
+        kept.write_files(new, source, locations=FEATURES if feats == ARK else IMAGES)
         write_table(new / "utt2num_frames", written.columns)
         write_text(new / SCALING, f"{height} {least_rows}\n")
     reasons = Counter(why.partition(":")[0] for why in written.unfit.values())
@@ -186,12 +185,8 @@ def check_scaling(dump: Path, height: int, least_rows: int) -> None:
         )
 
 
-def format_share(work: LineJob, progress: Callable[[int], None]) -> WrittenLines:
-    """Format the lines of a process, with one image in memory at a time.
-
-    Raises:
-        InputError: An image can't be read, and all lines are to be kept.
-    """
+def _format_share(work: LineJob, progress: Callable[[int], None]) -> WrittenLines:
+    """Format the lines of a process, with one image in memory at a time."""
     written = WrittenLines()
     with ExitStack() as stack:
         ark = stack.enter_context(MatrixArkWriter(*work.ark)) if work.ark else None
@@ -263,9 +258,3 @@ def _split(
         (lines[start:end], name)
         for start, end, name in zip(edges[:-1], edges[1:], names, strict=True)
     ]
-
-
-def _marker(target: Path, marker: str) -> str:
-    """Return the file by which `target` is known as a dump directory of either kind."""
-    other = IMAGES if marker == FEATURES else FEATURES
-    return other if (target / other).exists() else marker

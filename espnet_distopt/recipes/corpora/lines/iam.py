@@ -24,7 +24,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
@@ -41,14 +40,19 @@ OWN_LISTS = {
 }
 
 
-class _OfForm(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def form(self) -> str: ...
+@dataclass(frozen=True)
+class IamLine:
+    """A line of a form: its id, text and writer, and the place that lists it."""
 
+    id: str
+    text: str
+    writer: str
+    where: str
 
-_Line = TypeVar("_Line", bound=_OfForm)
+    @property
+    def form(self) -> str:
+        """Return the id of the form that the line is on, as `a01-000u`."""
+        return self.id.rpartition("-")[0]
 
 
 def own_lists(root: Path) -> dict[str, list[Path]]:
@@ -85,8 +89,8 @@ def read_split(lists: Mapping[str, Sequence[Path]]) -> dict[str, dict[str, str]]
 
 
 def assign(
-    lines: Mapping[str, _Line], split: Split
-) -> tuple[dict[str, list[_Line]], dict[str, dict[str, str]]]:
+    lines: Mapping[str, IamLine], split: Split
+) -> tuple[dict[str, list[IamLine]], dict[str, dict[str, str]]]:
     """Give each set its lines.
 
     Returns:
@@ -112,7 +116,7 @@ def assign(
                 if each in owner:
                     raise InputError(f"{where}: {each} is also in set {owner[each]}")
                 owner[each] = name
-    sets: dict[str, list[_Line]] = {name: [] for name in split}
+    sets: dict[str, list[IamLine]] = {name: [] for name in split}
     for key in sorted(owner):
         sets[owner[key]].append(lines[key])
     for name, chosen in sets.items():
@@ -138,29 +142,10 @@ def _find(root: Path, file: str) -> Path:
 _LINE_ID = re.compile(r"(([a-z]\d\d)-\d{3}[a-z]?)-\d\d")
 
 
-@dataclass(frozen=True)
-class IamLine:
-    """A line of a form: its id, text and writer, and the place that lists it."""
-
-    id: str
-    text: str
-    writer: str
-    where: str
-
-    @property
-    def form(self) -> str:
-        """Return the id of the form that the line is on, as `a01-000u`."""
-        return self.id.rpartition("-")[0]
-
-
 def read_iam(root: Path, split: Split) -> dict[str, LineDir]:
     """Read the lines of each set of a split.
 
     The id of a line starts with its writer: `000-a01-000u-00`.
-
-    Args:
-        root: The directory of the unpacked archives.
-        split: The ids of the lines or forms of each set.
 
     Returns:
         A data directory for each set. It lists as skipped the ids of the split that the

@@ -57,9 +57,6 @@ def read_image(path: Path) -> Gray:
     become white. An image that a camera has stored turned (EXIF) is turned upright. Of
     a JPEG's several pictures (MPO), as phones store them, the first is taken.
 
-    Args:
-        path: A PNG, JPEG, TIFF, BMP, GIF, PNM, WebP or JPEG 2000 file.
-
     Returns:
         The image, shape (height, width).
 
@@ -94,10 +91,6 @@ def read_image(path: Path) -> Gray:
 
 def stored_image(path: Path, upright: Gray) -> Gray | None:
     """Return an image as its file stores it, if that is another way than upright.
-
-    Args:
-        path: The file.
-        upright: What `read_image` returns for it.
 
     Returns:
         The image, or None if the file names no turn (EXIF).

@@ -34,12 +34,9 @@ _MIN_SIDE = 2  # pixels of a line's box
 
 @dataclass(frozen=True)
 class PageLine:
-    """A line of a page.
+    """A line of a page: its id there, the polygon around it, and its text.
 
-    Attributes:
-        id: The line's id, which is unique on its page.
-        polygon: The polygon around the line; may be empty.
-        text: The text; may be empty.
+    Polygon and text may be empty.
     """
 
     id: str
@@ -58,14 +55,10 @@ class Page:
     lines: tuple[PageLine, ...]
 
 
-def read_page(path: Path) -> Page:
+def _read_page(path: Path) -> Page:
     """Read a PAGE file of any version.
 
     The image is looked for beside the file and in the directory above it.
-
-    Raises:
-        InputError: The file is missing, not well-formed or no PAGE file, its image is
-            missing, two lines have the same id, or coordinates are no numbers.
     """
     pages = children(read_xml(path), "Page")
     if len(pages) != 1:
@@ -89,15 +82,11 @@ def read_page(path: Path) -> Page:
     return Page(path, image, width, height, tuple(lines.values()))
 
 
-def read_page_image(page: Page) -> Gray:
+def _read_page_image(page: Page) -> Gray:
     """Read the image of a page, shape (height, width).
 
     If the image is stored turned (EXIF), the page's file may describe what is stored or
     what is upright; its size tells which.
-
-    Raises:
-        InputError: It can't be read, has not the size that the page's file tells, or is
-            stored turned and has this size both ways.
     """
     upright = read_image(page.image)
     stored = stored_image(page.image, upright)
@@ -192,15 +181,12 @@ _HEADER = ["file", "text", "writer"]
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".jp2")
 
 
-def read_table_of_lines(table: Path, images: Path) -> LineDir:
+def read_table_of_lines(table: Path) -> LineDir:
     """Read a table that has, for each image of a line, file, text and perhaps writer.
 
     Tabs separate the fields; a first line `file text writer` is left out. The id of a
-    line is the file's name without its ending, after the writer if there is one.
-
-    Args:
-        table: The table.
-        images: The directory that the files are in.
+    line is the file's name without its ending, after the writer if there is one. The
+    files are in the table's directory or below it.
 
     Returns:
         The lines. Lines without text, and images that the table lacks, are skipped.
@@ -210,8 +196,7 @@ def read_table_of_lines(table: Path, images: Path) -> LineDir:
             runs from right to left, or two lines have the same id; the message names
             file and line.
     """
-    if not images.is_dir():
-        raise InputError(f"{images}: no such directory of images")
+    images = table.parent
     lines: list[TextLine] = []
     skipped: dict[str, str] = {}
     listed: dict[Path, str] = {}
@@ -311,7 +296,7 @@ def _cut_pages(
         if name in names:
             raise InputError(f"{file}: a page of the same name is {names[name]}")
         names[name] = file
-        page = read_page(file)
+        page = _read_page(file)
         prefix = f"{writer}-{name}" if writer else name
         found, lost = _cut_page(page, prefix, new / "images")
         skipped |= lost
@@ -329,9 +314,6 @@ def divide_pages(directory: Path) -> dict[str, list[Path]]:
     If the directory has directories of these names, they are the sets. Otherwise, of
     each ten pages in the order of their names, the ninth goes into dev and the tenth
     into test. If there are fewer than ten pages, the last two do.
-
-    Args:
-        directory: The directory, with the PAGE files in it or below it.
 
     Raises:
         InputError: There are no PAGE files, fewer than three, or only some of the three
@@ -362,7 +344,7 @@ def _cut_page(
     page: Page, prefix: str, directory: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write the images of a page's lines; return texts, and why lines are skipped."""
-    image = read_page_image(page)
+    image = _read_page_image(page)
     texts, skipped = {}, {}
     for line in page.lines:
         key = f"{prefix}-{plain_id(line.id)}"

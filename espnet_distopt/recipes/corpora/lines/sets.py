@@ -31,13 +31,9 @@ IMAGES = "images.scp"
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line of text and its image.
+    """A line of text, which may be empty, with the path of its image.
 
-    Attributes:
-        id: The line's id, which starts with its writer.
-        image: The path of the image.
-        text: The text, with single blanks between words; may be empty.
-        writer: The writer or the font.
+    The id starts with the writer or the font.
     """
 
     id: str
@@ -68,10 +64,6 @@ class LineDir:
         cls, lines: Sequence[TextLine], skipped: Mapping[str, str] | None = None
     ) -> "LineDir":
         """Make the tables of lines.
-
-        Args:
-            lines: The lines.
-            skipped: The lines that are left out, and why.
 
         Raises:
             InputError: Two lines have the same id.
@@ -177,10 +169,6 @@ def normal_text(text: str) -> str:
 
 def check_direction(text: str, where: str) -> None:
     """Check that a text runs from left to right, as models read the columns of a line.
-
-    Args:
-        text: The text, which is right to left if most of its letters are.
-        where: What the message names.
 
     Raises:
         InputError: It is right to left. Its characters would stand in the order of

@@ -34,10 +34,10 @@ from espnet_distopt.recipes.corpora.mini_ocr.rendering import (
     Ink,
     degrade,
     known_fonts,
+    random_text,
     render_text,
     unseen_fonts,
 )
-from espnet_distopt.recipes.corpora.mini_ocr.texts import random_text
 from espnet_distopt.recipes.corpora.parallel import do_shares
 
 FORMS = (0, 130, 256, 386, 516, 646, 776, 915, 1029, 1157, 1287, 1415, 1545, 1667, 1797)
@@ -131,16 +131,7 @@ _DIGITS_IN_A_LINE = (4, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class LineSizes:
-    """How many lines the corpus has.
-
-    Attributes:
-        train_printed: Printed training lines.
-        train_digits: Handwritten training lines.
-        dev_printed: Printed development lines, in known fonts.
-        dev_digits: Handwritten development lines.
-        test_printed: Printed test lines in known fonts, and as many in unseen ones.
-        test_digits: Handwritten test lines.
-    """
+    """How many lines the corpus has; the command has an option for each number."""
 
     train_printed: int = 4000
     train_digits: int = 8000
@@ -152,16 +143,10 @@ class LineSizes:
 
 @dataclass(frozen=True)
 class LinePlan:
-    """A line to make.
+    """A line to make, of the set `train`, `dev` or `test`.
 
-    Attributes:
-        set: `train`, `dev` or `test`.
-        id: The line's id, made of writer or font, part and number.
-        text: The text of the line.
-        writer: The writer or font.
-        font: The file of the font; None for handwritten lines.
-        digits: The indices of the digits' images; empty for printed lines.
-        seed: Decides everything that is drawn at random for the image.
+    Printed lines have the file of a font, and handwritten ones the indices of digits in
+    the data set. The seed decides everything that is drawn at random for the image.
     """
 
     set: str
@@ -173,12 +158,8 @@ class LinePlan:
     seed: int
 
 
-@dataclass(frozen=True)
-class LineShare:
-    """The lines that one process makes, and the directory of the corpus."""
-
-    plans: Sequence[LinePlan]
-    directory: Path
+LineShare = tuple[Path, Sequence[LinePlan]]
+"""The directory of the corpus, and the lines that one process makes."""
 
 
 def make_corpus(
@@ -189,14 +170,6 @@ def make_corpus(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, LineDir]:
     """Write the images and the data directories train, dev and test, all or nothing.
-
-    Args:
-        out: The directory of the corpus, which is replaced if an earlier run made it.
-        sizes: The numbers of lines.
-        seed: Decides everything. Equal sizes and seeds give equal files with the same
-            version of Pillow.
-        nj: The number of processes.
-        progress: Called with the number of lines done, and of all.
 
     Returns:
         The three sets, by name.
@@ -212,8 +185,8 @@ def make_corpus(
     with whole_directory(out, marker=MARKER) as new:
         for name in ("train", "dev", "test"):
             (new / "images" / name).mkdir(parents=True)
-        shares = [LineShare(plans[job::nj], new) for job in range(nj)]
-        do_shares(draw_share, shares, len(plans), progress)
+        shares = [(new, plans[job::nj]) for job in range(nj)]
+        do_shares(_draw_share, shares, len(plans), progress)
         sets = {name: _line_dir(plans, name, out) for name in ("train", "dev", "test")}
         for name, lines in sets.items():
             lines.write(new / name)
@@ -291,15 +264,16 @@ class _Planner:
         self.plans.append(LinePlan(name, key, text, writer, font, digits, seed))
 
 
-def draw_share(share: LineShare, progress: Callable[[int], None]) -> None:
+def _draw_share(share: LineShare, progress: Callable[[int], None]) -> None:
     """Write the images of a process's lines."""
-    for plan in share.plans:
-        image = Image.fromarray(draw_line(plan))
-        image.save(share.directory / _place(plan))
+    directory, plans = share
+    for plan in plans:
+        image = Image.fromarray(_draw_line(plan))
+        image.save(directory / _place(plan))
         progress(1)
 
 
-def draw_line(plan: LinePlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+def _draw_line(plan: LinePlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     """Draw a line, and return its grey levels, shape (height, width)."""
     rng = np.random.default_rng(plan.seed)
     if plan.font is None:

@@ -18,14 +18,17 @@ from espnet_distopt.recipes.corpora.ldc.ms98 import plain_words
 from espnet_distopt.recipes.corpora.mini_swbd.dialogue import (
     ACRONYMS,
     ALL,
-    PARTIALS,
     Side,
     Turn,
     Variety,
     invent_dialogue,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.plan import Speaker
-from espnet_distopt.recipes.corpora.mini_swbd.synthesis import Synthesizer, Voice
+from espnet_distopt.recipes.corpora.mini_swbd.synthesis import (
+    SPOKEN,
+    Speaker,
+    Synthesizer,
+    Voice,
+)
 
 Samples = NDArray[np.float32]
 
@@ -175,8 +178,6 @@ def bump(rng: np.random.Generator) -> Samples:
 _MARGIN = (0.03, 0.25)
 _LEAD = 1.0  # seconds of silence at both ends of a recording
 
-_SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
-
 
 @dataclass(frozen=True)
 class TimedTurn:
@@ -265,7 +266,7 @@ def speak(
     words: list[str] = []
     for token in [*text.split(), None]:
         if token is not None and (word := " ".join(plain_words(token, ACRONYMS))):
-            words.append(_SPOKEN.get(word, word))
+            words.append(SPOKEN.get(word, word))
             continue
         if words:
             samples = synthesizer.say(" ".join(words), voice)

@@ -6,6 +6,7 @@ Each conversation has a seed of its own, so that the corpus does not depend on t
 number of processes that make it.
 """
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,17 +47,194 @@ from espnet_distopt.recipes.corpora.mini_swbd.conversation import (
     good_line,
     record,
 )
-from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, HESITATIONS
-from espnet_distopt.recipes.corpora.mini_swbd.plan import (
-    CALLHOME,
-    SWBD,
-    TRAIN,
-    Plan,
-    Sizes,
-    check_sizes,
-    plan_corpus,
+from espnet_distopt.recipes.corpora.mini_swbd.dialogue import (
+    ACRONYMS,
+    ALL,
+    HESITATIONS,
+    Variety,
 )
+from espnet_distopt.recipes.corpora.mini_swbd.synthesis import Speaker, Voice
 from espnet_distopt.recipes.corpora.parallel import do_shares
+
+# These variants of espeak-ng sound like people, not like robots, whispers or croaks.
+# Training has many, so that some of them resemble the unseen ones.
+_KNOWN_ACCENTS = ("en-us", "en-us-nyc", "en", "en-gb-x-rp")
+_KNOWN_MEN = (
+    *("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam", "Diogo"),
+    *("Gene", "Hugo", "Lee", "Marco", "Michael", "antonio", "benjamin", "david", "ed"),
+    *(
+        "edward",
+        "ian",
+        "iven",
+        "john",
+        "marcelo",
+        "michel",
+        "miguel",
+        "norbert",
+        "paul",
+    ),
+    *("pedro", "sandro", "travis", "victor", "zac"),
+)
+_KNOWN_WOMEN = (
+    *("f1", "f2", "f3", "f4", "f5", "Alicia", "Andrea", "Annie", "anika", "aunty"),
+    *("belinda", "linda", "steph", "steph2"),
+)
+_UNSEEN_ACCENTS = ("en-us", "en-gb-x-rp")
+_UNSEEN_MEN = ("max", "rob", "robert", "edward2")
+_UNSEEN_WOMEN = ("shelby", "steph3")
+
+
+_MEN_NAMES = ("john", "mike", "david", "bob", "jim", "steve", "paul", "tom")
+_WOMEN_NAMES = ("mary", "linda", "susan", "karen", "anna", "lisa", "jane", "carol")
+
+
+def known_speakers(count: int, seed: int) -> list[Speaker]:
+    """Return the people of training, who also talk in the Switchboard test half."""
+    return _draw(
+        count, f"known {seed}", _KNOWN_ACCENTS, _KNOWN_MEN, _KNOWN_WOMEN, spread=8
+    )
+
+
+def unseen_speakers(count: int, seed: int) -> list[Speaker]:
+    """Return the people of the CallHome half, with variants that training lacks."""
+    return _draw(
+        count, f"unseen {seed}", _UNSEEN_ACCENTS, _UNSEEN_MEN, _UNSEEN_WOMEN, spread=12
+    )
+
+
+def _draw(
+    count: int,
+    seed: str,
+    accents: Sequence[str],
+    men: Sequence[str],
+    women: Sequence[str],
+    spread: int,
+) -> list[Speaker]:
+    """Draw women and men in turn; pitch varies by `spread`, and rate by twice that."""
+    rng = random.Random(seed)
+    speakers = []
+    for number in range(count):
+        variants, names = (men, _MEN_NAMES) if number % 2 else (women, _WOMEN_NAMES)
+        voice = Voice(
+            name=f"{rng.choice(accents)}+{rng.choice(variants)}",
+            rate=175 + rng.randint(-2 * spread, 2 * spread),
+            pitch=50 + rng.randint(-spread, spread),
+            range=rng.randint(40, 70),
+        )
+        speakers.append(Speaker(_FIRST_PIN + number, rng.choice(names), voice))
+    return speakers
+
+
+TRAIN, SWBD, CALLHOME = "train", "swbd", "callhome"
+_FIRST = {TRAIN: 2001, SWBD: 4390, CALLHOME: 4156}
+_FIRST_PIN = 1000
+_DISCS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large the corpus is; the command has an option for each number."""
+
+    conversations: int = 200
+    test_conversations: int = 6
+    turns: int = 66
+    speakers: int = 200
+    test_speakers: int = 10
+    topics: int = ALL.topics
+    alternatives: int = ALL.alternatives
+
+
+Pair = tuple[Speaker, Speaker]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A conversation to make: who talks on side A and on side B, and how much.
+
+    The part is TRAIN, or the test half SWBD or CALLHOME. A test half has one disc. The
+    seed decides what is said, and how.
+    """
+
+    part: str
+    number: int
+    disc: int
+    people: Pair
+    turns: int
+    variety: Variety
+    seed: str
+
+    @property
+    def name(self) -> str:
+        """Return the recording's name, as `sw02001`, `sw_4390` or `en_4156`."""
+        prefix = {TRAIN: "sw0", SWBD: "sw_", CALLHOME: "en_"}[self.part]
+        return f"{prefix}{self.number}"
+
+
+def plan_corpus(sizes: Sizes, seed: int) -> list[Plan]:
+    """Decide who talks in which conversation."""
+    rng = random.Random(f"corpus {seed}")
+    # There are no more people than can talk in training, so that the Switchboard half
+    # has no one new.
+    known = known_speakers(min(sizes.speakers, 2 * sizes.conversations), seed)
+    unseen = unseen_speakers(sizes.test_speakers, seed)
+    train = _pairs(known, sizes.conversations, rng)
+    halves = {
+        SWBD: _pairs(_trained(known, train), sizes.test_conversations, rng),
+        CALLHOME: _pairs(unseen, sizes.test_conversations, rng),
+    }
+    return [
+        Plan(
+            part,
+            number,
+            1 + _DISCS * (number - _FIRST[part]) // len(pairs) if part == TRAIN else 1,
+            people,
+            sizes.turns,
+            Variety(sizes.topics, sizes.alternatives),
+            f"{part} {number} {seed}",
+        )
+        for part, pairs in {TRAIN: train, **halves}.items()
+        for number, people in enumerate(pairs, start=_FIRST[part])
+    ]
+
+
+def _trained(people: list[Speaker], train: list[Pair]) -> list[Speaker]:
+    """Return the people who are not in the first tenth, which becomes train_dev."""
+    dev = [person for pair in train[: 1 + len(train) // 10] for person in pair]
+    rest = [person for person in people if person not in dev]
+    return rest if len(rest) > 1 else people
+
+
+def _pairs(people: list[Speaker], count: int, rng: random.Random) -> list[Pair]:
+    """Return pairs in which all people talk once before anyone talks again."""
+    queue: list[Speaker] = []
+    pairs = []
+    for _ in range(count):
+        if len(queue) < 2:
+            rest = [person for person in people if person not in queue]
+            queue += rng.sample(rest, len(rest))
+        pairs.append((queue.pop(0), queue.pop(0)))
+    return pairs
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Refuse sizes that make no corpus, or more conversations than numbers exist."""
+    for name, least in (
+        ("conversations", 1),
+        ("test_conversations", 1),
+        ("turns", 4),
+        ("speakers", 2),
+        ("test_speakers", 2),
+        ("topics", 1),
+        ("alternatives", 1),
+    ):
+        if getattr(sizes, name) < least:
+            raise InputError(
+                f"--{name} is {getattr(sizes, name)}, expected at least {least}"
+            )
+    most = _FIRST[SWBD] - _FIRST[TRAIN]
+    if max(sizes.conversations, sizes.test_conversations) > most:
+        raise InputError(f"at most {most} conversations have a number on the discs")
+
 
 STM_HEADER = """\
 ;; Synthetic speech in the form of the Hub5 2000 evaluation.
@@ -133,11 +311,8 @@ def _rule(word: str, replacement: str) -> str:
 _WORDS = {"NASA": ("n", "ae", "s", "ax")}
 
 
-def write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
-    """Write a side's transcript below `root`, at its place.
-
-    The time between utterances is a segment `[silence]`.
-    """
+def _write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
+    """Write a side's transcript; between utterances are segments `[silence]`."""
     write_transcript(root, number, side, _segments(conversation, side))
 
 
@@ -153,7 +328,7 @@ def _segments(conversation: Conversation, side: str) -> Iterator[Ms98Segment]:
     yield Ms98Segment(end, conversation.seconds, "[silence]")
 
 
-def write_acronyms(root: Path) -> None:
+def _write_acronyms(root: Path) -> None:
     """Write a dictionary that has only letters and words in capitals."""
     entries: dict[str, tuple[str, ...]] = {**_WORDS}
     for word in (*ascii_uppercase, *ACRONYMS):
@@ -163,7 +338,7 @@ def write_acronyms(root: Path) -> None:
     write_dictionary(root, (Entry(*each) for each in sorted(entries.items())))
 
 
-def write_callers(path: Path, plans: Iterable[Plan]) -> None:
+def _write_callers(path: Path, plans: Iterable[Plan]) -> None:
     """Write conv.tab, which has the PINs of the people in each conversation."""
     pins = {
         f"{plan.name}-{side}": str(person.pin)
@@ -187,12 +362,8 @@ class Recorded:
     turns: list[TimedTurn]
 
 
-@dataclass(frozen=True)
-class Share:
-    """The conversations that one process makes, and the directory of the corpus."""
-
-    directory: Path
-    plans: Sequence[Plan]
+Share = tuple[Path, Sequence[Plan]]
+"""The directory of the corpus, and the conversations that one process makes."""
 
 
 def make_corpus(
@@ -203,13 +374,6 @@ def make_corpus(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Recorded]:
     """Write the corpus into the directory `out`, whole or not at all.
-
-    Args:
-        out: The directory of the corpus, which is replaced if an earlier run made it.
-        sizes: How large the corpus is.
-        seed: Decides everything; equal sizes and seeds give equal files.
-        nj: The number of processes.
-        progress: Called with the number of conversations done, and of all.
 
     Returns:
         All conversations, those for training first.
@@ -222,23 +386,24 @@ def make_corpus(
         raise InputError(f"--nj is {nj}, expected at least 1")
     plans = plan_corpus(sizes, seed)
     with whole_directory(out, marker="mini_swbd.txt") as directory:
-        shares = [Share(directory, plans[job::nj]) for job in range(nj)]
-        made = do_shares(record_share, shares, len(plans), progress)
+        shares = [(directory, plans[job::nj]) for job in range(nj)]
+        made = do_shares(_record_share, shares, len(plans), progress)
         recorded = [made[place % nj][place // nj] for place in range(len(plans))]
         callers = [plan for plan in plans if plan.part == TRAIN]
-        write_callers(directory / _SWB1 / "tables" / "conv.tab", callers)
-        write_acronyms(directory / _TRANSCRIPTS)
+        _write_callers(directory / _SWB1 / "tables" / "conv.tab", callers)
+        _write_acronyms(directory / _TRANSCRIPTS)
         _write_evaluation(directory, [r for r in recorded if r.plan.part != TRAIN])
         note = f"synthetic speech, made by make_mini_swbd\nseed {seed}\n{sizes}\n"
         (directory / "mini_swbd.txt").write_text(note)
     return recorded
 
 
-def record_share(share: Share, progress: Callable[[int], None]) -> list[Recorded]:
+def _record_share(share: Share, progress: Callable[[int], None]) -> list[Recorded]:
     """Make the conversations of one process."""
     recorded = []
-    for plan in share.plans:
-        recorded.append(_record_one(share.directory, plan))
+    directory, plans = share
+    for plan in plans:
+        recorded.append(_record_one(directory, plan))
         progress(1)
     return recorded
 
@@ -246,14 +411,12 @@ def record_share(share: Share, progress: Callable[[int], None]) -> list[Recorded
 def _record_one(directory: Path, plan: Plan) -> Recorded:
     line: Callable[[np.random.Generator], TelephoneLine]
     line = bad_line if plan.part == CALLHOME else good_line
-    first, second = plan.people
-    speakers = first.speaker, second.speaker
-    conversation = record(speakers, plan.turns, line, plan.seed, plan.variety)
+    conversation = record(plan.people, plan.turns, line, plan.seed, plan.variety)
     _write_audio(directory / _place(plan), plan, conversation)
     if plan.part == TRAIN:
         for side in ("A", "B"):
             root = directory / _TRANSCRIPTS
-            write_side(root, str(plan.number), side, conversation)
+            _write_side(root, str(plan.number), side, conversation)
     return Recorded(plan, conversation.turns)
 
 
@@ -267,11 +430,8 @@ def _write_audio(path: Path, plan: Plan, conversation: Conversation) -> None:
     """Write SPHERE of 8-bit mu-law, which can express the samples exactly."""
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.round(conversation.samples * 32768).astype(np.int16)
-    fields = {
-        "database_id": "mini_swbd",
-        "conversation_id": str(plan.number),
-    }
-    write_sphere(path, samples, SAMPLE_RATE, coding="ulaw", fields=fields)
+    name, number = "mini_swbd", str(plan.number)
+    write_sphere(path, samples, SAMPLE_RATE, database_id=name, conversation_id=number)
 
 
 def _write_evaluation(directory: Path, recorded: list[Recorded]) -> None:

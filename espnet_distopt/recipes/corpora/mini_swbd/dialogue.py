@@ -197,11 +197,9 @@ _EXCHANGES_PER_TOPIC = 5
 
 @dataclass(frozen=True)
 class Variety:
-    """How much of the grammar the speakers use; less of it is easier to learn.
+    """How much of the grammar is used; less of it is easier to learn.
 
-    Attributes:
-        topics: The number of topics that they talk about.
-        alternatives: The number of alternatives of each symbol, the first ones.
+    It has the numbers of topics, and of alternatives of each symbol, the first ones.
     """
 
     topics: int
@@ -217,13 +215,10 @@ ALL = Variety(
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance.
+    """One utterance, with words and MS98 marks, as `uh`, `th[at]-`, `[noise]`.
 
-    Attributes:
-        side: The side that speaks.
-        text: Words and MS98 marks, as `uh`, `th[at]-`, `[noise]`, `[laughter-yeah]`.
-        gap: Seconds after the end of everything said before; negative if the speaker
-            starts before the other one has ended.
+    `gap` is in seconds after the end of everything said before; it is negative if the
+    speaker starts before the other one has ended.
     """
 
     side: Side
@@ -237,17 +232,7 @@ def invent_dialogue(
     rng: random.Random,
     variety: Variety = ALL,
 ) -> list[Turn]:
-    """Invent a conversation.
-
-    Args:
-        names: The first names of the speakers on side A and side B.
-        turns: The number of utterances, including greetings and good-byes.
-        rng: Makes every choice.
-        variety: How much of the grammar is used.
-
-    Returns:
-        The utterances, in the order in which they start.
-    """
+    """Invent a conversation: the utterances in the order in which they start."""
     topics = dict(islice(TOPICS.items(), variety.topics))
     topics = {name: _first(own, variety) for name, own in topics.items()}
     shared = _first(SHARED, variety)

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +46,15 @@ class Voice:
     rate: int = 175
     pitch: int = 50
     range: int = 50
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A person: their number (PIN), their first name, and their voice."""
+
+    pin: int
+    name: str
+    voice: Voice
 
 
 class Synthesizer:
@@ -98,16 +106,7 @@ class Synthesizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Unload the library, after which the synthesizer cannot be used."""
+    def __exit__(self, *_: object) -> None:
         self._library.espeak_Terminate()
         _ctypes.dlclose(self._library._handle)
 
@@ -144,10 +143,6 @@ class Synthesizer:
 
     def phonemes(self, text: str, accent: str) -> list[str]:
         """Return espeak-ng's names of the phonemes of a text, with marks of stress.
-
-        Args:
-            text: Plain words.
-            accent: The name of a voice, such as `en-us`.
 
         Raises:
             InputError: espeak-ng has no such accent, or the text has no phonemes.
@@ -198,7 +193,8 @@ def _load_copy(path: str) -> ctypes.CDLL:
 ACCENTS = ("en-us", "en-gb-x-rp", "en")
 """The accents whose pronunciations a word gets; the others' are among these."""
 
-_SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
+SPOKEN = {plain_words(mark)[0]: letters for mark, letters in PARTIALS.items()}
+"""Parts of words -> letters that make espeak-ng say them."""
 _STRESS = "',%="
 
 
@@ -212,7 +208,7 @@ def pronounce(words: Iterable[str]) -> dict[str, list[tuple[str, ...]]]:
     with Synthesizer() as synthesizer:
         for accent in ACCENTS:
             for word, found in lexicon.items():
-                phones = synthesizer.phonemes(_SPOKEN.get(word, word), accent)
+                phones = synthesizer.phonemes(SPOKEN.get(word, word), accent)
                 # Stress is not a property that a short word keeps in a sentence.
                 plain = tuple(filter(None, map(without_stress, phones)))
                 if plain not in found:

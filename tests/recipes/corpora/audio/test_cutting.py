@@ -11,7 +11,7 @@ import soundfile
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.commands.formatting import format_data_command as main
-from espnet_distopt.recipes.corpora.audio import formatting, sphere
+from espnet_distopt.recipes.corpora.audio import formatting, shorten
 from espnet_distopt.recipes.corpora.audio.formatting import Limits, format_data
 from espnet_distopt.recipes.corpora.audio.recordings import AudioFile, open_audio
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
@@ -108,13 +108,13 @@ def test_a_shortened_file_is_decoded_once(
 ) -> None:
     write_shortened(conversation(tmp_path), noise(3, channels=2))
     decoded = []
-    decode = sphere.decode_shorten
+    decode = shorten.decode_shorten
 
     def decode_and_count(stream: bytes, where: str, **form: Any) -> Any:
         decoded.append(where)
         return decode(stream, where, **form)
 
-    monkeypatch.setattr(sphere, "decode_shorten", decode_and_count)
+    monkeypatch.setattr(shorten, "decode_shorten", decode_and_count)
     format_data(tmp_path / "data", tmp_path / "dump", limits=None, nj=nj)
     assert decoded == [str(tmp_path / "c1.sph")]  # one file: one process, for any nj
     found = dumped(tmp_path / "dump")

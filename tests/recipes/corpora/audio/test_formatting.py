@@ -82,7 +82,7 @@ def test_processes_change_nothing_but_the_arks(
         nj=nj,
         progress=lambda done, total: told.append((done, total)),
     )
-    assert first == second
+    assert (first.samples, first.dropped) == (second.samples, second.dropped)
     assert told == [(2, 6), (4, 6), (6, 6)]
     left, right = contents(one), contents(several)
     assert left.pop("wav.ark") and left.pop("wav.scp") and right.pop("wav.scp")

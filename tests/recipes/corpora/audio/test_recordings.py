@@ -36,7 +36,7 @@ def write_flac(path: Path, samples: Samples) -> None:
 
 
 def write_pcm_sphere(path: Path, samples: Samples) -> None:
-    write_sphere(path, samples, RATE, coding="pcm")
+    soundfile.write(path, samples, RATE, format="NIST", subtype="PCM_16")
 
 
 WRITERS = [write_wav, write_flac, write_pcm_sphere]

@@ -1,6 +1,7 @@
 """SPHERE files: spans, compressed ones, what libsndfile reads, and writing."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.corpora.audio.codings import decode_ulaw, encode_ulaw
 from espnet_distopt.recipes.corpora.audio.sphere import (
     SphereFile,
-    format_header,
     read_header,
     write_sphere,
 )
+from espnet_distopt.recipes.corpora.audio.ulaw import decode_ulaw, encode_ulaw
 from tests.recipes.corpora.audio.shorten_encoder import (
     DIFF0,
     DIFF1,
@@ -32,30 +32,16 @@ RNG = np.random.default_rng(0)
 STEREO: NDArray[np.int16] = RNG.integers(-9000, 9000, (300, 2)).astype(np.int16)
 
 
-FORMS: list[dict[str, Any]] = [
-    {"coding": "ulaw"},
-    {"coding": "alaw"},
-    {"coding": "pcm"},
-    {"coding": "pcm", "byte_order": "big"},
-]
-
-
 @pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("form", FORMS)
-def test_libsndfile_reads_alike(
-    form: dict[str, Any], channels: int, tmp_path: Path
-) -> None:
+def test_libsndfile_reads_alike(channels: int, tmp_path: Path) -> None:
     path = tmp_path / "x.sph"
-    fields: dict[str, str | int] = {"database_id": "a b", "speaker": 7}
-    write_sphere(path, STEREO[:, :channels], 8000, **form, fields=fields)
+    write_sphere(path, STEREO[:, :channels], 8000, database_id="a b", speaker=7)
     expected, rate = soundfile.read(path, dtype="int16", always_2d=True)
     assert rate == 8000
     assert read_all(path) == expected.T.tolist()
-    if form["coding"] == "pcm":
-        np.testing.assert_array_equal(expected, STEREO[:, :channels])
 
 
-@pytest.mark.parametrize("subtype", ["PCM_16", "ULAW", "ALAW"])
+@pytest.mark.parametrize("subtype", ["PCM_16", "ULAW"])
 @pytest.mark.parametrize("endian", ["LITTLE", "BIG"])
 def test_what_libsndfile_writes(subtype: str, endian: str, tmp_path: Path) -> None:
     path = tmp_path / "x.sph"
@@ -67,12 +53,12 @@ def test_what_libsndfile_writes(subtype: str, endian: str, tmp_path: Path) -> No
 
 
 @given(span=st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted))
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("subtype", ["PCM_16", "ULAW"])
 def test_spans(
-    form: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, span: list[int]
+    subtype: str, tmp_path_factory: pytest.TempPathFactory, span: list[int]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "spans.sph"
-    write_sphere(path, STEREO, 8000, **form)
+    soundfile.write(path, STEREO, 8000, format="NIST", subtype=subtype)
     whole = read_all(path)
     start, stop = span
     with SphereFile(path) as file:
@@ -150,11 +136,14 @@ def test_shortened_mu_law(tmp_path: Path) -> None:
     [
         ("pcm", (b"ajkg", b"ajkk"), "starts with ajkg, got b'ajkk'"),
         ("ulaw", (b"", b""), "expected a shorten stream of ulaw, got sample type 5"),
-        ("alaw", (b"", b""), "expected a shorten stream of alaw, got sample type 5"),
         ("pcm", (b"-i 300", b"-i 299"), "more samples than the header says"),
         ("pcm", (b"-i 300", b"-i 301"), "fewer samples than the header says"),
         ("pcm", (b"channel_count -i 2", b"channel_count -i 1"), "has 2 channels, but"),
-        ("pcm", (b"sample_count -i 300", b"; -i 3000"), "has no sample_count"),
+        (
+            "pcm",
+            (b"sample_count -i 300", b"; -i 3000"),
+            "expected sample_count in",
+        ),
     ],
 )
 def test_bad_shortened_file(
@@ -171,6 +160,15 @@ def pad_header(content: bytes, size: int) -> bytes:
     """Make up for a change of the header's length."""
     end = content.index(b"end_head\n") + len(b"end_head\n")
     return content[:end].ljust(size) + content[end:].lstrip(b" ")
+
+
+def test_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shortened(tmp_path / "x.sph", "pcm", Encoder().encode(STEREO.T))
+    monkeypatch.setitem(sys.modules, "numba", None)
+    module = "espnet_distopt.recipes.corpora.audio.shorten"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(InputError, match=r"numba, .* is not installed: pip install"):
+        read_all(path)
 
 
 def test_cut_off_shortened_file(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_truncated_while_open(tmp_path: Path) -> None:
 
 def test_written_header(tmp_path: Path) -> None:
     path = tmp_path / "x.sph"
-    write_sphere(path, STEREO[:1], 8000, fields={"database_id": "SWB", "call": 2001})
+    write_sphere(path, STEREO[:1], 8000, database_id="SWB", call=2001)
     assert path.read_bytes()[:1024].rstrip(b" ").decode().splitlines() == [
         "NIST_1A",
         "   1024",
@@ -231,45 +229,6 @@ def test_written_header(tmp_path: Path) -> None:
         "end_head",
     ]
     assert path.stat().st_size == 1026
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_long_header_takes_more_blocks(tmp_path: Path) -> None:
-    for length in (990, 991, 992, 993, 994, 995, 996, 2100):
-        header = format_header({"x": "y" * length})
-        used = len(header.rstrip(b" "))
-        assert len(header) == -(-used // 1024) * 1024
-        assert header[8:16] == b"%7d\n" % len(header)
-    fields = {f"note{i}": "y" * 80 for i in range(20)}
-    write_sphere(tmp_path / "x.sph", STEREO, 8000, coding="pcm", fields=fields)
-    assert read_header(tmp_path / "x.sph").header_bytes == 3072
-    assert read_all(tmp_path / "x.sph") == STEREO.T.tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"samples": STEREO.astype(np.float32)}, "expected 16-bit samples of shape"),
-        ({"samples": STEREO[:, 0]}, "expected 16-bit samples of shape"),
-        ({"samples": STEREO[:, :0]}, "expected 16-bit samples of shape"),
-        ({"sample_rate": 0}, "expected a sample rate above 0, got 0"),
-        ({"coding": "mp3"}, "expected coding ulaw, alaw or pcm"),
-        ({"coding": "pcm", "byte_order": "middle"}, "got pcm (middle)"),
-        ({"fields": {"sample_rate": 9}}, "sample_rate is not for the caller to set"),
-        ({"fields": {"a b": 9}}, "'a b' can't be the name of a SPHERE field"),
-        ({"fields": {"end_head": 9}}, "'end_head' can't be the name"),
-        ({"fields": {"a": ""}}, "SPHERE field a: can't hold ''"),
-        ({"fields": {"a": "b\nend_head"}}, "SPHERE field a: can't hold"),
-        ({"fields": {"a": "é"}}, "SPHERE field a: can't hold"),
-    ],
-)
-def test_not_written(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.sph"
-    path.write_bytes(b"old")
-    arguments = {"samples": STEREO, "sample_rate": 8000, **change}
-    with pytest.raises(InputError, match=re.escape(message)):
-        write_sphere(path, **arguments)
-    assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -328,15 +287,6 @@ SPIDRE = """
     sample_n_bytes -i 1
     sample_sig_bits -i 8
 """
-A_LAW = """
-    ; a comment
-    sample_coding -s4 alaw
-    sample_byte_format -s1 1
-
-    channel_count -i 1
-    sample_rate -i 8000
-    sample_count -i 2
-"""
 NO_COUNT = """
     channel_count -i 2
     sample_rate -i 8000
@@ -358,12 +308,12 @@ EMPTY = """
         (SWITCHBOARD, b"\xff\0\xfe\x7e", 1024, 8000, [[0, 8], [-32124, -8]]),
         # all channels' samples counted together
         (SPIDRE, b"\xff\0\xfe\x7e", 1024, 8000, [[0, 8], [-32124, -8]]),
-        (A_LAW, b"\xd5\x2a", 2048, 8000, [[8, -32256]]),
+        (SWITCHBOARD, b"\xff\0\xfe\x7e", 2048, 8000, [[0, 8], [-32124, -8]]),
         (NO_COUNT, b"\1\0\2\0\3\0\4\0", 3072, 8000, [[1, 3], [2, 4]]),
         (NO_COUNT, b"\1\0\2\0\3\0\4\0", 200, 8000, [[1, 3], [2, 4]]),
         (EMPTY, b"", 1024, 8000, [[], []]),
     ],
-    ids=["little", "big", "ulaw", "mu-law", "alaw", "3072", "200", "empty"],
+    ids=["little", "big", "ulaw", "mu-law", "2048", "3072", "200", "empty"],
 )
 def test_typed_header(
     fields: str,
@@ -394,7 +344,6 @@ def test_typed_header(
         ("pcm-2", "pcm", "big", 2),
         ("PCM", "pcm", "big", 2),
         ("mulaw", "ulaw", None, 1),
-        ("a-law", "alaw", None, 1),
     ],
 )
 def test_codings(
@@ -438,26 +387,26 @@ BAD: list[tuple[str, tuple[str, str], str]] = [
     ("no-type", ("sample_rate -i 8000", "sample_rate 8000"), "line 5: expected `name"),
     ("type", ("sample_rate -i", "sample_rate -x"), "line 5: expected `name -type"),
     ("binary", ("sample_rate", "\0\1\2 \3\4"), "line 5: expected `name -type value`"),
-    ("string-rate", ("rate -i 8000", "rate -s4 fast"), "line 5: expected sample_rate"),
-    ("real-rate", ("rate -i 8000", "rate -r 8e3"), "-i and an integer, got -r '8e3'"),
-    ("word-rate", ("-i 8000", "-i fast"), "line 5: expected sample_rate -i and an"),
-    ("no-value", ("-i 8000", "-i"), "expected sample_rate -i and an integer"),
-    ("no-rate", ("sample_rate", "sample_late"), "the header has no sample_rate"),
-    ("rate-0", ("-i 8000", "-i 0"), "line 5: sample_rate must be at least 1, got 0"),
-    ("count-less", ("count -i 3", "count -i -3"), "must be at least 0, got -3"),
+    ("real-rate", ("rate -i 8000", "rate -r 8e3"), "a number of at least 1, got 8e3"),
+    ("word-rate", ("-i 8000", "-i fast"), "expected sample_rate in the header, a num"),
+    ("no-value", ("-i 8000", "-i"), "expected sample_rate in the header"),
+    ("no-rate", ("sample_rate", "sample_late"), "of at least 1, got nothing"),
+    ("rate-0", ("-i 8000", "-i 0"), "expected sample_rate in the header, a number"),
+    ("count-less", ("count -i 3", "count -i -3"), "of at least 0, got -3"),
     ("channels-0", ("channel_count -i 1", "channel_count -i 0"), "at least 1, got 0"),
-    ("no-channels", ("channel_count", "panel_count"), "the header has no channel_c"),
+    ("no-channels", ("channel_count", "panel_count"), "expected channel_count in the"),
     ("channels-2", ("channel_count -i 1", "channel_count -i 2"), "sample_count 3"),
-    ("twice", ("sample_sig_bits", "sample_rate"), "line 8: sample_rate is also on lin"),
+    ("twice", ("sample_sig_bits", "sample_rate"), "line 8: expected `name -type value"),
     ("count-more", ("count -i 3", "count -i 4"), "needs 8 bytes, but 6 follow"),
     ("count-fewer", ("count -i 3", "count -i 2"), "needs 4 bytes, but 6 follow"),
     ("coding", ("-s3 pcm", "-s3 mp3"), "sample_coding mp3 is not supported"),
+    ("a-law", ("-s3 pcm", "-s4 alaw"), "sample_coding alaw is not supported"),
     (
         "packed",
         ("-s3 pcm", "-s19 pcm,embedded-wavpack"),
         "sample_coding pcm,embedded-wavpac",
     ),
-    ("coding-type", ("-s3 pcm", "-i 3"), "line 9: expected sample_coding -s and a"),
+    ("coding-type", ("-s3 pcm", "-i 3"), "sample_coding 3 is not supported"),
     (
         "bytes-1",
         ("n_bytes -i 2", "n_bytes -i 1"),
@@ -470,7 +419,7 @@ BAD: list[tuple[str, tuple[str, str], str]] = [
     ),
     ("law-bytes", ("-s3 pcm", "-s4 ulaw"), "ulaw with sample_n_bytes 2: expected 1"),
     ("order", ("-s2 01", "-s2 11"), "sample_byte_format 01 or 10 in the header of"),
-    ("no-order", ("sample_byte", "simple_byte"), "16-bit samples, got none"),
+    ("no-order", ("sample_byte", "simple_byte"), "header of 16-bit samples"),
 ]
 
 

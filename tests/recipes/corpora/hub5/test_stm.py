@@ -4,19 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.hub5.stm import (
     Reference,
     Span,
-    check_labels,
     mend_stm,
-    parse_stm,
     read_stm,
     reference_words,
     write_stm,
 )
 from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
-    STM_HEADER,
     glm_text,
     reference_text,
 )
@@ -147,14 +143,6 @@ def test_rounded_ends_may_run_into_the_next_segment(tmp_path):
     told = []
     assert [each.span for each in read_stm(tmp_path / "stm", told.append)] == spans
     assert not told
-
-
-def test_labels_must_be_declared(tmp_path):
-    stm = STM_HEADER + "a A a_A 1 2 <o,SWB> oh\na A a_A 3 4 <O,XYZ> no\n"
-    references = parse_stm(stm, tmp_path / "stm")
-    check_labels(stm, references[:1])
-    with pytest.raises(InputError, match=r'stm:8: label XYZ is not .* ;; LABEL "XYZ"'):
-        check_labels(stm, references)
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,6 @@ def test_bad_input_is_one_line(
     assert not out.exists()
 
 
-def test_unknown_type(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected one of word, char, bpe"):
-        make_tokens(text, tmp_path / "out", "phone")
-
-
 def test_command(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

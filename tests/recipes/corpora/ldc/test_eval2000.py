@@ -73,7 +73,6 @@ def edit(discs: Path, pattern: str, old: str, new: str) -> None:
 EDITS = {
     "stm_line": ("*.stm", "1.00 2.00 <O,S", "3.00 2.00 <O,S", r"stm:3: expected 0 <="),
     "stm_mark": ("*.stm", "WE'RE }", "WE'RE", r"stm:7: '{' without '}'"),
-    "stm_label": ("*.stm", "<O>", "<O,CHE>", r"stm:7: label CHE is not declared"),
 }
 
 

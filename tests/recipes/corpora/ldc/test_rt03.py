@@ -69,7 +69,6 @@ EDITS = {
     "third": ("fsh*.stm", "fsh_60262 2", "fsh_60262 3", ":6: expected channel 1 or 2"),
     "backwards": ("sw*.stm", "0.500", "2.500", ":3: expected 0 <= start < end"),
     "fields": ("sw*.stm", "_B 0.500 1.500 <O> Yes", "", ":3: expected 'file chan"),
-    "label": ("sw*.stm", "<O>", "<O,Q>", ":3: label Q is not declared"),
     "bracket": ("sw*.stm", "Yes", "Yes)", r":3: brackets \( \) that don't pair"),
     "no_recording": ("sw*.stm", "sw_31415 2", "sw_2 2", ":3: no recording sw_2.sph"),
     "only_gaps": ("sw*.stm", "sw_31415_B", "inter_segment_gap", ": has comments only"),

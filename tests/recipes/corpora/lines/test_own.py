@@ -47,8 +47,7 @@ def test_a_word_from_right_to_left_in_another_text(table: Path, tmp_path: Path) 
 def test_table_without_writers_or_header(table: Path, tmp_path: Path) -> None:
     rows = "\ufeffa.png\tone\r\n\nmore/c.png\t\n"
     table.with_name("x.tsv").write_bytes(rows.encode())
-    images = ["--images", str(table.parent)]
-    main(["--table", f"{table.parent}/x.tsv", "--out", f"{tmp_path}/data", *images])
+    main(["--table", f"{table.parent}/x.tsv", "--out", f"{tmp_path}/data"])
     lines = LineDir.read(tmp_path / "data")
     assert (lines.text, lines.utt2spk) == ({"a": "one"}, {"a": "a"})
     skipped = read_table(tmp_path / "data" / "skipped.txt", str)
@@ -97,12 +96,9 @@ def test_bad_tables(
 def test_options_of_the_other_kind(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = "--images goes with --table, --writer and --sets with --pages"
+    message = "--writer and --sets go with --pages"
     refuses(["--table", str(table), "--writer", "x"], message, tmp_path, capsys)
-    images = ["--images", str(table.parent)]
-    refuses(["--pages", str(table), *images], message, tmp_path, capsys)
-    missing = ["--table", str(table), "--images", f"{tmp_path}/x"]
-    refuses(missing, "x: no such directory of images", tmp_path, capsys)
+    refuses(["--table", str(table), "--sets"], message, tmp_path, capsys)
 
 
 def divided(pages: Path, out: Path) -> dict[str, list[str]]:
@@ -176,7 +172,7 @@ def test_sets_of_too_few_pages(
     refuses(["--pages", str(page.parent), "--sets"], message, tmp_path, capsys)
     message = "--sets goes with one directory of pages"
     refuses(["--pages", str(page), str(page), "--sets"], message, tmp_path, capsys)
-    message = "--writer and --sets with --pages"
+    message = "--writer and --sets go with --pages"
     refuses(["--table", str(table), "--sets"], message, tmp_path, capsys)
 
 

@@ -30,12 +30,13 @@ from espnet_distopt.recipes.corpora.mini_ocr.corpus import (
     render_digits,
 )
 from espnet_distopt.recipes.corpora.mini_ocr.rendering import (
+    ALPHABET,
     degrade,
     known_fonts,
+    random_text,
     render_text,
     unseen_fonts,
 )
-from espnet_distopt.recipes.corpora.mini_ocr.texts import ALPHABET, random_text
 from tests.refusal import error_of
 
 TINY = LineSizes(

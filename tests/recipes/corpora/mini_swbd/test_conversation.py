@@ -23,8 +23,8 @@ from espnet_distopt.recipes.corpora.mini_swbd.conversation import (
     to_telephone_rate,
     transmit,
 )
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import known_speakers
 from espnet_distopt.recipes.corpora.mini_swbd.dialogue import Turn, invent_dialogue
-from espnet_distopt.recipes.corpora.mini_swbd.plan import known_speakers
 from espnet_distopt.recipes.corpora.mini_swbd.synthesis import Synthesizer, Voice
 
 PAIR = tuple(known_speakers(2, seed=0))

@@ -19,7 +19,8 @@ from espnet_distopt.recipes.corpora.audio.sphere import read_header
 from espnet_distopt.recipes.corpora.hub5.stm import read_stm, reference_words
 from espnet_distopt.recipes.corpora.ldc.discs import find_files
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
-    read_acronyms,
+    find_acronyms,
+    read_dictionary,
     read_transcript,
 )
 from espnet_distopt.recipes.corpora.ldc.swbd import read_conv_tab
@@ -29,16 +30,14 @@ from espnet_distopt.recipes.corpora.mini_swbd.conversation import (
     speak,
 )
 from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
-    make_corpus,
-    reference_text,
-)
-from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, SHARED, TOPICS
-from espnet_distopt.recipes.corpora.mini_swbd.plan import (
     SWBD,
     TRAIN,
     Sizes,
+    make_corpus,
     plan_corpus,
+    reference_text,
 )
+from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, SHARED, TOPICS
 from tests.refusal import error_of
 
 TINY = Sizes(
@@ -88,15 +87,15 @@ def test_discs_look_like_the_ldcs(corpus):
 def test_samples_survive_the_disc(corpus):
     """Libsndfile reads what the telephone line gave, so mu-law is coded once."""
     plan = plan_corpus(TINY, seed=0)[0]
-    speakers = (plan.people[0].speaker, plan.people[1].speaker)
-    said = record(speakers, plan.turns, good_line, plan.seed)
+    said = record(plan.people, plan.turns, good_line, plan.seed)
     path = corpus / "swb1/swb1_d1/data/sw02001.sph"
     samples, _ = soundfile.read(path, dtype="float32", always_2d=True)
     assert np.array_equal(samples, said.samples)
 
 
 def test_dictionary_tells_acronyms_from_words(corpus):
-    acronyms = read_acronyms(next(corpus.rglob("sw-ms98-dict.text")))
+    dictionary = next(corpus.rglob("sw-ms98-dict.text"))
+    acronyms = find_acronyms(read_dictionary(dictionary))
     assert {word: acronyms.get(word) for word in ACRONYMS} == ACRONYMS
     assert "NASA" not in acronyms
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.corpora.mini_swbd.plan import (
+from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
     known_speakers,
     unseen_speakers,
 )
