@@ -1,8 +1,7 @@
 """What `bin.status` says about an experiment, for people."""
 
 from espnet_distopt.monitoring.duration import duration
-from espnet_distopt.monitoring.experiment import Experiment, log_end
-from espnet_distopt.monitoring.learner import LearnerHistory
+from espnet_distopt.monitoring.experiment import Experiment, LearnerHistory, log_end
 
 HEAD = (
     *("learner", "host", "step", "samples/s", "comm", "wait"),
