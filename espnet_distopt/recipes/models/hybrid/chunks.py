@@ -42,7 +42,11 @@ from espnet_distopt.espnet.training.batches import (
     EpochBatches,
     Skippable,
 )
-from espnet_distopt.espnet.training.cutting import Cutting, batches_of, cutting_of
+from espnet_distopt.recipes.models.hybrid.cutting import (
+    Cutting,
+    batches_of,
+    cutting_of,
+)
 
 Numbers = NDArray[np.int64]
 
