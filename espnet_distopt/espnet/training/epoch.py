@@ -237,7 +237,6 @@ class Epoch:
         self._save(training, batches)
         self.run.saved.write()
         training.session.mean(0.0)  # No learner leaves while others need its store.
-        self.run.saved.commit()
         self.run.stop(saved=True)
 
     def _end(self, training: TrainingState, stepped: bool) -> bool:
@@ -291,7 +290,7 @@ class Epoch:
             "of": progress.steps,
         }
         state = {**training.capture(batches), **position}
-        self.run.saved.stage(state, training.session)
+        self.run.saved.stage(state)
 
 
 def nobody_stepped(

@@ -332,7 +332,7 @@ class Run:
         self.output_dir = Path(options.output_dir)
         self.rank, self.size = rank, size
         self.lead = lead
-        self.saved = SavedStates(self.output_dir, rank)
+        self.saved = SavedStates(self.output_dir, rank, size)
         self.handover = Handover(self.output_dir)
         self._algorithm = options.distopt or "none"
         self.progress = Progress(
@@ -470,7 +470,6 @@ class Run:
             self.saved.write()
             mean = self.session.mean(samples)
             samples = mean * len(self.session.learner.members.ranks)
-            self.saved.commit()
         self.follow()
         self.progress.end_epoch(reporter, samples)
         if self.reporter is not None:

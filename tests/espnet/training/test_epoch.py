@@ -214,11 +214,7 @@ def test_steps_need_no_shapes(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            ["--iterator_type", "chunk", "--num_iters_per_epoch", "3"],
-            "needs all chunks in each",
-        ),
-        (["--iterator_type", "task"], "needs iterator_type: sequence or chunk"),
+        (["--iterator_type", "task"], "needs iterator_type: sequence (chunk in"),
         (["--multiple_iterator", "true"], "needs iterator_type: sequence"),
         (["--batch_type", "sorted"], "needs the shapes of the training set: .*none"),
     ],
