@@ -32,18 +32,6 @@ Batch = tuple[list[str], dict[str, Tensor]]
 """The names of a batch's utterances, and ESPnet's tensors by name."""
 
 
-class Skippable(ABC):
-    """Batches that need not be read to be skipped."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
-        """Read the batches."""
-
-    @abstractmethod
-    def without_first(self, count: int) -> "Skippable":
-        """Return the batches behind the first `count`."""
-
-
 def length(iterator: object) -> int | None:
     """Return the number of batches of `iterator`, or None if it does not know it."""
     try:
@@ -67,33 +55,21 @@ def loss_weight(batch: Batch) -> int:
 def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
     """Return `iterator` without its first `count` batches.
 
-    ESPnet's data loaders and `Skippable` batches do not even read those; other
-    iterators have to.
+    ESPnet's data loaders, and batches with a method of this name, do not even read
+    those. Other iterators read them here, so that they draw no random numbers once a
+    run that is resumed has restored its own.
     """
     if count == 0:
         return iterator
-    if isinstance(iterator, Skippable):
-        return iterator.without_first(count)
+    if hasattr(iterator, "without_first"):
+        rest: Iterable[Any] = iterator.without_first(count)
+        return rest
     if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
         return with_batches(iterator, iterator.batch_sampler[count:])
-    return _Rest(iterator, count)
-
-
-class _Rest:
-    """Batches behind the first ones, which are read and skipped by `iter` itself.
-
-    A run that is resumed restores its random numbers after `iter`, so the reading of
-    skipped batches changes them no more.
-    """
-
-    def __init__(self, iterator: Iterable[Any], count: int) -> None:
-        self._iterator, self._count = iterator, count
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._iterator)
-        for _ in islice(batches, self._count):
-            pass
-        return batches
+    batches = iter(iterator)
+    for _ in islice(batches, count):
+        pass
+    return batches
 
 
 def divides_batches(

@@ -51,7 +51,6 @@ class Epoch:
         scaler: ESPnet's gradient scaler, or None without mixed precision.
 
     Attributes:
-        run: The same.
         schedulers: What the training loop is to step.
         start: Where this learner begins.
         left: The batches that this learner still has to train on.
@@ -127,12 +126,7 @@ class Epoch:
         return self._end(training, not no_step_was_valid)
 
     def _begin(self, training: TrainingState, batches: int | None) -> None:
-        """Go on from a saved state, or from a member's where this learner has joined.
-
-        Args:
-            training: What takes part in this epoch.
-            batches: The number of batches of the epoch; None if it is not known.
-        """
+        """Go on from a saved state, or from a member's if this learner has joined."""
         run = self.run
         run.reporter = self._reporter
         joined = run.handover.taken is not None
@@ -197,11 +191,7 @@ class Epoch:
                 self._stop_if_asked(number)
 
     def _step(self, number: int) -> dict[str, float]:
-        """Let the algorithm follow an attempted step; return its figures.
-
-        Args:
-            number: The number of batches that this learner has trained on so far.
-        """
+        """Let the algorithm follow an attempted step; return its figures."""
         progress, training = self.run.progress, self.training
         if training is None:
             progress.step(number, self._reporter, {})
@@ -216,11 +206,7 @@ class Epoch:
         return figures
 
     def _stop_if_asked(self, batches: int) -> None:
-        """End the process if that is asked; where learners save, once all agree.
-
-        Args:
-            batches: The number of batches that this learner has trained on so far.
-        """
+        """End the process if that is asked; where learners save, once all agree."""
         run, training = self.run, self.training
         if training is None:
             if run.stop_signal is not None:

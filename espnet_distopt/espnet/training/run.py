@@ -173,12 +173,7 @@ class Lead:
             self._option.distributed = True
 
     def follow(self, leader: int, members: Members) -> None:
-        """Take the lead over, or hand it over, if the members have changed so.
-
-        Args:
-            leader: The rank of the learner that acts for all.
-            members: The living learners.
-        """
+        """Take the lead over, or hand it over, if the members have changed so."""
         before, self.leader = self.leader, leader
         if self.leads == (leader == self._rank):
             return
@@ -212,12 +207,7 @@ class Lead:
             self._valid_writer = SummaryWriter(str(folder / "valid"))
 
     def write_epoch(self, train: SubReporter, valid: SubReporter) -> None:
-        """Write an epoch's figures for TensorBoard, as ESPnet does where it leads.
-
-        Args:
-            train: ESPnet's reporter of the epoch's training.
-            valid: ESPnet's reporter of its validation.
-        """
+        """Write an epoch's figures for TensorBoard, as ESPnet does where it leads."""
         if self.writer is None:
             return
         count = train.get_total_count()
@@ -307,11 +297,7 @@ class Run:
         lead: Says whether this learner acts for all.
 
     Attributes:
-        options: The same.
         output_dir: The experiment's directory.
-        rank: The same.
-        size: The same.
-        lead: The same.
         saved: The saved states of this learner.
         progress: It prints and writes how far the training is.
         session: The algorithm's session. It is None before the first epoch, and in

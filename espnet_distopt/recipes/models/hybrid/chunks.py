@@ -40,7 +40,6 @@ from espnet_distopt.espnet.training.batches import (
     Batch,
     DealingIterFactory,
     EpochBatches,
-    Skippable,
 )
 from espnet_distopt.recipes.models.hybrid.cutting import (
     Cutting,
@@ -344,7 +343,7 @@ class EpochChunks(EpochBatches):
         ]
 
 
-class LoadedShare(Skippable):
+class LoadedShare:
     """The batches of one learner, which are read when they are iterated over.
 
     Args:
