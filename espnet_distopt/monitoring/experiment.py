@@ -397,12 +397,7 @@ class Experiment:
 
 
 def clock(when: float, age: float) -> str:
-    """Return a time in words, with the date if it is half a day ago or more.
-
-    Args:
-        when: Unix time.
-        age: The seconds since then.
-    """
+    """Return a time in words, with the date if it is half a day ago or more."""
     form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(when))
 
@@ -435,10 +430,6 @@ def _since_begin(learners: Learners, size: int) -> dict[int, LearnerHistory]:
 
     A training that is not resumed appends to the files of the earlier one. A learner
     that has not started since is left out.
-
-    Args:
-        learners: All learners that there ever were.
-        size: The number of learners that there are now.
     """
     now = {rank: each for rank, each in learners.items() if rank < size}
     begin = max(_starts(now, "begin"), default=0.0)

@@ -12,12 +12,7 @@ LEFT = {"host", ""}
 
 
 def table(experiment: Experiment, now: float) -> str:
-    """Return the experiment's state, and a line for each learner.
-
-    Args:
-        experiment: The experiment that is shown.
-        now: Unix time for which states and ages are told.
-    """
+    """Return the experiment's state, and a line for each learner."""
     lines = [_state(experiment, now), "  " + _position(experiment, now)]
     if experiment.state(now) in ("silent", "failed"):
         end = log_end(experiment.directory)

@@ -149,10 +149,6 @@ class DealingIterFactory(AbsIterFactory):
 class UncutBatches(DealingIterFactory):
     """Wraps ESPnet's factory of batches of utterances, which it has not cut.
 
-    Args:
-        stock: ESPnet's factory.
-        size: The number of learners.
-
     Raises:
         InputError: A batch has fewer utterances than there are learners.
     """
@@ -175,10 +171,6 @@ class EpochUtterances(EpochBatches):
     """Batches of utterances, each cut as stock ESPnet cuts it.
 
     Learner r of S has every S-th utterance of a batch, from the r-th.
-
-    Args:
-        loader: ESPnet's data loader of these batches.
-        size: The number of learners.
     """
 
     def __init__(self, loader: DataLoader[Any], size: int) -> None:
@@ -207,14 +199,6 @@ class QueuedBatches:
     """The batches that one learner trains on in an epoch.
 
     All learners construct it together, at the beginning of the epoch.
-
-    Args:
-        epoch: The epoch's batches.
-        session: The session of this learner.
-        scheduler: ESPnet's scheduler of its learning rate, or None.
-        accum_grad: The number of batches of a step.
-        state: What `state_dict` returned in a run that ended within this epoch; None
-            without one.
 
     Attributes:
         queue: The work queue. With G groups of learners that step together, its item

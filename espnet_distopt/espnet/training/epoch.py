@@ -262,13 +262,7 @@ class Epoch:
         self.run.consensus_distance = training.session.enter_consensus()
 
     def _save(self, training: TrainingState, batches: int | None) -> None:
-        """Begin to save this learner's state; all learners save equally often.
-
-        Args:
-            training: What takes part in this epoch.
-            batches: The number of batches of this epoch that this learner has trained
-                on; None if the epoch's training is over.
-        """
+        """Begin to save this learner's state; all learners save equally often."""
         progress = self.run.progress
         position = {
             "spent": progress.spent(),
@@ -285,11 +279,6 @@ def nobody_stepped(
     """Return whether learners had batches in an epoch, and none of them a valid step.
 
     A learner without a batch says nothing about the steps of the others.
-
-    Args:
-        mean: The mean of a number over all learners, which they compute together.
-        trained: Whether this learner had a batch.
-        stepped: Whether a step of its loop was valid.
     """
     return mean(float(trained)) > 0 and mean(float(trained and stepped)) == 0
 
@@ -324,12 +313,6 @@ def validate_together(
 
     All learners call this, after a collective on which they have agreed who lives. The
     figures become those of stock ESPnet, up to rounding.
-
-    Args:
-        validate: ESPnet's validation by one process.
-        session: The session of this learner.
-        iterator: The batches.
-        reporter: ESPnet's reporter of the validation.
 
     Raises:
         InputError: The learners' validations have different figures.

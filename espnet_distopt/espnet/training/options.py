@@ -279,9 +279,6 @@ def gpus_needed(learners: int, local_rank: int | None) -> int:
 def check_gpus(needed: int) -> None:
     """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
 
-    Args:
-        needed: the number of GPUs that this machine must have.
-
     Raises:
         InputError: it has fewer.
     """

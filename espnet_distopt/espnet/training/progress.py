@@ -73,13 +73,6 @@ class Progress:
 
     A file that cannot be written is logged, and does not end the training.
 
-    Args:
-        output_dir: The experiment's directory.
-        max_epoch: The number of the last epoch.
-        talks: Whether this learner prints, and writes the summary.
-        algorithm: The name of the algorithm.
-        learners: The number of learners.
-
     Attributes:
         talks: Whether this learner prints, and writes the summary, at this moment.
         samples: The number of utterances that this learner has trained on in this
@@ -165,13 +158,7 @@ class Progress:
     def step(
         self, step: int, reporter: SubReporter, figures: Mapping[str, float]
     ) -> None:
-        """Print and write a line if the last one is more than `INTERVAL` old.
-
-        Args:
-            step: The position from now on.
-            reporter: ESPnet's reporter of this epoch's training.
-            figures: The session's figures of this step.
-        """
+        """Print and write a line if the last one is more than `INTERVAL` old."""
         self.position = step
         self._since.add(figures)
         now = time.perf_counter()
@@ -216,12 +203,7 @@ class Progress:
         self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
-        """Print and write the epoch's line, and add the epoch to the summary.
-
-        Args:
-            reporter: ESPnet's reporter of this epoch's validation.
-            total_samples: The number of utterances that all learners have trained on.
-        """
+        """Print and write the epoch's line, and add the epoch to the summary."""
         elapsed = time.perf_counter() - self._began
         self._epoch_times.append(elapsed)
         left = self._left(1.0)

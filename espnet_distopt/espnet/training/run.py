@@ -108,9 +108,6 @@ def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None
     Processes that are forked meanwhile, such as those that read the data, leave this
     one's process group. A signal to the group, as by `timeout` or torchrun, would kill
     them, and PyTorch makes an error of their death. They end with this process.
-
-    Args:
-        request: It is called with the name of the signal.
     """
     handle = _Handler(request)
     heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
@@ -130,13 +127,6 @@ def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None
 
 class Lead:
     """Says whether this learner is the one that acts for all, and makes it so.
-
-    Args:
-        rank: The number of this learner; 0 if there is only one.
-        option: ESPnet's options of the distributed training, whose rank is changed.
-        options: ESPnet's trainer options and the algorithm's.
-        lock: The lock on the experiment's directory.
-        joins: Whether this learner joins others that are training.
 
     Attributes:
         leader: The rank of the learner that acts for all.
@@ -234,9 +224,6 @@ class Handover:
     If that checkpoint is missing, because its writer has died in between, a replacement
     waits for the next epoch. So its reporter has every epoch, and it can lead one day.
 
-    Args:
-        output_dir: The experiment's directory.
-
     Attributes:
         offered: It returns the state of this learner between two steps of its epoch.
         taken: What this learner has taken over from a member; None if it has not.
@@ -289,12 +276,6 @@ class Run:
 
     Use it in a `with` statement: leaving it writes the learner's last line and closes
     the session, which tells the other learners if this one has failed.
-
-    Args:
-        options: ESPnet's trainer options and the algorithm's.
-        rank: The number of this learner; 0 if there is only one.
-        size: The number of learners.
-        lead: Says whether this learner acts for all.
 
     Attributes:
         output_dir: The experiment's directory.

@@ -260,11 +260,6 @@ class SavedStates:
 
     Saving has two parts: `stage`, and `write`, after which nothing is missing.
 
-    Args:
-        output_dir: The experiment's directory.
-        rank: The number of this learner.
-        size: The number of learners.
-
     Attributes:
         saves: The number of times that this learner has saved its state; it is the same
             for all learners.
@@ -280,9 +275,6 @@ class SavedStates:
         """Begin to write a state; its tensors must not change until `write` is over.
 
         Cost: a pass over the tensors for their digests; the rest is done by a thread.
-
-        Args:
-            state: What `TrainingState.capture` has returned, or more.
         """
         self.saves += 1
         epoch = state["epoch"]
@@ -360,11 +352,6 @@ class SavedStates:
         different stops, or of some learners only; those are of no use together. States
         of another number of learners or batches, or of other nodes, are of no use
         either, because a learner's batches were others then.
-
-        Args:
-            session: This learner's session.
-            epoch: The number of the epoch.
-            batches: The number of its batches; None if it is not known.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
@@ -520,13 +507,7 @@ def _take_apart(state: State, epoch: int) -> tuple[State, dict[str, list[Tensor]
 
 
 def _refer(value: Any, tensors: list[Tensor], references: list[State]) -> Any:
-    """Return `value` with an empty reference for each large tensor.
-
-    Args:
-        value: A part of a state.
-        tensors: Receives the large tensors.
-        references: Receives the references, in the same order.
-    """
+    """Return `value` with an empty reference for each large tensor; append both."""
     if isinstance(value, Tensor) and value.numel() >= LARGE:
         tensors.append(value.detach())
         references.append({})
