@@ -54,7 +54,7 @@ class _Since:
     start: float
     batches: int
     samples: int
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMS, 0.0))
+    sums: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(SUMS, 0.0))
     staleness: list[float] = field(default_factory=list)
     staleness_max: float = 0.0
 
