@@ -214,7 +214,7 @@ def test_steps_need_no_shapes(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--iterator_type", "task"], "needs iterator_type: sequence (chunk in"),
+        (["--iterator_type", "task"], "sequence .chunk in a hybrid"),
         (["--multiple_iterator", "true"], "needs iterator_type: sequence"),
         (["--batch_type", "sorted"], "needs the shapes of the training set: .*none"),
     ],
