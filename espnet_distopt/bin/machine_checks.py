@@ -21,10 +21,6 @@ from pathlib import Path
 
 OLDEST_TORCH = (2, 8)
 """The oldest version with which the tests were run; setup.cfg has it, too."""
-
-BAD_TORCH: dict[tuple[int, ...], str] = {}
-"""Later versions (major, minor) that fail, and why; setup.cfg excludes them, too."""
-
 PARTS_OF_TORCH = (
     "torch._C._current_graph_task_id",
     "torch.autograd.Variable._execution_engine.queue_callback",
@@ -92,12 +88,9 @@ def check_torch(folder: Path) -> Finding:
         return missing(f"torch: {error}: pip install torch")
     found, gloo, cards, nccl, *lacking = printed.split()
     major, minor = map(int, re.findall(r"\d+", found)[:2])
-    number = major, minor
-    if number < OLDEST_TORCH:
+    if (major, minor) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         return missing(f"torch {found}: {oldest} or later is needed")
-    if number in BAD_TORCH:
-        return missing(f"torch {found} does not work here: {BAD_TORCH[number]}")
     if gloo != "True":
         return missing(f"torch {found} was built without gloo, which gossip needs")
     if lacking:
@@ -108,21 +101,6 @@ def check_torch(folder: Path) -> Finding:
     plural = "s" * (cards != "1")
     gpus = f"{cards} GPU{plural}" + (", NCCL" if nccl == "True" else ", no NCCL")
     return ok(f"torch {found}: gloo, {gpus if cards != '0' else 'no GPU'}")
-
-
-def check_rendezvous(folder: Path) -> Finding:
-    """Check that processes of this machine can reach each other by TCP."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = server.getsockname()
-            with socket.create_connection(address, 5) as client:
-                server.settimeout(5)
-                client.sendall(b"?")
-                with server.accept()[0] as accepted:
-                    answered = accepted.recv(1) == b"?"
-    except OSError as error:
-        return missing(f"TCP on 127.0.0.1: {error}: learners meet there")
-    return ok("TCP on 127.0.0.1") if answered else missing("TCP on 127.0.0.1: silent")
 
 
 def check_host_name(folder: Path) -> Finding:
@@ -309,7 +287,6 @@ SECTIONS: dict[str, list[Check]] = {
         check_torch,
         package("numpy", "everything"),
         package("yaml", "configurations", "PyYAML"),
-        check_rendezvous,
         check_host_name,
         check_threads,
         check_folder,

@@ -134,10 +134,6 @@ def trial_of(
 ) -> Trial:
     """Return what all methods have in common.
 
-    Args:
-        args: The arguments of the command.
-        methods: The methods to simulate.
-
     Raises:
         InputError: An argument is impossible, or a file cannot be read.
     """

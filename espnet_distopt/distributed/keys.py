@@ -223,15 +223,3 @@ def pause(barrier: int) -> str:
     All look for it after the barrier.
     """
     return f"pause/{barrier}"
-
-
-def checkpoint(number: int, name: str) -> str:
-    """Return the key of who writes a file of a checkpoint that all have alike.
-
-    The first learner to claim it, by compare-and-set, writes the file.
-
-    Args:
-        number: how often the learners have saved their state.
-        name: the name of the file.
-    """
-    return f"checkpoint/{number}/{name}"

@@ -77,12 +77,7 @@ def one_field(value: str) -> str:
 
 
 def counted(key: str, units: str) -> Callable[[str], int]:
-    """Return a `parse` of `read_table` for numbers of units, such as of samples.
-
-    Args:
-        key: What an id stands for, for messages.
-        units: What is counted, for messages.
-    """
+    """Return a `parse` of `read_table` for numbers of units, such as of samples."""
 
     def parse(value: str) -> int:
         if not value.isdecimal():

@@ -1,22 +1,141 @@
-"""A training as a whole: all its learners, and the state that they are in."""
+"""A training as its learners' lines describe it: each learner, and the whole."""
 
 import re
 import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.monitoring import lines, runs
-from espnet_distopt.monitoring.learner import LearnerHistory, State, members_of
-from espnet_distopt.monitoring.lines import Line
+from espnet_distopt.monitoring import lines
+from espnet_distopt.monitoring.lines import Event, Line
+
+State = Literal["running", "silent", "failed", "stopped", "finished"]
+
+STARTS = ("begin", "resume")
+WINDOW = 300.0
+"""The number of seconds before the last line over which rates and shares are means."""
+STEP_SILENCE = 120.0
+"""The number of seconds without a line after which a learner that trains is silent."""
+OTHER_SILENCE = 1800.0
+"""The same for one that starts, validates or saves, and so writes no lines."""
 
 RECENT = 60
 """The number of last lines of a file whose steps are read: a quarter of an hour."""
 
 SLOWER = 1.1
 """The slowest learner is named if it computes so many times as long as the fastest."""
+
+_time = attrgetter("time")
+
+
+def members_of(line: Line) -> set[int]:
+    """Return the ranks of the living learners in a line that tells of them."""
+    return {int(rank) for rank in (line.members or "").split(",") if rank.isdecimal()}
+
+
+@dataclass(frozen=True)
+class LearnerHistory:
+    """A learner by its lines.
+
+    Attributes:
+        lines: The lines in their order; there is at least one.
+    """
+
+    lines: Sequence[Line]
+
+    @property
+    def last(self) -> Line:
+        """The last line."""
+        return self.lines[-1]
+
+    def age(self, now: float) -> float:
+        """Return the seconds since the last line."""
+        return max(0.0, now - self.last.time)
+
+    def state(self, now: float) -> State:
+        """Return what the learner does at the time `now`, as far as its lines tell."""
+        last = self.last
+        if last.error is not None:
+            return "failed"
+        if last.event == "end" or (
+            last.event == "epoch" and last.epoch >= last.max_epoch
+        ):
+            return "finished"
+        if last.event == "stop":
+            return "stopped"
+        patience = OTHER_SILENCE
+        if last.event == "step":
+            patience = max(STEP_SILENCE, 4 * last.seconds)
+        return "running" if self.age(now) <= patience else "silent"
+
+    @cached_property
+    def since_start(self) -> Sequence[Line]:
+        """The lines since the last start of the process."""
+        starts = [n for n, line in enumerate(self.lines) if line.event in STARTS]
+        return self.lines[max(starts, default=0) :]
+
+    @cached_property
+    def told_of_members(self) -> Sequence[Line]:
+        """The lines since its last start in which it tells who lives."""
+        return [line for line in self.since_start if line.members is not None]
+
+    @cached_property
+    def recent(self) -> list[Line]:
+        """The lines with training since the last start, within the window."""
+        lines = [line for line in self.since_start if line.seconds]
+        first = lines[-1].time - WINDOW if lines else 0.0
+        return [line for line in lines if line.time > first]
+
+    def total(self, name: str) -> float:
+        """Return the sum of a figure over the recent lines."""
+        return float(sum(getattr(line, name) for line in self.recent))
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a figure over those recent lines that have it."""
+        values = [getattr(line, name) for line in self.recent]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def per_second(self, name: str) -> float | None:
+        """Return a figure per second of training; one in seconds becomes a share."""
+        seconds = self.total("seconds")
+        return self.total(name) / seconds if seconds else None
+
+    @property
+    def computing(self) -> float | None:
+        """The seconds that this learner computes per utterance.
+
+        Learners that step together all make as many steps per second as the slowest.
+        This figure tells them apart, because a fast one waits in collectives meanwhile.
+        """
+        samples = self.total("samples")
+        return self.total("computing") / samples if samples else None
+
+    @property
+    def staleness_max(self) -> float | None:
+        """The largest staleness, in steps, of what it has received lately."""
+        values = (line.staleness_max for line in self.recent)
+        return max((value for value in values if value is not None), default=None)
+
+    @property
+    def loss(self) -> float | None:
+        """The last training loss that it wrote."""
+        known = (line.loss for line in reversed(self.lines) if line.loss is not None)
+        return next(known, None)
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the estimated seconds from `now` to the end of the training."""
+        known = (line for line in reversed(self.since_start) if line.left is not None)
+        last = next(known, None)
+        if last is None or last.left is None:
+            return None
+        passed = now - last.time if self.state(now) == "running" else 0.0
+        return max(0.0, last.left - passed)
 
 
 class Change(NamedTuple):
@@ -71,7 +190,7 @@ class Experiment:
         if not learners:
             return None
         size = max((each.last for each in learners.values()), key=_time).learners
-        kept = runs.since_begin(learners, size)
+        kept = _since_begin(learners, size)
         now = {rank: kept[rank] for rank in sorted(kept) if rank < size}
         earlier = {rank: each for rank, each in kept.items() if rank >= size}
         return cls(directory, now, earlier) if now else None
@@ -99,12 +218,34 @@ class Experiment:
     @cached_property
     def pauses(self) -> list[tuple[float, float]]:
         """When the training as a whole stopped, and when it went on: Unix times."""
-        return list(runs.pauses(self.learners))
+        found = []
+        for start in sorted(_starts(self.learners, "resume")):
+            before = [
+                each.lines[index - 1].time
+                for each in self.learners.values()
+                if (index := _index(each, start))
+            ]
+            if before:
+                found.append((max(before), start))
+        return found
 
     @cached_property
     def epoch_ends(self) -> list[Line]:
-        """A line of each epoch that has ended, with its validation loss, by time."""
-        return runs.epoch_ends(self.learners)
+        """A line of each epoch that has ended, with its validation loss, by time.
+
+        All learners know the loss; the first that told of it is taken. If an epoch was
+        repeated after a start, the repetition counts.
+        """
+        told: dict[int, Line] = {}
+        since_start: set[int] = set()
+        everything = [line for each in self.learners.values() for line in each.lines]
+        for line in sorted(everything, key=_time):
+            if line.event in STARTS:
+                since_start = set()
+            elif line.valid_loss is not None and line.epoch not in since_start:
+                since_start.add(line.epoch)
+                told[line.epoch] = line
+        return sorted(told.values(), key=_time)
 
     @property
     def failures(self) -> list[Line]:
@@ -125,9 +266,11 @@ class Experiment:
         if not told:
             return []
         newest = max(told, key=lambda each: each.told_of_members[-1].time)
-        living = [self.learners[r] for r in newest.members or () if r in self.learners]
+        latest = newest.told_of_members[-1]
+        members = members_of(latest) & self.learners.keys()
+        living = [self.learners[rank] for rank in sorted(members)]
         witness = min(living or [newest], key=lambda each: each.since_start[0].time)
-        lines, latest = [*witness.told_of_members], newest.told_of_members[-1]
+        lines = [*witness.told_of_members]
         if not lines or latest.time > lines[-1].time:
             lines.append(latest)
         before, found = set(range(self.last.learners)), []
@@ -254,12 +397,7 @@ class Experiment:
 
 
 def clock(when: float, age: float) -> str:
-    """Return a time in words, with the date if it is half a day ago or more.
-
-    Args:
-        when: Unix time.
-        age: The seconds since then.
-    """
+    """Return a time in words, with the date if it is half a day ago or more."""
     form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(when))
 
@@ -280,5 +418,48 @@ def log_end(directory: Path) -> str:
     return (errors or rows or [""])[-1]
 
 
-def _time(line: Line) -> float:
-    return line.time
+# The starts of a training: a learner's start is one of the whole training, or that of a
+# replacement, over which the others have gone on.
+
+Learners = Mapping[int, LearnerHistory]
+"""The learners of a training by rank."""
+
+
+def _since_begin(learners: Learners, size: int) -> dict[int, LearnerHistory]:
+    """Return the learners with their lines since the training last began anew.
+
+    A training that is not resumed appends to the files of the earlier one. A learner
+    that has not started since is left out.
+    """
+    now = {rank: each for rank, each in learners.items() if rank < size}
+    begin = max(_starts(now, "begin"), default=0.0)
+    kept = {rank: each.lines[_index(each, begin) :] for rank, each in learners.items()}
+    return {rank: LearnerHistory(lines) for rank, lines in kept.items() if lines}
+
+
+def _starts(learners: Learners, event: Event) -> set[float]:
+    """Return when the training as a whole started, by a `begin` or a `resume`."""
+    return {
+        line.time
+        for rank, each in learners.items()
+        for line in each.lines
+        if line.event == event
+        and not any(
+            _goes_on_over(line.time, other)
+            for number, other in learners.items()
+            if number != rank
+        )
+    }
+
+
+def _goes_on_over(start: float, learner: LearnerHistory) -> bool:
+    """Return whether a learner was at work when another one started."""
+    index = _index(learner, start)
+    if index == len(learner.lines):
+        return learner.state(start) == "running"
+    return learner.lines[index].event not in STARTS
+
+
+def _index(learner: LearnerHistory, time: float) -> int:
+    """Return the index of a learner's first line that is not before a time."""
+    return bisect_left(learner.lines, time, key=_time)

@@ -1,20 +1,64 @@
-"""Pictures of one or several trainings, as SVG that stands within a page of HTML."""
+"""Pictures of one or several trainings, as a file or as SVG within a page of HTML."""
 
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_distopt.monitoring.duration import TimeUnit, time_unit
-from espnet_distopt.monitoring.experiment import Experiment
+from espnet_distopt.errors import InputError
+from espnet_distopt.files.names import distinguishing_names
+from espnet_distopt.files.writing import whole_file
+from espnet_distopt.monitoring.duration import TimeUnit, duration, time_unit
+from espnet_distopt.monitoring.experiment import STARTS, Experiment
 from espnet_distopt.monitoring.lines import Line
-from espnet_distopt.monitoring.plots import NAMED, curve, rate
+
+KINDS = ("png", "pdf", "svg")
+NAMED = 8
+"""The largest number of learners that the legend names."""
 
 NO_METADATA = ("Creator", "Date", "Format", "Type")
 """What matplotlib would write about itself into each picture."""
+
+
+def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
+    """Write a picture of the losses of all experiments over their time of training.
+
+    Args:
+        experiments: The experiments, read with all their lines.
+        path: The file; a name without an ending becomes a PNG.
+        title: The heading of the picture.
+
+    Raises:
+        InputError: Its ending is that of another format.
+        OSError: The file cannot be written.
+    """
+    kind = path.suffix.removeprefix(".").lower() or "png"
+    if kind not in KINDS:
+        allowed = ", ".join(f".{known}" for known in KINDS)
+        raise InputError(f"{path}: a plot's file ends in one of {allowed}")
+    figure = _draw_losses(
+        {
+            f"{name}: {duration(each.seconds)}": each
+            for name, each in zip(labels(experiments), experiments, strict=True)
+        }
+    )
+    figure.suptitle(title)
+    with whole_file(path) as new:
+        figure.savefig(new, format=kind, dpi=150)
+
+
+def labels(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the algorithm of each experiment, and its directory if others have it."""
+    algorithms = [each.last.algorithm for each in experiments]
+    names = distinguishing_names([each.directory for each in experiments])
+    return [
+        f"{algorithm}, {name}" if algorithms.count(algorithm) > 1 else algorithm
+        for algorithm, name in zip(algorithms, names, strict=True)
+    ]
 
 
 def losses(experiments: Mapping[str, Experiment]) -> str:
@@ -23,13 +67,17 @@ def losses(experiments: Mapping[str, Experiment]) -> str:
     Args:
         experiments: The experiments, read with all their lines, by name.
     """
+    return _svg(_draw_losses(experiments), "losses")
+
+
+def _draw_losses(experiments: Mapping[str, Experiment]) -> Figure:
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     unit = time_unit(max(each.seconds for each in experiments.values()))
     for number, (name, experiment) in enumerate(experiments.items()):
         colour = f"C{number % 10}"
         for learner in experiment.learners.values():
-            drawn = curve(
+            drawn = _curve(
                 learner.lines, lambda line: line.loss, experiment.elapsed, unit
             )
             left.plot(*drawn, color=colour, linewidth=0.8, alpha=0.7)
@@ -47,7 +95,7 @@ def losses(experiments: Mapping[str, Experiment]) -> str:
     right.set(title="validation loss", xlabel="utterances, of all learners")
     if any(axis.lines for axis in (middle, right)):
         middle.legend(fontsize="small")
-    return _svg(figure, [left, middle, right], "losses")
+    return _gridded(figure)
 
 
 def learners(experiment: Experiment) -> str:
@@ -59,13 +107,17 @@ def learners(experiment: Experiment) -> str:
     speed, staleness, spent = figure.subplots(1, 3)
     unit = time_unit(experiment.seconds)
     rows: list[tuple[Axes, str, Callable[[Line], float | None]]] = [
-        (speed, "utterances a second", rate),
+        (
+            speed,
+            "utterances a second",
+            lambda line: line.samples / line.seconds if line.seconds else None,
+        ),
         (staleness, "staleness in steps", lambda line: line.staleness),
     ]
     for axis, title, of in rows:
         empty = True
         for rank, learner in experiment.learners.items():
-            times, values = curve(learner.lines, of, experiment.elapsed, unit)
+            times, values = _curve(learner.lines, of, experiment.elapsed, unit)
             empty = empty and all(map(math.isnan, values))
             axis.plot(
                 times, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
@@ -91,7 +143,26 @@ def learners(experiment: Experiment) -> str:
     figure.legend(
         *spent.get_legend_handles_labels(), fontsize="small", loc="outside right center"
     )
-    return _svg(figure, [speed, staleness, spent], str(experiment.directory))
+    return _svg(_gridded(figure), str(experiment.directory))
+
+
+def _curve(
+    lines: Sequence[Line],
+    of: Callable[[Line], float | None],
+    elapsed: Callable[[float], float],
+    unit: TimeUnit,
+) -> tuple[list[float], list[float]]:
+    """Return times of training, and a figure of the lines that have it.
+
+    A NaN makes a gap before each start.
+    """
+    times, values = [], []
+    for line in lines:
+        value = math.nan if line.event in STARTS else of(line)
+        if value is not None:
+            times.append(elapsed(line.time) / unit.seconds)
+            values.append(value)
+    return times, values
 
 
 def validations(
@@ -127,9 +198,13 @@ def shares(experiment: Experiment) -> dict[str, list[float]]:
     return found
 
 
-def _svg(figure: Figure, axes: Sequence[Axes], salt: str) -> str:
-    for axis in axes:
+def _gridded(figure: Figure) -> Figure:
+    for axis in figure.axes:
         axis.grid(alpha=0.3)
+    return figure
+
+
+def _svg(figure: Figure, salt: str) -> str:
     # Text stays text, and the ids of one page's pictures differ by their salts.
     with (
         matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}),

@@ -1,8 +1,7 @@
 """What `bin.status` says about an experiment, for people."""
 
 from espnet_distopt.monitoring.duration import duration
-from espnet_distopt.monitoring.experiment import Experiment, log_end
-from espnet_distopt.monitoring.learner import LearnerHistory
+from espnet_distopt.monitoring.experiment import Experiment, LearnerHistory, log_end
 
 HEAD = (
     *("learner", "host", "step", "samples/s", "comm", "wait"),
@@ -13,12 +12,7 @@ LEFT = {"host", ""}
 
 
 def table(experiment: Experiment, now: float) -> str:
-    """Return the experiment's state, and a line for each learner.
-
-    Args:
-        experiment: The experiment that is shown.
-        now: Unix time for which states and ages are told.
-    """
+    """Return the experiment's state, and a line for each learner."""
     lines = [_state(experiment, now), "  " + _position(experiment, now)]
     if experiment.state(now) in ("silent", "failed"):
         end = log_end(experiment.directory)

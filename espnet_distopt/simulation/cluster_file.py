@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.files.lines import Lines, read_lines
 from espnet_distopt.files.writing import write_text
+from espnet_distopt.files.yaml import Lines, read_lines
 from espnet_distopt.simulation.network import SHARED, Link, Network
 
 PRESETS = Path(__file__).parent / "clusters"

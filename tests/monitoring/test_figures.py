@@ -6,9 +6,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from espnet_distopt.errors import InputError
 from espnet_distopt.monitoring.duration import TimeUnit
 from espnet_distopt.monitoring.experiment import Experiment
-from espnet_distopt.monitoring.figures import learners, losses, shares, validations
+from espnet_distopt.monitoring.figures import (
+    compare,
+    learners,
+    losses,
+    shares,
+    validations,
+)
 
 from .written import line, pair, step, write
 
@@ -91,3 +98,26 @@ def test_the_axis_of_a_short_training_is_not_in_hours(tmp_path: Path) -> None:
     assert long is not None
     assert ">minutes<" in losses({"a": short}) and ">hours<" in losses({"b": long})
     assert ">minutes<" not in losses({"a": short, "b": long})
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"),
+    [
+        ("a.png", b"\x89PNG"),
+        ("a.PNG", b"\x89PNG"),
+        ("a", b"\x89PNG"),
+        ("a.pdf", b"%PDF"),
+        ("a.svg", b"<?xml"),
+    ],
+)
+def test_the_ending_says_the_format(name: str, magic: bytes, tmp_path: Path) -> None:
+    compare([experiment(tmp_path)], tmp_path / name, "Losses")
+    assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"a\.bmp: a plot's file ends in one of \.png,"
+    ):
+        compare([experiment(tmp_path)], tmp_path / "a.bmp", "Losses")
+    assert not list(tmp_path.glob("*.bmp"))

@@ -17,6 +17,7 @@ from espnet_distopt.espnet.training.options import count_epochs
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.recipes.commands import check
 from espnet_distopt.recipes.hmm import search as hmm
+from espnet_distopt.recipes.models.hybrid.cutting import batches_of_epoch
 from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
 from espnet_distopt.recipes.models.ocr.search import Decoding
 from espnet_distopt.recipes.models.ocr.task import DistoptOCRTask
@@ -135,7 +136,7 @@ def test_the_papers_hybrid_trainings(
     args = DistoptHybridTask.get_parser().parse_args([*config, *options])
     # Each learner has 128 chunks where the paper says so, and 160 with 16 learners.
     assert args.batch_size == batch == learners * (160 if learners == 16 else 128)
-    count_epochs(args, learners)
+    count_epochs(args, learners, batches_of_epoch)
     steps = -(-(hours * 360_000 // 21) // batch)
     schedule = args.scheduler_conf
     assert schedule["steps_per_epoch"] == steps

@@ -32,18 +32,6 @@ Batch = tuple[list[str], dict[str, Tensor]]
 """The names of a batch's utterances, and ESPnet's tensors by name."""
 
 
-class Skippable(ABC):
-    """Batches that need not be read to be skipped."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
-        """Read the batches."""
-
-    @abstractmethod
-    def without_first(self, count: int) -> "Skippable":
-        """Return the batches behind the first `count`."""
-
-
 def length(iterator: object) -> int | None:
     """Return the number of batches of `iterator`, or None if it does not know it."""
     try:
@@ -67,33 +55,21 @@ def loss_weight(batch: Batch) -> int:
 def without_first(iterator: Iterable[Any], count: int) -> Iterable[Any]:
     """Return `iterator` without its first `count` batches.
 
-    ESPnet's data loaders and `Skippable` batches do not even read those; other
-    iterators have to.
+    ESPnet's data loaders, and batches with a method of this name, do not even read
+    those. Other iterators read them here, so that they draw no random numbers once a
+    run that is resumed has restored its own.
     """
     if count == 0:
         return iterator
-    if isinstance(iterator, Skippable):
-        return iterator.without_first(count)
+    if hasattr(iterator, "without_first"):
+        rest: Iterable[Any] = iterator.without_first(count)
+        return rest
     if isinstance(iterator, DataLoader) and isinstance(iterator.batch_sampler, list):
         return with_batches(iterator, iterator.batch_sampler[count:])
-    return _Rest(iterator, count)
-
-
-class _Rest:
-    """Batches behind the first ones, which are read and skipped by `iter` itself.
-
-    A run that is resumed restores its random numbers after `iter`, so the reading of
-    skipped batches changes them no more.
-    """
-
-    def __init__(self, iterator: Iterable[Any], count: int) -> None:
-        self._iterator, self._count = iterator, count
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._iterator)
-        for _ in islice(batches, self._count):
-            pass
-        return batches
+    batches = iter(iterator)
+    for _ in islice(batches, count):
+        pass
+    return batches
 
 
 def divides_batches(
@@ -173,10 +149,6 @@ class DealingIterFactory(AbsIterFactory):
 class UncutBatches(DealingIterFactory):
     """Wraps ESPnet's factory of batches of utterances, which it has not cut.
 
-    Args:
-        stock: ESPnet's factory.
-        size: The number of learners.
-
     Raises:
         InputError: A batch has fewer utterances than there are learners.
     """
@@ -199,10 +171,6 @@ class EpochUtterances(EpochBatches):
     """Batches of utterances, each cut as stock ESPnet cuts it.
 
     Learner r of S has every S-th utterance of a batch, from the r-th.
-
-    Args:
-        loader: ESPnet's data loader of these batches.
-        size: The number of learners.
     """
 
     def __init__(self, loader: DataLoader[Any], size: int) -> None:
@@ -231,14 +199,6 @@ class QueuedBatches:
     """The batches that one learner trains on in an epoch.
 
     All learners construct it together, at the beginning of the epoch.
-
-    Args:
-        epoch: The epoch's batches.
-        session: The session of this learner.
-        scheduler: ESPnet's scheduler of its learning rate, or None.
-        accum_grad: The number of batches of a step.
-        state: What `state_dict` returned in a run that ended within this epoch; None
-            without one.
 
     Attributes:
         queue: The work queue. With G groups of learners that step together, its item

@@ -152,13 +152,7 @@ def set_checkpoint_aside(output_dir: Path) -> None:
 
 
 def recover_epoch_model(output_dir: Path, epoch: int, model: dict[str, Any]) -> None:
-    """Write `{epoch}epoch.pth` if a kill came between the checkpoint and this file.
-
-    Args:
-        output_dir: The experiment's directory.
-        epoch: The number of the epoch; 0 if none has ended.
-        model: The model's state in the checkpoint of that epoch.
-    """
+    """Write `{epoch}epoch.pth` if a kill came between the checkpoint and this file."""
     path = output_dir / f"{epoch}epoch.pth"
     if epoch > 0 and not is_whole(path):
         atomic_save(model, path)

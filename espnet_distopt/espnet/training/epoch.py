@@ -51,7 +51,6 @@ class Epoch:
         scaler: ESPnet's gradient scaler, or None without mixed precision.
 
     Attributes:
-        run: The same.
         schedulers: What the training loop is to step.
         start: Where this learner begins.
         left: The batches that this learner still has to train on.
@@ -127,12 +126,7 @@ class Epoch:
         return self._end(training, not no_step_was_valid)
 
     def _begin(self, training: TrainingState, batches: int | None) -> None:
-        """Go on from a saved state, or from a member's where this learner has joined.
-
-        Args:
-            training: What takes part in this epoch.
-            batches: The number of batches of the epoch; None if it is not known.
-        """
+        """Go on from a saved state, or from a member's if this learner has joined."""
         run = self.run
         run.reporter = self._reporter
         joined = run.handover.taken is not None
@@ -197,11 +191,7 @@ class Epoch:
                 self._stop_if_asked(number)
 
     def _step(self, number: int) -> dict[str, float]:
-        """Let the algorithm follow an attempted step; return its figures.
-
-        Args:
-            number: The number of batches that this learner has trained on so far.
-        """
+        """Let the algorithm follow an attempted step; return its figures."""
         progress, training = self.run.progress, self.training
         if training is None:
             progress.step(number, self._reporter, {})
@@ -216,11 +206,7 @@ class Epoch:
         return figures
 
     def _stop_if_asked(self, batches: int) -> None:
-        """End the process if that is asked; where learners save, once all agree.
-
-        Args:
-            batches: The number of batches that this learner has trained on so far.
-        """
+        """End the process if that is asked; where learners save, once all agree."""
         run, training = self.run, self.training
         if training is None:
             if run.stop_signal is not None:
@@ -237,7 +223,6 @@ class Epoch:
         self._save(training, batches)
         self.run.saved.write()
         training.session.mean(0.0)  # No learner leaves while others need its store.
-        self.run.saved.commit()
         self.run.stop(saved=True)
 
     def _end(self, training: TrainingState, stepped: bool) -> bool:
@@ -277,13 +262,7 @@ class Epoch:
         self.run.consensus_distance = training.session.enter_consensus()
 
     def _save(self, training: TrainingState, batches: int | None) -> None:
-        """Begin to save this learner's state; all learners save equally often.
-
-        Args:
-            training: What takes part in this epoch.
-            batches: The number of batches of this epoch that this learner has trained
-                on; None if the epoch's training is over.
-        """
+        """Begin to save this learner's state; all learners save equally often."""
         progress = self.run.progress
         position = {
             "spent": progress.spent(),
@@ -291,7 +270,7 @@ class Epoch:
             "of": progress.steps,
         }
         state = {**training.capture(batches), **position}
-        self.run.saved.stage(state, training.session)
+        self.run.saved.stage(state)
 
 
 def nobody_stepped(
@@ -300,11 +279,6 @@ def nobody_stepped(
     """Return whether learners had batches in an epoch, and none of them a valid step.
 
     A learner without a batch says nothing about the steps of the others.
-
-    Args:
-        mean: The mean of a number over all learners, which they compute together.
-        trained: Whether this learner had a batch.
-        stepped: Whether a step of its loop was valid.
     """
     return mean(float(trained)) > 0 and mean(float(trained and stepped)) == 0
 
@@ -339,12 +313,6 @@ def validate_together(
 
     All learners call this, after a collective on which they have agreed who lives. The
     figures become those of stock ESPnet, up to rounding.
-
-    Args:
-        validate: ESPnet's validation by one process.
-        session: The session of this learner.
-        iterator: The batches.
-        reporter: ESPnet's reporter of the validation.
 
     Raises:
         InputError: The learners' validations have different figures.

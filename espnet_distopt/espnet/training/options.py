@@ -11,25 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from espnet_distopt.algorithms import names
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.cutting import (
-    batches_of,
-    cutting_of,
-    read_frames,
-)
 from espnet_distopt.files.yaml import read_yaml
 
 _EPOCHS = re.compile(r"(\d+\.?\d*) ?epochs?")
-
-_BEST = tuple(
-    f"{phase}.{key}" for key in ("loss", "acc") for phase in ("train", "valid")
-)
-"""What ESPnet compares epochs by if `best_model_criterion` says nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,11 +60,15 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
     return content
 
 
-def settle(args: argparse.Namespace) -> None:
+Counting = Callable[[argparse.Namespace, int], int]
+"""Returns the number of batches in an epoch, for ESPnet's options and the learners."""
+
+
+def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
     """Complete ESPnet's options and check them before anything runs.
 
     `distopt` and `distopt_conf` are filled from the file `distopt_config`. Schedules in
-    epochs become steps. Learners on CPUs communicate by gloo.
+    epochs become steps, by `batches` of an epoch. Learners on CPUs communicate by gloo.
 
     Raises:
         InputError: The algorithm or an option is unknown, a value has the wrong type,
@@ -90,7 +83,7 @@ def settle(args: argparse.Namespace) -> None:
         args.distopt_conf = {**confs[0], **confs[1]}
     if args.ngpu == 0 and args.dist_backend == "nccl":
         args.dist_backend = "gloo"
-    count_epochs(args, number_of_learners(args))
+    count_epochs(args, number_of_learners(args), batches)
     if args.distopt is None or args.collect_stats:
         return
     for name in ("use_deepspeed", "sharded_ddp", "ddp_comm_hook"):
@@ -154,13 +147,16 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
 # number, which stock ESPnet reads.
 
 
-def count_epochs(args: argparse.Namespace, learners: int) -> None:
+def count_epochs(
+    args: argparse.Namespace, learners: int, batches: Counting | None = None
+) -> None:
     """Replace the epochs in ESPnet's `scheduler_conf` and in `distopt_conf` by steps.
 
     Args:
         args: ESPnet's options, which are changed. Its files of shapes are read only if
             a value is in epochs.
         learners: The number of learners, each of which needs an utterance of a batch.
+        batches: Counts the batches of an epoch; None: those that ESPnet makes.
 
     Raises:
         InputError: A value is in epochs, and the batches of an epoch cannot be counted,
@@ -171,8 +167,10 @@ def count_epochs(args: argparse.Namespace, learners: int) -> None:
     def counted() -> int:
         nonlocal steps
         # Statistics are collected before there are shapes, and need no schedule.
-        steps = steps or (1 if args.collect_stats else steps_of_epoch(args, learners))
-        return steps
+        if not steps and not args.collect_stats:
+            count = (batches or batches_of_epoch)(args, learners)
+            steps = count // int(args.accum_grad)
+        return max(1, steps)
 
     for name in ("scheduler_conf", "distopt_conf"):
         conf = option_lines(vars(args), name)
@@ -213,8 +211,8 @@ def in_steps(
     }
 
 
-def steps_of_epoch(args: argparse.Namespace, learners: int) -> int:
-    """Return how many steps of the optimizer an epoch has, on each learner.
+def batches_of_epoch(args: argparse.Namespace, learners: int) -> int:
+    """Return how many batches an epoch has on each learner.
 
     The batches are those that ESPnet will make. To make them twice costs the reading of
     the shapes, which is some seconds for a million utterances.
@@ -222,31 +220,14 @@ def steps_of_epoch(args: argparse.Namespace, learners: int) -> int:
     Raises:
         InputError: The batches are not a fixed list, or a file of shapes is missing.
     """
-    if args.iterator_type == "chunk":
-        batches = _batches_of_chunks(args, learners)
-    elif args.num_iters_per_epoch is not None:
-        batches = int(args.num_iters_per_epoch)
-    elif args.iterator_type != "sequence" or args.multiple_iterator:
+    if args.num_iters_per_epoch is not None and args.iterator_type != "chunk":
+        return int(args.num_iters_per_epoch)
+    if args.iterator_type != "sequence" or args.multiple_iterator:
         raise InputError(
-            "a schedule in epochs needs iterator_type: sequence or chunk, and no "
-            "multiple_iterator: give the number of steps instead"
+            "a schedule in epochs needs iterator_type: sequence (chunk in a hybrid "
+            "system), and no multiple_iterator: give the number of steps instead"
         )
-    else:
-        batches = len(list(_sampler(args, learners)))
-    return max(1, batches // int(args.accum_grad))
-
-
-def _batches_of_chunks(args: argparse.Namespace, learners: int) -> int:
-    """Return how many batches the chunks of all utterances fill."""
-    if args.num_iters_per_epoch is not None:
-        raise InputError(
-            "a schedule in epochs needs all chunks in each: leave num_iters_per_epoch "
-            "out, or give the number of steps instead"
-        )
-    cutting = cutting_of(args.chunk_length, args.chunk_shift_ratio)
-    frames = read_frames(args.train_shape_file)
-    chunks = cutting.counts(np.fromiter(frames.values(), np.int64, len(frames))).sum()
-    return batches_of(int(chunks), int(args.batch_size), learners)
+    return len(list(_sampler(args, learners)))
 
 
 def _sampler(args: argparse.Namespace, learners: int) -> Any:
@@ -298,9 +279,6 @@ def gpus_needed(learners: int, local_rank: int | None) -> int:
 def check_gpus(needed: int) -> None:
     """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
 
-    Args:
-        needed: the number of GPUs that this machine must have.
-
     Raises:
         InputError: it has fewer.
     """
@@ -322,29 +300,3 @@ def check_gpus(needed: int) -> None:
             "fewer, or let all share the first, to try things, by --share_gpu true "
             "(of a recipe or `distopt launch`) or --local_rank 0 --dist_backend gloo"
         )
-
-
-# The models that a training writes
-
-
-def check_model(model: str, config: Mapping[str, Any]) -> None:
-    """Refuse a model that a training with a configuration would not write.
-
-    Args:
-        model: the name of its file, as valid.loss.ave.pth. Names of another form, as
-            latest.pth and 3epoch.pth, are not checked.
-        config: the configuration of the training.
-
-    Raises:
-        InputError: epochs are not compared by what the name says.
-    """
-    named = re.fullmatch(r"(\w+\.\w+)\.(best|ave(_\d+best)?)\.pth", model)
-    criteria = config.get("best_model_criterion")
-    found = _BEST if criteria is None else [f"{c[0]}.{c[1]}" for c in criteria]
-    if named is None or named[1] in found:
-        return
-    others = " or ".join(f"{each}.{named[2]}.pth" for each in found)
-    raise InputError(
-        f"the training will not write the model {model}, because its "
-        f"best_model_criterion has no {named[1].replace('.', ' ')}: take {others}"
-    )

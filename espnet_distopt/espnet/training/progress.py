@@ -10,8 +10,8 @@ import os
 import socket
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ hardly depends on the input: blanks alone have 1, the commonest token everywhere
 """
 INTERVAL = 15.0
 """The number of seconds between two lines within an epoch, at least."""
+SUMS = ("comm_time", "wait_time", "bytes", "exchanges")
+"""The session's figures of a step that a line adds up over its steps."""
 _FINISHED = (
     "{}: the training there is finished, and nothing was trained now: remove the "
     "directory to train anew, or train in another one (in a recipe: --tag NAME)"
@@ -45,15 +47,31 @@ def latest(reporter: SubReporter, key: str, steps: int | None = None) -> float:
     return float(aggregate(values)) if values else float("nan")
 
 
+@dataclass
+class _Since:
+    """What has happened since a learner's last line, or since its epoch began."""
+
+    start: float
+    batches: int
+    samples: int
+    sums: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(SUMS, 0.0))
+    staleness: list[float] = field(default_factory=list)
+    staleness_max: float = 0.0
+
+    def add(self, figures: Mapping[str, float]) -> None:
+        """Count the session's figures of one step."""
+        for key in SUMS:
+            self.sums[key] += figures.get(key, 0.0)
+        if "staleness" in figures:
+            self.staleness.append(figures["staleness"])
+            largest = figures.get("staleness_max", 0.0)
+            self.staleness_max = max(self.staleness_max, largest)
+
+
 class Progress:
     """Prints and writes the position of one learner in the training.
 
-    Args:
-        output_dir: The experiment's directory.
-        max_epoch: The number of the last epoch.
-        talks: Whether this learner prints, and writes the summary.
-        algorithm: The name of the algorithm.
-        learners: The number of learners.
+    A file that cannot be written is logged, and does not end the training.
 
     Attributes:
         talks: Whether this learner prints, and writes the summary, at this moment.
@@ -76,15 +94,26 @@ class Progress:
     ) -> None:
         self.talks = talks
         self._output_dir = output_dir
-        self._summary = output_dir / "distopt" / "summary.json"
         self._about = {"algorithm": algorithm, "learners": learners}
         self._max_epoch = max_epoch
         self._epoch_times: list[float] = []
         self._train_loss = float("nan")
         self._trained = False  # A run may begin with the validation of an epoch.
-        self._log = LearnerLog(output_dir, max_epoch, algorithm, learners)
         self.samples = self.batches = self.position = 0
         self.steps: int | None = None
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        self._log = output_dir / "distopt" / f"learner{rank}.jsonl"
+        self._who: dict[str, Any] = {
+            **self._about,
+            "rank": rank,
+            "max_epoch": max_epoch,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            **_slurm_job(),
+        }
+        self._written, self._cpu = time.perf_counter(), _cpu_seconds()
+        self._last: Event | None = None
+        self._has_nvml = True
 
     def begin_epoch(
         self,
@@ -112,8 +141,8 @@ class Progress:
         self.samples = int(earlier["samples"])
         self.batches = int(earlier["batches"])
         self.position = steps or 0 if step is None else step
-        self._log.begin_epoch(epoch, steps, self.batches, self.samples)
-        if self._log.last is None:
+        self._since = _Since(self._printed, self.batches, self.samples)
+        if self._last is None:
             goes_on = epoch > 1 or step != 0
             self._write("resume" if goes_on else "begin")
 
@@ -129,15 +158,9 @@ class Progress:
     def step(
         self, step: int, reporter: SubReporter, figures: Mapping[str, float]
     ) -> None:
-        """Print and write a line if the last one is more than `INTERVAL` old.
-
-        Args:
-            step: The position from now on.
-            reporter: ESPnet's reporter of this epoch's training.
-            figures: The session's figures of this step.
-        """
+        """Print and write a line if the last one is more than `INTERVAL` old."""
         self.position = step
-        self._log.add(figures)
+        self._since.add(figures)
         now = time.perf_counter()
         if now - self._printed < INTERVAL:
             return
@@ -180,12 +203,7 @@ class Progress:
         self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
-        """Print and write the epoch's line, and add the epoch to the summary.
-
-        Args:
-            reporter: ESPnet's reporter of this epoch's validation.
-            total_samples: The number of utterances that all learners have trained on.
-        """
+        """Print and write the epoch's line, and add the epoch to the summary."""
         elapsed = time.perf_counter() - self._began
         self._epoch_times.append(elapsed)
         left = self._left(1.0)
@@ -230,7 +248,7 @@ class Progress:
 
         A training that was finished before has no epoch left, which is said instead.
         """
-        if self._log.last is None:
+        if self._last is None:
             if self.talks and error is None:
                 print(_FINISHED.format(self._output_dir), flush=True)
             return
@@ -251,18 +269,49 @@ class Progress:
         self, event: Event, reporter: SubReporter | None = None, **more: Any
     ) -> None:
         """Write a line; with a `reporter`, it has the mean loss since the last one."""
-        new = self.batches - self._log.batches
+        since, new = self._since, self.batches - self._since.batches
         if reporter is not None and new > 0 and "loss" in reporter.stats:
             more["loss"] = latest(reporter, "loss", new)
-        self._log.write(event, self.position, self.batches, self.samples, **more)
+        if since.staleness:
+            more["staleness"] = sum(since.staleness) / len(since.staleness)
+            more["staleness_max"] = since.staleness_max
+        # A change of the members comes within the training, or after it.
+        training = event in ("step", "validate", "stop") or (
+            event == "members" and new > 0
+        )
+        now, cpu = time.perf_counter(), _cpu_seconds()
+        elapsed = now - self._written
+        line = Line(
+            time=time.time(),
+            event=event,
+            epoch=self._epoch,
+            step=self.position,
+            steps=self.steps,
+            epoch_samples=self.samples,
+            seconds=now - max(self._written, since.start) if training else 0.0,
+            batches=new,
+            samples=self.samples - since.samples,
+            cpu=(cpu - self._cpu) / elapsed if elapsed > 1 else None,
+            **self._who,
+            **since.sums,
+            **self._gpu_use(),
+            **more,
+        )
+        self._since = _Since(time.perf_counter(), self.batches, self.samples)
+        self._written, self._cpu, self._last = now, cpu, event
+        try:
+            append(line, self._log)
+        except OSError as error:
+            logging.warning(f"{self._log}: cannot be written: {error.strerror}")
 
     def _say(self, *parts: str) -> None:
         line = "  ".join(part for part in parts if part)
         print(f"epoch {self._epoch}/{self._max_epoch}  {line}", flush=True)
 
     def _update_summary(self, seconds: float, samples: float) -> None:
+        path = self._output_dir / "distopt" / "summary.json"
         try:
-            epochs = json.loads(self._summary.read_text())["per_epoch"]
+            epochs = json.loads(path.read_text())["per_epoch"]
         except (OSError, ValueError, KeyError):
             epochs = {}
         epochs = {key: e for key, e in epochs.items() if int(key) < self._epoch}
@@ -277,129 +326,8 @@ class Progress:
             "python": sys.version.split()[0],
             "per_epoch": epochs,
         }
-        self._summary.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._summary, summary)
-
-
-def _in_words(left: float | None) -> str:
-    if left is None:
-        return ""
-    return f"{duration(left)} left" if left > 0 else "done"
-
-
-SUMS = ("comm_time", "wait_time", "bytes", "exchanges")
-"""The session's figures of a step that a line adds up over its steps."""
-
-
-class LearnerLog:
-    """Appends lines to `distopt/learner{rank}.jsonl`.
-
-    A line tells where the learner is and what has happened since its last line.
-
-    Args:
-        output_dir: The experiment's directory.
-        max_epoch: The number of the last epoch.
-        algorithm: The name of the algorithm.
-        learners: The number of learners.
-
-    Attributes:
-        last: The event of the last line; None before the first.
-        batches: The number of batches of this epoch up to the last line.
-    """
-
-    def __init__(
-        self, output_dir: Path, max_epoch: int, algorithm: str, learners: int
-    ) -> None:
-        rank = dist.get_rank() if dist.is_initialized() else 0
-        self.last: Event | None = None
-        self._path = output_dir / "distopt" / f"learner{rank}.jsonl"
-        self._who: dict[str, Any] = {
-            "rank": rank,
-            "learners": learners,
-            "algorithm": algorithm,
-            "max_epoch": max_epoch,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            **_slurm_job(),
-        }
-        self._written, self._cpu = time.perf_counter(), _cpu_seconds()
-        self._has_nvml = True
-        self.begin_epoch(1, None, 0, 0)
-
-    def begin_epoch(
-        self, epoch: int, steps: int | None, batches: int, samples: int
-    ) -> None:
-        """Begin to count anew, from a position in an epoch.
-
-        Args:
-            epoch: The number of the epoch.
-            steps: The number of its steps; None if it is not known.
-            batches: The number of batches that this learner has trained on in it.
-            samples: The number of utterances, likewise.
-        """
-        self._epoch: dict[str, Any] = {"epoch": epoch, "steps": steps}
-        self._began = time.perf_counter()
-        self.batches, self._samples = batches, samples
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._staleness: list[float] = []
-        self._staleness_max = 0.0
-
-    def add(self, figures: Mapping[str, float]) -> None:
-        """Count the session's figures of one step."""
-        for key in SUMS:
-            self._sums[key] += figures.get(key, 0.0)
-        if "staleness" in figures:
-            self._staleness.append(figures["staleness"])
-            largest = figures.get("staleness_max", 0.0)
-            self._staleness_max = max(self._staleness_max, largest)
-
-    def write(
-        self, event: Event, step: int, batches: int, samples: int, **more: Any
-    ) -> None:
-        """Append a line.
-
-        A file that cannot be written is logged, and does not end the training.
-
-        Args:
-            event: What happens.
-            step: The step that the epoch has come to.
-            batches: The number of batches that this learner has trained on in it.
-            samples: The number of utterances, likewise.
-            more: Further figures of the line, by name.
-        """
-        # A change of the members comes within the training, or after it.
-        training = event in ("step", "validate", "stop") or (
-            event == "members" and batches > self.batches
-        )
-        now, cpu = time.perf_counter(), _cpu_seconds()
-        elapsed = now - self._written
-        since: dict[str, Any] = {
-            "seconds": now - max(self._written, self._began) if training else 0.0,
-            "batches": batches - self.batches,
-            "samples": samples - self._samples,
-            "cpu": (cpu - self._cpu) / elapsed if elapsed > 1 else None,
-            **self._sums,
-        }
-        if self._staleness:
-            since["staleness"] = sum(self._staleness) / len(self._staleness)
-            since["staleness_max"] = self._staleness_max
-        line = Line(
-            time=time.time(),
-            event=event,
-            step=step,
-            epoch_samples=samples,
-            **self._who,
-            **self._epoch,
-            **since,
-            **self._gpu_use(),
-            **more,
-        )
-        self.begin_epoch(line.epoch, line.steps, batches, samples)
-        self._written, self._cpu, self.last = now, cpu, event
-        try:
-            append(line, self._path)
-        except OSError as error:
-            logging.warning(f"{self._path}: cannot be written: {error.strerror}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, summary)
 
     def _gpu_use(self) -> dict[str, Any]:
         """Return the GPU's memory, and its load where NVML's package is installed."""
@@ -413,6 +341,12 @@ class LearnerLog:
                 logging.info(f"the use of the GPU is not known: {error!r}")
                 self._has_nvml = False
         return use
+
+
+def _in_words(left: float | None) -> str:
+    if left is None:
+        return ""
+    return f"{duration(left)} left" if left > 0 else "done"
 
 
 def _slurm_job() -> dict[str, Any]:

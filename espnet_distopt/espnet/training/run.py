@@ -108,9 +108,6 @@ def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None
     Processes that are forked meanwhile, such as those that read the data, leave this
     one's process group. A signal to the group, as by `timeout` or torchrun, would kill
     them, and PyTorch makes an error of their death. They end with this process.
-
-    Args:
-        request: It is called with the name of the signal.
     """
     handle = _Handler(request)
     heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
@@ -130,13 +127,6 @@ def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None
 
 class Lead:
     """Says whether this learner is the one that acts for all, and makes it so.
-
-    Args:
-        rank: The number of this learner; 0 if there is only one.
-        option: ESPnet's options of the distributed training, whose rank is changed.
-        options: ESPnet's trainer options and the algorithm's.
-        lock: The lock on the experiment's directory.
-        joins: Whether this learner joins others that are training.
 
     Attributes:
         leader: The rank of the learner that acts for all.
@@ -173,12 +163,7 @@ class Lead:
             self._option.distributed = True
 
     def follow(self, leader: int, members: Members) -> None:
-        """Take the lead over, or hand it over, if the members have changed so.
-
-        Args:
-            leader: The rank of the learner that acts for all.
-            members: The living learners.
-        """
+        """Take the lead over, or hand it over, if the members have changed so."""
         before, self.leader = self.leader, leader
         if self.leads == (leader == self._rank):
             return
@@ -212,12 +197,7 @@ class Lead:
             self._valid_writer = SummaryWriter(str(folder / "valid"))
 
     def write_epoch(self, train: SubReporter, valid: SubReporter) -> None:
-        """Write an epoch's figures for TensorBoard, as ESPnet does where it leads.
-
-        Args:
-            train: ESPnet's reporter of the epoch's training.
-            valid: ESPnet's reporter of its validation.
-        """
+        """Write an epoch's figures for TensorBoard, as ESPnet does where it leads."""
         if self.writer is None:
             return
         count = train.get_total_count()
@@ -243,9 +223,6 @@ class Handover:
 
     If that checkpoint is missing, because its writer has died in between, a replacement
     waits for the next epoch. So its reporter has every epoch, and it can lead one day.
-
-    Args:
-        output_dir: The experiment's directory.
 
     Attributes:
         offered: It returns the state of this learner between two steps of its epoch.
@@ -300,18 +277,8 @@ class Run:
     Use it in a `with` statement: leaving it writes the learner's last line and closes
     the session, which tells the other learners if this one has failed.
 
-    Args:
-        options: ESPnet's trainer options and the algorithm's.
-        rank: The number of this learner; 0 if there is only one.
-        size: The number of learners.
-        lead: Says whether this learner acts for all.
-
     Attributes:
-        options: The same.
         output_dir: The experiment's directory.
-        rank: The same.
-        size: The same.
-        lead: The same.
         saved: The saved states of this learner.
         progress: It prints and writes how far the training is.
         session: The algorithm's session. It is None before the first epoch, and in
@@ -332,7 +299,7 @@ class Run:
         self.output_dir = Path(options.output_dir)
         self.rank, self.size = rank, size
         self.lead = lead
-        self.saved = SavedStates(self.output_dir, rank)
+        self.saved = SavedStates(self.output_dir, rank, size)
         self.handover = Handover(self.output_dir)
         self._algorithm = options.distopt or "none"
         self.progress = Progress(
@@ -470,7 +437,6 @@ class Run:
             self.saved.write()
             mean = self.session.mean(samples)
             samples = mean * len(self.session.learner.members.ranks)
-            self.saved.commit()
         self.follow()
         self.progress.end_epoch(reporter, samples)
         if self.reporter is not None:

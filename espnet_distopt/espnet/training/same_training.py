@@ -107,24 +107,6 @@ def describe_tokens(args: argparse.Namespace) -> str:
     return f"{_name_of_tokens(args)} of digest {digest[:12]}" if digest else "no tokens"
 
 
-def refuse_other_labels(exp: Path, labels: Path) -> None:
-    """Refuse labels other than those that a hybrid system has learned.
-
-    Args:
-        exp: The directory of its training.
-        labels: The directory of the labels, which has `counts`.
-
-    Raises:
-        InputError: The labels are not those of the training.
-    """
-    counts, note = labels / "counts", exp / BEGUN
-    if note.exists() and read_yaml(note)["learned"] != digest_of([counts]):
-        raise InputError(
-            f"{exp}: the network there has learned other labels than those that "
-            f"{counts} sums up: remove the directory, and run stage 11 again"
-        )
-
-
 def digest_of(files: Sequence[Path]) -> str:
     """Return the SHA-256 of the content of files, in hexadecimal digits.
 

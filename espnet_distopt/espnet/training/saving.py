@@ -10,9 +10,9 @@ A learner's state goes to `distopt/learner{rank}.{epoch}epoch.pth`. It consists 
 tensors, numbers, strings, lists and dicts, so that `torch.load` reads it with
 `weights_only`. Large tensors are in files of their own, and the learner's file refers
 to them by name: `distopt/{epoch}epoch.{digest}.pth`, where the digest is that of the
-content. Where learners have the same tensors, these names are the same, and one of them
-writes the file for all. With BMUF-Adam, whose learners are alike after a block, an
-epoch of 64 learners takes hardly more room than that of one.
+content. Where learners have the same tensors, these names are the same, and a learner
+that finds the file does not write it again. With BMUF-Adam, whose learners are alike
+after a block, an epoch of 64 learners takes hardly more room than that of one.
 
 The files of the last two epochs are kept. Bytes of an epoch, for N learners: what they
 have in common, once; what differs between them, N times; and some KB for each learner.
@@ -39,7 +39,6 @@ from espnet2.train.reporter import (
 )
 from torch import Tensor, nn
 
-from espnet_distopt.distributed import keys
 from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.training.batches import QueuedBatches
 from espnet_distopt.espnet.training.checkpoints import (
@@ -259,67 +258,48 @@ def _report_again(reporter: SubReporter, state: State) -> None:
 class SavedStates:
     """The saved states of one learner.
 
-    Saving has three parts, between which all learners wait for each other: `stage`,
-    `write` and `commit`.
-
-    Args:
-        output_dir: The experiment's directory.
-        rank: The number of this learner.
+    Saving has two parts: `stage`, and `write`, after which nothing is missing.
 
     Attributes:
         saves: The number of times that this learner has saved its state; it is the same
             for all learners.
     """
 
-    def __init__(self, output_dir: Path, rank: int) -> None:
+    def __init__(self, output_dir: Path, rank: int, size: int) -> None:
         self.saves = 0
-        self._output_dir, self._rank = output_dir, rank
+        self._output_dir, self._rank, self._size = output_dir, rank, size
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
-        self._parts: dict[str, list[Tensor]] = {}
 
-    def stage(self, state: State, session: Session) -> None:
+    def stage(self, state: State) -> None:
         """Begin to write a state; its tensors must not change until `write` is over.
 
         Cost: a pass over the tensors for their digests; the rest is done by a thread.
-
-        Args:
-            state: What `TrainingState.capture` has returned, or more.
-            session: This learner's session.
-
-        Raises:
-            PeerLostError: A learner is lost, and the algorithm does not survive that.
         """
         self.saves += 1
-        driver, epoch = session.driver, state["epoch"]
-        content, self._parts = _take_apart(plain({**state, "saves": self.saves}), epoch)
-        mine = []
-        for name in self._parts:
-            key = keys.checkpoint(self.saves, name)
-            with driver.asking("saving the learners' states"):
-                first = driver.store.compare_set(key, "", str(driver.rank))
-            if int(first) == driver.rank:
-                mine.append(name)
-        self._writing = self._writer.submit(self._write, content, mine, epoch)
+        epoch = state["epoch"]
+        content, parts = _take_apart(plain({**state, "saves": self.saves}), epoch)
+        self._writing = self._writer.submit(self._write, content, parts, epoch)
 
-    def _write(self, content: State, mine: list[str], epoch: int) -> None:
+    def _write(
+        self, content: State, parts: dict[str, list[Tensor]], epoch: int
+    ) -> None:
         """Write a learner's file and what it refers to; remove those of old epochs."""
-        for name in mine:
-            self._write_part(name)
+        folder, names = self._output_dir / "distopt", list(parts)
+        # Learners begin at different files, and so mostly find the others written.
+        first = self._rank * len(names) // self._size
+        for name in names[first:] + names[:first]:
+            if not is_whole(folder / name):
+                atomic_save(parts[name], folder / name)
         atomic_save(content, _path(self._output_dir, self._rank, epoch))
         _path(self._output_dir, self._rank, epoch - 2).unlink(missing_ok=True)
-        for old in (self._output_dir / "distopt").glob("*epoch.*.pth"):
+        for old in folder.glob("*epoch.*.pth"):
             number, _, rest = old.name.partition("epoch.")
             if number.isdigit() and rest and int(number) <= epoch - 2:
                 old.unlink(missing_ok=True)
 
-    def _write_part(self, name: str) -> None:
-        path = self._output_dir / "distopt" / name
-        if not is_whole(path):
-            atomic_save(self._parts[name], path)
-
     def write(self) -> None:
-        """Wait until this learner has written what it had to.
+        """Wait until this learner has written its state.
 
         Raises:
             OSError: A file cannot be written, for example because the disk is full.
@@ -327,19 +307,6 @@ class SavedStates:
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
-
-    def commit(self) -> None:
-        """Write what is still missing, once all learners have come past `write`.
-
-        A learner that had claimed a file may have died before it could write it, or it
-        may write to a disk that this one does not see.
-
-        Raises:
-            OSError: As in `write`.
-        """
-        for name in self._parts:
-            self._write_part(name)
-        self._parts = {}
 
     def resume(
         self, training: TrainingState, batches: int | None, resume: bool
@@ -385,11 +352,6 @@ class SavedStates:
         different stops, or of some learners only; those are of no use together. States
         of another number of learners or batches, or of other nodes, are of no use
         either, because a learner's batches were others then.
-
-        Args:
-            session: This learner's session.
-            epoch: The number of the epoch.
-            batches: The number of its batches; None if it is not known.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
@@ -545,13 +507,7 @@ def _take_apart(state: State, epoch: int) -> tuple[State, dict[str, list[Tensor]
 
 
 def _refer(value: Any, tensors: list[Tensor], references: list[State]) -> Any:
-    """Return `value` with an empty reference for each large tensor.
-
-    Args:
-        value: A part of a state.
-        tensors: Receives the large tensors.
-        references: Receives the references, in the same order.
-    """
+    """Return `value` with an empty reference for each large tensor; append both."""
     if isinstance(value, Tensor) and value.numel() >= LARGE:
         tensors.append(value.detach())
         references.append({})

@@ -40,6 +40,7 @@ from espnet_distopt.espnet.training.batches import (
 )
 from espnet_distopt.espnet.training.one_run import lock_of_run, run_in
 from espnet_distopt.espnet.training.options import (
+    Counting,
     check_gpus,
     gpus_of_machine,
     launched_rank,
@@ -78,6 +79,7 @@ def distopt_task(
     module: str,
     sources: Callable[[argparse.Namespace], Sequence[Path]] = lambda args: (),
     elsewhere: str = "--tag NAME",
+    batches: Counting | None = None,
 ) -> type[AbsTask]:
     """Return a subclass of `task` that trains with `DistoptTrainer`.
 
@@ -88,6 +90,7 @@ def distopt_task(
         sources: Returns, for ESPnet's options, the files of which a training learns
             nothing else when it goes on. It raises InputError for unfit ones.
         elsewhere: The option by which a recipe trains in another directory.
+        batches: Counts the batches of an epoch; None: those that ESPnet makes.
 
     Raises:
         InputError: The task has a trainer of its own, as those for speakers and GANs.
@@ -125,7 +128,7 @@ def distopt_task(
             if args is None:
                 args = cls.get_parser().parse_args(cmd)
             with _first_of_machine_first():
-                settle(args)
+                settle(args, batches)
                 check_replacement(args)
                 if gpus := gpus_of_machine(args):
                     check_gpus(gpus)

@@ -1,15 +1,16 @@
 """Check early what a recipe needs late: options, a model, GPUs, a test set's halves."""
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from espnet_distopt.algorithms.training_options import check_options
 from espnet_distopt.bin.python import named_algorithm
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.options import (
     check_gpus,
-    check_model,
     gpus_needed,
     in_steps,
     option_lines,
@@ -18,6 +19,11 @@ from espnet_distopt.files.tables import read_table
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.recipes.commands.options import add_halves
 from espnet_distopt.recipes.scoring.trn import members, parse_halves
+
+_BEST = tuple(
+    f"{phase}.{key}" for key in ("loss", "acc") for phase in ("train", "valid")
+)
+"""What ESPnet compares epochs by if `best_model_criterion` says nothing."""
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -58,7 +64,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         for path in (args.config, args.distopt_config)
     )
     if args.model is not None:
-        check_model(args.model, own)
+        _check_model(args.model, own)
     if args.gpus:
         number = 0 if args.share_gpu else own.get("local_rank")
         check_gpus(gpus_needed(args.nlearners, number))
@@ -70,6 +76,29 @@ def main(cmd: Sequence[str] | None = None) -> None:
     confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
     conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
     check_options(name, conf, args.nlearners)
+
+
+def _check_model(model: str, config: Mapping[str, Any]) -> None:
+    """Refuse a model that a training with a configuration would not write.
+
+    Args:
+        model: the name of its file, as valid.loss.ave.pth. Names of another form, as
+            latest.pth and 3epoch.pth, are not checked.
+        config: the configuration of the training.
+
+    Raises:
+        InputError: epochs are not compared by what the name says.
+    """
+    named = re.fullmatch(r"(\w+\.\w+)\.(best|ave(_\d+best)?)\.pth", model)
+    criteria = config.get("best_model_criterion")
+    found = _BEST if criteria is None else [f"{c[0]}.{c[1]}" for c in criteria]
+    if named is None or named[1] in found:
+        return
+    others = " or ".join(f"{each}.{named[2]}.pth" for each in found)
+    raise InputError(
+        f"the training will not write the model {model}, because its "
+        f"best_model_criterion has no {named[1].replace('.', ' ')}: take {others}"
+    )
 
 
 def _check_halves(text: Path, arguments: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from espnet_distopt.errors import InputError, one_line_errors
-from espnet_distopt.espnet.training.same_training import refuse_other_labels
+from espnet_distopt.espnet.training.same_training import BEGUN, digest_of
 from espnet_distopt.files.tables import counted, read_table, write_table
 from espnet_distopt.files.writing import (
     explain_failed_write,
@@ -538,3 +538,21 @@ def _check_tokens(
                 raise InputError(
                     f"{source}:{number}: {token} is not a token of the model"
                 )
+
+
+def refuse_other_labels(exp: Path, labels: Path) -> None:
+    """Refuse labels other than those that a hybrid system has learned.
+
+    Args:
+        exp: The directory of its training.
+        labels: The directory of the labels, which has `counts`.
+
+    Raises:
+        InputError: The labels are not those of the training.
+    """
+    counts, note = labels / "counts", exp / BEGUN
+    if note.exists() and read_yaml(note)["learned"] != digest_of([counts]):
+        raise InputError(
+            f"{exp}: the network there has learned other labels than those that "
+            f"{counts} sums up: remove the directory, and run stage 11 again"
+        )

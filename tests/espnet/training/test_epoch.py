@@ -18,7 +18,7 @@ from espnet_distopt.bin import asr_train
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.batches import Batch
 from espnet_distopt.espnet.training.epoch import Epoch, nobody_stepped
-from espnet_distopt.espnet.training.options import count_epochs, steps_of_epoch
+from espnet_distopt.espnet.training.options import batches_of_epoch, count_epochs
 from espnet_distopt.espnet.training.saving import Position
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.recipes.commands import check
@@ -181,10 +181,10 @@ def test_batches_have_utterances_of_one_category(shapes: Path) -> None:
     data = f"{shapes.parent}/wav.scp,speech,sound"
     more = ["--batch_type", "folded", "--batch_size", "8", "--fold_length", "80000"]
     args = options(shapes, *more, "--train_data_path_and_name_and_type", data)
-    assert steps_of_epoch(args, learners=1) == 13
+    assert batches_of_epoch(args, learners=1) == 13
     file = shapes.parent / "utt2category"
     file.write_text("".join(f"u{n:03d} c{n % 7}\n" for n in range(100)))
-    assert steps_of_epoch(args, learners=1) == 14
+    assert batches_of_epoch(args, learners=1) == 14
 
 
 def test_options_without_a_value_are_none(shapes: Path) -> None:
@@ -214,11 +214,7 @@ def test_steps_need_no_shapes(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            ["--iterator_type", "chunk", "--num_iters_per_epoch", "3"],
-            "needs all chunks in each",
-        ),
-        (["--iterator_type", "task"], "needs iterator_type: sequence or chunk"),
+        (["--iterator_type", "task"], "sequence .chunk in a hybrid"),
         (["--multiple_iterator", "true"], "needs iterator_type: sequence"),
         (["--batch_type", "sorted"], "needs the shapes of the training set: .*none"),
     ],

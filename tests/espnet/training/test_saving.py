@@ -1,8 +1,6 @@
 """The learners' own files: what they have in common is written once."""
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,33 +17,10 @@ from tests.espnet.toy import arguments
 from tests.espnet.training.learners import read, train
 
 
-class Claims:
-    """The store of a run, in which the first learner that names a file gets it.
-
-    Args:
-        dead: All files are of a learner that has died.
-        alone: A learner gets what others have named, too.
-    """
-
-    def __init__(self, dead: bool = False, alone: bool = False) -> None:
-        self.dead, self.alone = dead, alone
-        self.first: dict[str, str] = {}
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        assert expected == ""
-        name = f"{desired} {key}" if self.alone else key
-        return self.first.setdefault(name, "9" if self.dead else desired).encode()
-
-    def session(self, rank: int) -> Any:
-        driver = SimpleNamespace(store=self, rank=rank, asking=nullcontext)
-        return SimpleNamespace(driver=driver)
-
-
-def save(state: dict[str, Any], folder: Path, rank: int, claims: Claims) -> None:
-    saved = SavedStates(folder, rank)
-    saved.stage(state, claims.session(rank))
+def save(state: dict[str, Any], folder: Path, rank: int) -> None:
+    saved = SavedStates(folder, rank, 3)
+    saved.stage(state)
     saved.write()
-    saved.commit()
 
 
 def state(own: float, common: float, epoch: int = 1) -> dict[str, Any]:
@@ -78,9 +53,8 @@ def parts(folder: Path) -> set[str]:
 
 
 def test_tensors_that_learners_have_in_common_are_written_once(tmp_path: Path) -> None:
-    claims = Claims()
     for rank in range(3):
-        save(state(float(rank), common=7.0), tmp_path, rank, claims)
+        save(state(float(rank), common=7.0), tmp_path, rank)
     assert len(parts(tmp_path)) == 4  # three of the learners' own, one of all
     for rank in range(3):
         assert same(load_learner(tmp_path, rank, 1), state(float(rank), common=7.0))
@@ -89,33 +63,31 @@ def test_tensors_that_learners_have_in_common_are_written_once(tmp_path: Path) -
 def test_later_states_of_all_learners_are_forgotten(tmp_path: Path) -> None:
     for epoch in (3, 4):
         for rank in range(2):
-            save(state(float(rank), 7.0, epoch), tmp_path, rank, Claims())
+            save(state(float(rank), 7.0, epoch), tmp_path, rank)
     other = tmp_path / "distopt" / "checkpoint.pth"
     other.touch()
     kept = len(list(tmp_path.glob("distopt/*3epoch*")))
-    SavedStates(tmp_path, 0).forget_later(3)
+    SavedStates(tmp_path, 0, 1).forget_later(3)
     assert len(list(tmp_path.glob("distopt/*"))) == kept + 1
     assert same(load_learner(tmp_path, 1, 3), state(1.0, 7.0, 3))
-    SavedStates(tmp_path, 0).forget_later(0)
+    SavedStates(tmp_path, 0, 1).forget_later(0)
     assert list(tmp_path.glob("distopt/*")) == [other]
 
 
-def test_a_file_whose_writer_has_died_is_written_by_another(tmp_path: Path) -> None:
-    # Learner 0 has claimed all names, and has died before it wrote.
-    learners = [SavedStates(tmp_path, rank) for rank in (1, 2)]
-    for rank, each in enumerate(learners, 1):
-        each.stage(state(0.0, common=7.0), Claims(dead=True).session(rank))
-        each.write()
-    assert parts(tmp_path) == set() and load_learner(tmp_path, 1, 1) is None
-    for each in learners:
-        each.commit()
-    assert same(load_learner(tmp_path, 2, 1), state(0.0, common=7.0))
+def test_a_file_that_a_kill_has_cut_off_is_written_again(tmp_path: Path) -> None:
+    save(state(0.0, common=7.0), tmp_path, 0)
+    for name in parts(tmp_path):
+        path = tmp_path / "distopt" / name
+        path.write_bytes(path.read_bytes()[:500])
+    save(state(0.0, common=7.0), tmp_path, 1)
+    assert same(load_learner(tmp_path, 0, 1), state(0.0, common=7.0))
+    assert same(load_learner(tmp_path, 1, 1), state(0.0, common=7.0))
 
 
 def test_a_state_that_lacks_a_file_counts_as_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    save(state(0.0, 7.0), tmp_path, 0, Claims())
+    save(state(0.0, 7.0), tmp_path, 0)
     lost = min(parts(tmp_path))
     (tmp_path / "distopt" / lost).unlink()
     assert load_learner(tmp_path, 0, 1) is None
@@ -124,15 +96,15 @@ def test_a_state_that_lacks_a_file_counts_as_none(
 
 def test_a_later_save_in_an_epoch_leaves_what_others_refer_to(tmp_path: Path) -> None:
     for rank in (0, 1):
-        save(state(float(rank), common=7.0), tmp_path, rank, Claims(alone=True))
-    save(state(5.0, common=8.0), tmp_path, 0, Claims(alone=True))
+        save(state(float(rank), common=7.0), tmp_path, rank)
+    save(state(5.0, common=8.0), tmp_path, 0)
     assert same(load_learner(tmp_path, 0, 1), state(5.0, common=8.0))
     assert same(load_learner(tmp_path, 1, 1), state(1.0, common=7.0))
 
 
 def test_two_epochs_are_kept(tmp_path: Path) -> None:
     for epoch in (1, 2, 3):
-        save(state(0.0, 7.0, epoch), tmp_path, 0, Claims())
+        save(state(0.0, 7.0, epoch), tmp_path, 0)
     assert load_learner(tmp_path, 0, 1) is None
     for epoch in (2, 3):
         assert same(load_learner(tmp_path, 0, epoch), state(0.0, 7.0, epoch))
@@ -147,7 +119,7 @@ def test_rates_that_a_scheduler_computed_by_numpy_can_be_read_again(
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], lr=1.0)
     optimizer.param_groups[0]["lr"] = rate
     rates = {"epoch": 1, "optimizer": optimizer.state_dict(), "rates": [rate]}
-    save(rates, tmp_path, 0, Claims())
+    save(rates, tmp_path, 0)
     loaded = load_learner(tmp_path, 0, 1)
     assert loaded == {**rates, "saves": 1}
     assert type(loaded["rates"][0]) is float
@@ -155,7 +127,7 @@ def test_rates_that_a_scheduler_computed_by_numpy_can_be_read_again(
 
 @pytest.mark.parametrize("name", ["learner0.1epoch.pth", "1epoch.*.pth"])
 def test_a_file_that_is_cut_off_is_named(name: str, tmp_path: Path) -> None:
-    save(state(0.0, 7.0), tmp_path, 0, Claims())
+    save(state(0.0, 7.0), tmp_path, 0)
     path = next(tmp_path.glob(f"distopt/{name}"))
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(InputError, match=rf"{path.name} cannot be read"):
@@ -163,13 +135,13 @@ def test_a_file_that_is_cut_off_is_named(name: str, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = SavedStates(tmp_path, 0)
+    saved = SavedStates(tmp_path, 0, 1)
 
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device", "1epoch.pth")
 
     monkeypatch.setattr(torch, "save", no_room)
-    saved.stage(state(0.0, 7.0), Claims().session(0))
+    saved.stage(state(0.0, 7.0))
     with pytest.raises(OSError, match="No space left on device"):
         saved.write()
     assert list(tmp_path.glob("distopt/*")) == []

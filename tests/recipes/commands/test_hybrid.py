@@ -9,15 +9,13 @@ import kaldiio
 import numpy as np
 import pytest
 
-from espnet_distopt.espnet.training.same_training import (
-    BEGUN,
-    refuse_other_labels,
-)
+from espnet_distopt.espnet.training.same_training import BEGUN
 from espnet_distopt.files.tables import read_table
 from espnet_distopt.recipes.commands import decoding, formatting, language
 from espnet_distopt.recipes.commands.decoding import (
     hybrid_inference_command,
     hybrid_scores_command,
+    refuse_other_labels,
 )
 from espnet_distopt.recipes.commands.language import gmm_train_command
 from espnet_distopt.recipes.corpora.hub5.ctm import read_ctm

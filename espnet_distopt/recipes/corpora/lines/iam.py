@@ -27,8 +27,8 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import data_lines, read_text
-from espnet_distopt.files.xml import local_name, read_xml
 from espnet_distopt.recipes.corpora.lines.sets import LineDir, TextLine, normal_text
+from espnet_distopt.recipes.corpora.lines.xml import local_name, read_xml
 
 Split = Mapping[str, Mapping[str, str]]
 """The ids of lines or forms of each set, with the place `file:line` that lists each."""

@@ -15,7 +15,6 @@ from PIL import Image, ImageDraw
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.text import read_text
 from espnet_distopt.files.whole_directory import whole_directory
-from espnet_distopt.files.xml import children, local_name, read_xml
 from espnet_distopt.recipes.corpora.lines.images import Gray, read_image, stored_image
 from espnet_distopt.recipes.corpora.lines.sets import (
     IMAGES,
@@ -25,6 +24,7 @@ from espnet_distopt.recipes.corpora.lines.sets import (
     normal_text,
     plain_id,
 )
+from espnet_distopt.recipes.corpora.lines.xml import children, local_name, read_xml
 
 Point = tuple[float, float]
 """The place of a point: x to the right and y downwards, in pixels."""

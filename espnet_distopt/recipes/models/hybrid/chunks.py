@@ -40,9 +40,12 @@ from espnet_distopt.espnet.training.batches import (
     Batch,
     DealingIterFactory,
     EpochBatches,
-    Skippable,
 )
-from espnet_distopt.espnet.training.cutting import Cutting, batches_of, cutting_of
+from espnet_distopt.recipes.models.hybrid.cutting import (
+    Cutting,
+    batches_of,
+    cutting_of,
+)
 
 Numbers = NDArray[np.int64]
 
@@ -340,7 +343,7 @@ class EpochChunks(EpochBatches):
         ]
 
 
-class LoadedShare(Skippable):
+class LoadedShare:
     """The batches of one learner, which are read when they are iterated over.
 
     Args:

@@ -24,11 +24,11 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.captured import IGNORED, CapturedLoss
 from espnet_distopt.espnet.models.padded_rnn import FullLength, stacks_lstms
 from espnet_distopt.espnet.training.batches import divides_batches, whole_batches
-from espnet_distopt.espnet.training.cutting import read_frames
 from espnet_distopt.espnet.training.tasks import distopt_task
 from espnet_distopt.files.text import read_text
 from espnet_distopt.recipes.hmm.alignments import require_states
 from espnet_distopt.recipes.models.hybrid.chunks import FrameChunks, OwnShare
+from espnet_distopt.recipes.models.hybrid.cutting import batches_of_epoch, read_frames
 from espnet_distopt.recipes.models.trained import encode
 
 _PADDING = IGNORED
@@ -244,6 +244,10 @@ def label_files(args: argparse.Namespace) -> list[Path]:
 
 
 DistoptHybridTask = distopt_task(
-    HybridTask, "DistoptHybridTask", __name__, sources=label_files
+    HybridTask,
+    "DistoptHybridTask",
+    __name__,
+    sources=label_files,
+    batches=batches_of_epoch,
 )
 """The task `HybridTask`, which any of this package's algorithms can train."""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.batches import Batch, without_first
-from espnet_distopt.espnet.training.cutting import Cutting
 from espnet_distopt.recipes.models.hybrid.chunks import (
     ChunkPlan,
     FrameChunks,
@@ -19,6 +18,7 @@ from espnet_distopt.recipes.models.hybrid.chunks import (
     Utterances,
     mix,
 )
+from espnet_distopt.recipes.models.hybrid.cutting import Cutting
 
 
 class DataSet(dict[str, Any]):

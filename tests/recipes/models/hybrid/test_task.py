@@ -13,10 +13,12 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.train.reporter import Reporter
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.same_training import refuse_other_labels
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.files.tables import read_table
-from espnet_distopt.recipes.commands.decoding import hybrid_scores_command
+from espnet_distopt.recipes.commands.decoding import (
+    hybrid_scores_command,
+    refuse_other_labels,
+)
 from espnet_distopt.recipes.corpora.kaldi.arks import read_matrix
 from espnet_distopt.recipes.hmm.alignments import (
     Pdfs,

@@ -1,5 +1,6 @@
 """How utterances are cut into chunks of equal length, and how many these are."""
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.espnet.training import options
 from espnet_distopt.files.tables import counted, read_table
 
 Frames = NDArray[np.int64]
@@ -47,6 +49,25 @@ def batches_of(chunks: int, batch_size: int, learners: int) -> int:
     there are learners. Every learner has a chunk in each batch.
     """
     return min(-(-chunks // batch_size), chunks // learners)
+
+
+def batches_of_epoch(args: argparse.Namespace, learners: int) -> int:
+    """Return how many batches a training has in an epoch, whatever its iterator.
+
+    Raises:
+        InputError: They cannot be counted.
+    """
+    if args.iterator_type != "chunk":
+        return options.batches_of_epoch(args, learners)
+    if args.num_iters_per_epoch is not None:
+        raise InputError(
+            "a schedule in epochs needs all chunks in each: leave num_iters_per_epoch "
+            "out, or give the number of steps instead"
+        )
+    cutting = cutting_of(args.chunk_length, args.chunk_shift_ratio)
+    frames = read_frames(args.train_shape_file)
+    chunks = cutting.counts(np.fromiter(frames.values(), np.int64, len(frames))).sum()
+    return batches_of(int(chunks), int(args.batch_size), learners)
 
 
 def cutting_of(lengths: int | str | Sequence[int], shift_ratio: float) -> Cutting:

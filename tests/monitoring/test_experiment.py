@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from espnet_distopt.monitoring.comparison import training_losses, validation_losses
 from espnet_distopt.monitoring.duration import TimeUnit
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.monitoring.figures import validations
 from espnet_distopt.monitoring.lines import Line
-from espnet_distopt.monitoring.plots import plot
 from tests.monitoring.written import START, line, pair, step, write
 
 SECONDS = TimeUnit("seconds", 1)
@@ -45,8 +43,8 @@ def test_what_is_older_than_a_new_beginning_is_left_out(
     found = read(tmp_path, first, second)
     assert found.begin == START + DAY and found.seconds == 20
     assert [loss for _, _, loss in validations(found, SECONDS)] == [1.0]
-    assert validation_losses(found, SECONDS) == ([20.0], [1.0])
-    assert set(training_losses(found, SECONDS)[1]) == {1.0}
+    losses = [each.loss for one in found.learners.values() for each in one.lines]
+    assert set(losses) == {None, 1.0}
 
 
 def test_a_new_beginning_that_one_learner_has_told_of(tmp_path: Path) -> None:
@@ -110,9 +108,8 @@ def test_a_stop_is_no_time_of_training(end: str, tmp_path: Path) -> None:
     found = read(tmp_path, first, second)
     assert found.seconds == 56
     assert found.elapsed(START + 5000) == 36
-    assert validation_losses(found, SECONDS) == ([20.0, 56.0], [3.0, 2.0])
-    assert [time for time, _, _ in validations(found, SECONDS)] == [20.0, 56.0]
-    assert max(training_losses(found, SECONDS)[0]) < 56
+    ends = [(time, loss) for time, _, loss in validations(found, SECONDS)]
+    assert ends == [(20.0, 3.0), (56.0, 2.0)]
 
 
 def test_utterances_count_of_learners_that_are_there_no_more(tmp_path: Path) -> None:
@@ -129,18 +126,3 @@ def test_utterances_count_of_learners_that_are_there_no_more(tmp_path: Path) -> 
         counted = [samples for _, samples, _ in validations(found, SECONDS)]
         assert counted == ([240, 360] if event == "resume" else [120])
         del first[-3:]
-
-
-def test_the_plot_of_a_training_whose_first_learner_died(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = pair(line("begin", 0), *epochs(1, 2, 3, at=0, loss=3.0))
-    found = read(tmp_path, first[:2], second)
-    drawn = []
-    monkeypatch.setattr(
-        "espnet_distopt.monitoring.plots.write_picture",
-        lambda figure, path: drawn.extend(figure.axes),
-    )
-    plot([found], tmp_path / "status.png")
-    [validation] = [each for each in drawn[0].lines if each.get_label() == "validation"]
-    assert list(validation.get_xdata()) == [20.0, 40.0, 60.0]
