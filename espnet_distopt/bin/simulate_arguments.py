@@ -21,9 +21,13 @@ from espnet_distopt.simulation.compute import Compute, read_trace
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
-from espnet_distopt.simulation.study.problem import Problem
-from espnet_distopt.simulation.study.quadratic import Quadratic
-from espnet_distopt.simulation.study.time_only import TENSORS, TimeOnly, without_steps
+from espnet_distopt.simulation.study.problem import (
+    TENSORS,
+    Problem,
+    Quadratic,
+    TimeOnly,
+    without_steps,
+)
 from espnet_distopt.simulation.study.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from espnet_distopt.algorithms.block.flat_moments import Moments, moment_decays
+from espnet_distopt.algorithms.block.moments import Moments, moment_decays
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 
