@@ -43,7 +43,7 @@ __all__ = [
     "names",
 ]
 
-ALGORITHMS: dict[str, Registration[Any]] = {
+ALGORITHMS: dict[str, Registration] = {
     "allreduce": Registration(AllReduce, AllReduceConfig),
     "adpsgd": Registration(Adpsgd, AdpsgdConfig),
     "hadpsgd": Registration(Hadpsgd, HadpsgdConfig),
@@ -69,7 +69,7 @@ def names() -> list[str]:
     return [*ALGORITHMS, *_plugins().loaded]
 
 
-def lookup(name: str) -> Registration[Any]:
+def lookup(name: str) -> Registration:
     """Return the class of algorithm `name`, and that of its options.
 
     Raises:
@@ -92,7 +92,7 @@ def lookup(name: str) -> Registration[Any]:
 
 def _configured(
     name: str, conf: Mapping[str, Any], size: int
-) -> tuple[Registration[Any], Any]:
+) -> tuple[Registration, Any]:
     """Return algorithm `name` and its checked options."""
     found = lookup(name)
     config = configure(found.config, conf, where=f"distopt_conf of {name}")

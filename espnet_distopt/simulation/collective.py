@@ -9,7 +9,7 @@ for each other: all go on at the pace of the slowest resource.
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -203,7 +203,7 @@ class SimulatedCollectives:
         sent: Callable[[int, int], None],
     ) -> None:
         self._clock = clock
-        self._traffic = CollectiveTraffic(network)
+        self._network = network
         self._wire = wire
         self._members = members
         self._down = down
@@ -253,7 +253,11 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         check_equal(group, effects)
         self._under_way.append(operation)
-        traffic = self._traffic.of(tuple(group), effects[0])
+        first, traffic = effects[0], Traffic({}, 0.0)
+        if not isinstance(first, Barrier):
+            kind: Any = type(first)
+            nbytes = first.tensor.nbytes
+            traffic = traffic_of(self._network, tuple(group), kind, nbytes)
         self._wire.begin(traffic, partial(self._end, operation))
         return True
 
@@ -343,52 +347,30 @@ class SimulatedCollectives:
         self._clock.at(self._clock.now, partial(done, Outcome(result)))
 
 
-Pattern = Callable[[Network, Sequence[int], float], Traffic]
-"""A function that returns what a collective of some bytes among some ranks costs."""
-
 WithTensor = AllReduceMean | Broadcast | AllToAll | AllGather
 
 
-class CollectiveTraffic:
-    """What the collectives of a run cost; that of each kind is computed once.
+@cache
+def traffic_of(
+    network: Network, ranks: tuple[int, ...], kind: type[WithTensor], nbytes: int
+) -> Traffic:
+    """Return what a collective among `ranks` costs.
 
     Means and broadcasts travel along a ring, as in gloo, and so do the rows of an
     all-gather. An all-to-all sends a message between each pair of learners.
 
     Args:
         network: the network.
+        ranks: the learners.
+        kind: the kind of the collective.
+        nbytes: the bytes of the tensor that each of them yields.
     """
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._known: dict[tuple[Pattern, tuple[int, ...], float], Traffic] = {}
-
-    def of(self, ranks: tuple[int, ...], effect: Gathering) -> Traffic:
-        """Return what a collective among `ranks` costs."""
-        if len(ranks) == 1 or isinstance(effect, Barrier):
-            return Traffic({}, 0.0)
-        key = _pattern(effect), ranks, _nbytes(effect, len(ranks))
-        if key not in self._known:
-            self._known[key] = key[0](self._network, *key[1:])
-        return self._known[key]
-
-
-def _pattern(effect: Gathering) -> Pattern:
-    match effect:
-        case AllReduceMean():
-            return all_reduce
-        case Broadcast():
-            return broadcast
-        case AllGather():
-            return all_gather
-        case _:
-            return all_pairs
-
-
-def _nbytes(effect: WithTensor, size: int) -> float:
-    """Return the bytes of the tensor, or those of it that go to each other learner."""
-    nbytes = effect.tensor.nbytes
-    return nbytes / size if isinstance(effect, AllToAll) else nbytes
+    if len(ranks) == 1:
+        return Traffic({}, 0.0)
+    if kind is AllToAll:
+        return all_pairs(network, ranks, nbytes / len(ranks))
+    of = {AllReduceMean: all_reduce, Broadcast: broadcast, AllGather: all_gather}[kind]
+    return of(network, ranks, nbytes)
 
 
 def all_reduce(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:

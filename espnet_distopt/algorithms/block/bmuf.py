@@ -35,7 +35,7 @@ the replicas of a node are equal and each node has as many of them; and it gives
 learner the same bits. With one node there is nothing to average, and every learner
 keeps its bits.
 
-Block momentum sets in by itself, see `filter.MomentumOnset`. With `warmup` it is there
+Block momentum sets in by itself, see `filter.BlockFilter`. With `warmup` it is there
 from a step on.
 
 Cost for n bytes of parameters and L learners: 2n(L-1)/L a block, 6n(L-1)/L with Adam's

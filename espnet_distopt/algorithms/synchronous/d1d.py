@@ -154,7 +154,7 @@ class D1dGrad(Algorithm):
                 self._handle = yield Begin(AllReduceMean(self.sent.clone()))
             self._mean = yield Wait(self._handle)
             self._handle = None
-            _check(learner, self._mean)
+            check_equal_steps(learner, self._mean[:1].view(1, 1), ended=0)
         return self._mean
 
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
@@ -171,16 +171,6 @@ class D1dGrad(Algorithm):
             self.sent = state["sent"].to(self.sent)
         self._handle = self._mean = None
         self._step = -1
-
-
-def _check(learner: Learner, mean: Tensor) -> None:
-    """Check that no learner had ended its epoch when it sent its part of `mean`.
-
-    Raises:
-        UnequalStepsError: a learner had.
-    """
-    share = mean[0]
-    check_equal_steps(learner, share.view(1, 1), ended=0)
 
 
 def _set_gradients(learner: Learner, mean: Tensor) -> None:
