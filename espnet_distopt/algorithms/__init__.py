@@ -20,7 +20,7 @@ from espnet_distopt.algorithms.block.options import (
 )
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
-from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.options import algorithm_options, configure
 from espnet_distopt.algorithms.plugins import Plugins, Registration, load_plugins
 from espnet_distopt.algorithms.synchronous.allreduce import AllReduce, AllReduceConfig
 from espnet_distopt.algorithms.synchronous.d1d import (
@@ -39,6 +39,7 @@ __all__ = [
     "Registration",
     "build",
     "check",
+    "check_options",
     "lookup",
     "names",
 ]
@@ -105,6 +106,17 @@ def _configured(
 def check(name: str, conf: Mapping[str, Any], size: int) -> None:
     """Raise InputError if `name` with options `conf` cannot run on `size` learners."""
     _configured(name, conf, size)
+
+
+def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
+    """Raise InputError if `size` learners cannot have sessions with options `conf`.
+
+    Args:
+        algorithm: the name of the algorithm.
+        conf: its options, and those of the session.
+        size: number of learners, N.
+    """
+    check(algorithm, algorithm_options(conf), size)
 
 
 def options(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:

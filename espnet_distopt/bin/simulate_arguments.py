@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.algorithms import lookup
-from espnet_distopt.algorithms.training_options import algorithm_options
+from espnet_distopt.algorithms.options import algorithm_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster

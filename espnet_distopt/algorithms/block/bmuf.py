@@ -402,7 +402,7 @@ class Bmuf(StepsInNodes):
         """Take over the blocks of the others, who have just ended one.
 
         Only the simulation calls it, at an epoch's end: in a running training nobody
-        can join learners that wait for each other (`algorithms.joining`).
+        can join learners that wait for each other (`algorithms.lifecycle`).
         """
         super().join(learner, state)
         for fragment in self.fragments:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_distopt.algorithms import names
-from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.algorithms import check_options, names
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.cutting import (
     batches_of,

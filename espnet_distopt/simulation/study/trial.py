@@ -103,7 +103,7 @@ class Trial:
                 )
 
     def _check_joins(self, method: SimulatedMethod, learners: int) -> None:
-        """Refuse replacements that real processes refuse, see `algorithms.joining`."""
+        """Refuse what real processes refuse, see `lifecycle.check_joinable`."""
         kind = lookup(method.algorithm).algorithm
         options = self._options(method, learners)
         joinable = (
