@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig, Neighbours
+from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.mixing import Topology, mixing_matrix
 from espnet_distopt.errors import InputError
@@ -96,7 +96,7 @@ def test_sd2_ring_gradient_at_the_own_model() -> None:
     assert np.mean(final) == pytest.approx(4.25, abs=1e-12)
 
 
-class AlternatingPairs(Neighbours):
+class AlternatingPairs(Dpsgd):
     """Mixes in rounds (01)(23) and (03)(12)."""
 
     def row(self, k: int) -> dict[int, float]:
@@ -105,10 +105,7 @@ class AlternatingPairs(Neighbours):
 
 
 def in_pairs(virtual: VirtualLearner) -> Dpsgd:
-    algorithm = Dpsgd(DpsgdConfig(), virtual.learner)
-    rank, size = virtual.learner.rank, virtual.learner.size
-    algorithm.neighbours = AlternatingPairs("ring", rank, size, 1, 0, algorithm.sent)
-    return algorithm
+    return AlternatingPairs(DpsgdConfig(topology="ring"), virtual.learner)
 
 
 def test_sd4_alternating_pairs() -> None:
