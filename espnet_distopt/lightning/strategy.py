@@ -229,7 +229,7 @@ class DistoptStrategy(DDPStrategy):
         """Make the optimizer's step, and let the algorithm follow it."""
         output = super().optimizer_step(optimizer, closure, *args, **kw)
         if self._fit is not None:
-            self._fit.step()
+            self._fit.session.step()
         return output
 
     # Checkpoints, with what each learner needs beside them

@@ -80,6 +80,7 @@ class Fragment:
         place: their place in the learner's flat buffer.
         params: that part of the buffer (Q,).
         steps: number of attempted steps since the last block's end.
+        updates: number of updates that the optimizer had made then.
 
     Args:
         config: the algorithm's options.
@@ -112,7 +113,7 @@ class Fragment:
         keeps_start = rounds or self._compressed is not None
         self.filter = BlockFilter(rule, part, keeps_start)
         self.steps = 0
-        self._updates = learner.updates
+        self.updates = learner.updates
 
     def message(self, learner: Learner, rule: BlockRule, ended: bool) -> Tensor:
         """Return the numbers to average beside the parameters; count a new block.
@@ -122,12 +123,13 @@ class Fragment:
             rule: the rule by which the block ends.
             ended: whether it has no more batches in this epoch.
         """
-        updates = learner.updates - self._updates
-        self.steps, self._updates = 0, learner.updates
+        updates = learner.updates - self.updates
+        self.steps, self.updates = 0, learner.updates
         loaded, decays, steps = False, list[float](), list[float]()
         if moments := self._moments:
             moments.notice_cleared()
-            loaded, decays, steps = moments.loaded, moments.decays(), moments.steps()
+            flat, loaded = moments.moments, moments.loaded
+            decays, steps = flat.numbers(), flat.steps()
         own = BlockSummary(
             float(ended),
             float(updates),
@@ -142,7 +144,7 @@ class Fragment:
     def read(self, mean: Tensor) -> BlockSummary:
         """Return what all learners know of the block, from the mean of the numbers."""
         groups = len(self.filter.rates.last) if self.filter.rates else 0
-        counted = self._moments.counted if self._moments else 0
+        counted = self._moments.moments.counted if self._moments else 0
         return BlockSummary.read(mean, groups, counted)
 
     def average(self) -> Program:
@@ -209,16 +211,12 @@ class Fragment:
             since, batches = updates - late.updates, rule.averaged_batches
             self._moments.end_late(late, summary, k, since, batches)
 
-    def join(self, learner: Learner) -> None:
-        """Count the updates of a learner that has joined from now on."""
-        self._updates = learner.updates
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the block, at any of its steps."""
         return {
             **self.filter.state_dict(),
             "steps": self.steps,
-            "updates": self._updates,
+            "updates": self.updates,
             "moments": self._moments.state_dict() if self._moments else {},
             "compressed": self._compressed.state_dict() if self._compressed else None,
         }
@@ -237,7 +235,7 @@ class Fragment:
         if state["moments"] and not self._moments:
             raise InputError(MOMENTS_CHANGED)
         self.filter.load_state_dict(state, self.params, within)
-        self.steps, self._updates = state["steps"], state["updates"]
+        self.steps, self.updates = state["steps"], state["updates"]
         if self._moments:
             self._moments.load_state_dict(state["moments"])
         if self._compressed:
@@ -406,7 +404,7 @@ class Bmuf(StepsInNodes):
         """
         super().join(learner, state)
         for fragment in self.fragments:
-            fragment.join(learner)
+            fragment.updates = learner.updates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned.

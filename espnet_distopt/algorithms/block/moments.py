@@ -294,7 +294,7 @@ class BlockMoments:
 
     Attributes:
         averaged: whether the learners average their moments.
-        counted: the number of step counts that they average.
+        moments: the moments as flat buffers.
         loaded: whether the user has loaded this learner's moments since its last block
             ended, or the optimizer had a state when its first block began. The learners
             then have no common m_0 to extrapolate from. The caller ends the block with
@@ -325,9 +325,8 @@ class BlockMoments:
         self._period = changes_of or 0
         self.averaged = policy != "reset"
         self._params, self._tensors = part.params, len(part.slots)
-        self._moments = Moments(part)
-        self.counted = self._moments.counted
-        self._decays = self._moments.named(self._moments.numbers())
+        self.moments = Moments(part)
+        self._decays = self.moments.named(self.moments.numbers())
         self._unequal = False
         self.loaded = bool(part.optimizer.state)
         self._begin(kept=self.loaded)
@@ -339,7 +338,7 @@ class BlockMoments:
         Args:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
-        self._steps = self._moments.steps()
+        self._steps = self.moments.steps()
         self._starts: dict[str, Tensor] = {}
         if self._policy == "extrapolate" and kept and not self._rounds:
             self._starts = {n: flat.clone() for n, flat in self.flats().items()}
@@ -350,27 +349,19 @@ class BlockMoments:
         if not self._rounds:
             self._begin(kept=True)
 
-    def steps(self) -> list[float]:
-        """Return each parameter's step count, for the learners to average."""
-        return self._moments.steps()
-
-    def decays(self) -> list[float]:
-        """Return the decays of the moments, for the learners to average."""
-        return self._moments.numbers()
-
     def notice_cleared(self) -> None:
         """Count it as loading another state if the user has cleared the optimizer's.
 
         No hook tells of that, but then a step count has fallen since the block's start.
         """
-        both = zip(self._moments.steps(), self._steps, strict=False)
+        both = zip(self.moments.steps(), self._steps, strict=False)
         if any(now < before for now, before in both):
             self._begin_with_loaded()
 
     def flats(self) -> dict[str, Tensor]:
         """Return the live moments, name -> (P,), which the optimizer updates."""
-        self._moments.adopt()
-        return self._moments.flat
+        self.moments.adopt()
+        return self.moments.flat
 
     def end_block(self, summary: BlockSummary, k: float, batches: int = 1) -> Program:
         """End a block: the moments of all learners become the same.
@@ -393,16 +384,16 @@ class BlockMoments:
                 yield AllReduceMean(flat, self._ranks)
         ahead, taus = self._ahead(summary, k), self._updates(summary)
         for name, flat in flats.items():
-            for place, group, tau in self._moments.runs(taus):
+            for place, group, tau in self.moments.runs(taus):
                 mean = flat[place]
                 new = self._next_start(name, mean, place, group, (tau, ahead * tau))
                 if new is not mean:
                     mean.copy_(new)
         if self._policy == "reset":
-            self._moments.forget_noise()
-        before = self._moments.steps()
-        self._moments.set_steps(self._next_steps(summary, taus, ahead))
-        self._steps = self._moments.steps()
+            self.moments.forget_noise()
+        before = self.moments.steps()
+        self.moments.set_steps(self._next_steps(summary, taus, ahead))
+        self._steps = self.moments.steps()
         self._share_noise(before, self._steps, batches)
         self.loaded = False
 
@@ -460,13 +451,13 @@ class BlockMoments:
         taus = self._updates(summary)
         started = self._next_steps(summary, taus, ahead)
         then = late.message[len(late.message) - len(summary.steps) :].tolist()
-        live = zip(self._moments.steps(), then, strict=True)
+        live = zip(self.moments.steps(), then, strict=True)
         since = [max(0, round(now - before)) for now, before in live]
         both = list(zip(taus, since or [updates] * len(taus), strict=True))
         for name, flat in flats.items():
             snapshot, average = late.pair(name)
-            for place, group, (tau, j) in self._moments.runs(both):
-                share = self._moments.decays[name][group] ** j
+            for place, group, (tau, j) in self.moments.runs(both):
+                share = self.moments.decays[name][group] ** j
                 mean, counts = average[place], (tau, ahead * tau)
                 new = self._next_start(name, mean, place, group, counts)
                 if self.loaded:
@@ -476,20 +467,20 @@ class BlockMoments:
                     continue
                 replace_late(flat[place], new, snapshot[place], share, name == SQUARES)
         if self._policy == "reset":
-            self._moments.keep_noise_since(since)
+            self.moments.keep_noise_since(since)
         # All learners must have the same counts, and the live ones are rounded anew.
         self._steps = started
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
-            self._moments.set_steps(now)
+            self.moments.set_steps(now)
             self._share_noise(then, started, batches)
 
     def _share_noise(
         self, before: Sequence[float], after: Sequence[float], batches: int
     ) -> None:
         """Note an average of first moments, if second moments are corrected."""
-        if batches > 1 and self.averaged and "exp_avg" in self._moments.flat:
-            self._moments.share_noise(before, after, batches)
+        if batches > 1 and self.averaged and "exp_avg" in self.moments.flat:
+            self.moments.share_noise(before, after, batches)
 
     # The moments at the start of a block
 
@@ -501,7 +492,7 @@ class BlockMoments:
 
     def _agree(self, summary: BlockSummary) -> None:
         """Take the decays that the learners have agreed on at the end of a block."""
-        self._decays = self._moments.named(summary.decays)
+        self._decays = self.moments.named(summary.decays)
 
     def _start_of(self, name: str) -> Start:
         """Return what computes a start as a block without gradients would leave it.
@@ -514,7 +505,7 @@ class BlockMoments:
 
     def _decayed(self, name: str, factors: Sequence[float]) -> Tensor:
         decayed = self._start(name).clone()
-        for place, group, _ in self._moments.runs([0.0] * self._tensors):
+        for place, group, _ in self.moments.runs([0.0] * self._tensors):
             decayed[place].mul_(factors[group])
         return decayed
 
@@ -592,7 +583,7 @@ class BlockMoments:
         Raises:
             InputError: the state was saved with another policy or optimizer.
         """
-        known = self._moments.decays.keys()
+        known = self.moments.decays.keys()
         if state.get("policy") != self._policy or not state["starts"].keys() <= known:
             raise InputError(MOMENTS_CHANGED)
         self._steps = list(state["steps"])

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.synchronous.allreduce import (
+    numbers_of,
     pack,
-    reserve,
     unpack,
 )
 from espnet_distopt.algorithms.synchronous.dpsgd import (
@@ -86,7 +86,7 @@ class D1dGrad(Algorithm):
     equal_steps = True
 
     def __init__(self, config: D1dGradConfig, learner: Learner) -> None:
-        reserve(learner)
+        learner.reserve(numbers_of(learner))
         self.config = config
         self.sent = torch.zeros_like(learner.gradient_buffer)
         self._handle: Any = None
