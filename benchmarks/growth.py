@@ -21,7 +21,7 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.cluster_file import read_cluster
-from espnet_distopt.simulation.study.time_only import DIMENSION, TimeOnly
+from espnet_distopt.simulation.study.problem import DIMENSION, TimeOnly
 
 LEARNERS = (8, 16, 64, 256, 1024)
 STEPS = 24

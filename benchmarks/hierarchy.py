@@ -22,7 +22,7 @@ from torch.optim import SGD
 
 from espnet_distopt.simulation import Compute, Network, Simulation, VirtualLearner
 from espnet_distopt.simulation.cluster_file import read_cluster
-from espnet_distopt.simulation.study.quadratic import Quadratic
+from espnet_distopt.simulation.study.problem import Quadratic
 
 LEARNERS, NODE = 64, 8
 BATCH = 128

@@ -23,7 +23,7 @@ from report import ROOT, write_report
 from torch import nn
 
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
-from espnet_distopt.simulation.study.time_only import DIMENSION, StandIn
+from espnet_distopt.simulation.study.problem import DIMENSION, StandIn
 
 RATES = (1000, 100)
 LATENCY = 1e-4

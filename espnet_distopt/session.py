@@ -18,9 +18,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from espnet_distopt.algorithms import build, lookup, options
-from espnet_distopt.algorithms.joining import Joining, can_be_joined, check_joinable
-from espnet_distopt.algorithms.lifecycle import Lifecycle
-from espnet_distopt.algorithms.training_options import SessionConfig
+from espnet_distopt.algorithms.lifecycle import (
+    Joining,
+    Lifecycle,
+    can_be_joined,
+    check_joinable,
+)
+from espnet_distopt.algorithms.options import SessionConfig
 from espnet_distopt.core.agreement import Items, agree, items
 from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.driver import Driver, Place, Stateful
@@ -73,7 +77,7 @@ class Session:
             object with `state_dict` and `load_state_dict`. A learner that joins in the
             place of a dead one takes its state over from a member; None: nothing.
         options: the options of the algorithm, and those of the session itself
-            (`algorithms.training_options.SessionConfig`): `heartbeat_seconds`, after
+            (`algorithms.options.SessionConfig`): `heartbeat_seconds`, after
             whose silence a learner counts as lost, and `repeat_begun`, whether another
             learner trains on the item of a `WorkQueue` that a dead one had begun.
 

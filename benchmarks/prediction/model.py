@@ -19,7 +19,7 @@ from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 from espnet_distopt.simulation.cluster_file import StepTime
-from espnet_distopt.simulation.collective_traffic import all_reduce, tree_all_reduce
+from espnet_distopt.simulation.collective import all_reduce, tree_all_reduce
 from espnet_distopt.simulation.network import Network, Sent, Traffic
 
 Method = Literal["ddp", "sgp", "exp", "aer"]

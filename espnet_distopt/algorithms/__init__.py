@@ -20,7 +20,7 @@ from espnet_distopt.algorithms.block.options import (
 )
 from espnet_distopt.algorithms.gossip.adpsgd import Adpsgd, AdpsgdConfig
 from espnet_distopt.algorithms.gossip.hadpsgd import Hadpsgd, HadpsgdConfig
-from espnet_distopt.algorithms.options import configure
+from espnet_distopt.algorithms.options import algorithm_options, configure
 from espnet_distopt.algorithms.plugins import Plugins, Registration, load_plugins
 from espnet_distopt.algorithms.synchronous.allreduce import AllReduce, AllReduceConfig
 from espnet_distopt.algorithms.synchronous.d1d import (
@@ -39,11 +39,12 @@ __all__ = [
     "Registration",
     "build",
     "check",
+    "check_options",
     "lookup",
     "names",
 ]
 
-ALGORITHMS: dict[str, Registration[Any]] = {
+ALGORITHMS: dict[str, Registration] = {
     "allreduce": Registration(AllReduce, AllReduceConfig),
     "adpsgd": Registration(Adpsgd, AdpsgdConfig),
     "hadpsgd": Registration(Hadpsgd, HadpsgdConfig),
@@ -69,7 +70,7 @@ def names() -> list[str]:
     return [*ALGORITHMS, *_plugins().loaded]
 
 
-def lookup(name: str) -> Registration[Any]:
+def lookup(name: str) -> Registration:
     """Return the class of algorithm `name`, and that of its options.
 
     Raises:
@@ -92,7 +93,7 @@ def lookup(name: str) -> Registration[Any]:
 
 def _configured(
     name: str, conf: Mapping[str, Any], size: int
-) -> tuple[Registration[Any], Any]:
+) -> tuple[Registration, Any]:
     """Return algorithm `name` and its checked options."""
     found = lookup(name)
     config = configure(found.config, conf, where=f"distopt_conf of {name}")
@@ -105,6 +106,17 @@ def _configured(
 def check(name: str, conf: Mapping[str, Any], size: int) -> None:
     """Raise InputError if `name` with options `conf` cannot run on `size` learners."""
     _configured(name, conf, size)
+
+
+def check_options(algorithm: str, conf: Mapping[str, Any], size: int) -> None:
+    """Raise InputError if `size` learners cannot have sessions with options `conf`.
+
+    Args:
+        algorithm: the name of the algorithm.
+        conf: its options, and those of the session.
+        size: number of learners, N.
+    """
+    check(algorithm, algorithm_options(conf), size)
 
 
 def options(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:

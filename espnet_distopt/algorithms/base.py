@@ -60,6 +60,10 @@ class Algorithm:
             ends with a `PeerLostError`, which names the learner.
         advice: what a user who comes from DDP has to change beside the algorithm's
             name, in words that learner 0 logs when a training begins; "" for nothing.
+
+    Args:
+        config: the algorithm's options, of the dataclass in its registration.
+        learner: the learner that it serves.
     """
 
     wants_gradients = False
@@ -69,6 +73,9 @@ class Algorithm:
     averaged_batches = 1
     survives = False
     advice = ""
+
+    def __init__(self, config: Any, learner: Learner) -> None:
+        """Prepare nothing; a subclass has options, and looks at its learner."""
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:

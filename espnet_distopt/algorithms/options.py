@@ -1,13 +1,25 @@
-"""The options of an algorithm: a mapping from YAML becomes its frozen dataclass.
+"""What `distopt_conf` can say: options of the algorithm, and those of the session.
 
+A mapping from YAML becomes the frozen dataclass of an algorithm's options.
 Names and types are checked against the fields of the dataclass, so that a misspelt
 option is an error that lists the known ones.
 """
 
 import dataclasses
+import math
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, fields
+from typing import (
+    Any,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from espnet_distopt.errors import InputError
 
@@ -71,3 +83,58 @@ def _describe(hint: Any) -> str:
     return {float: "a number", int: "an integer", bool: "true or false"}.get(
         hint, getattr(hint, "__name__", str(hint))
     )
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """The options of a session itself, which it has with any algorithm.
+
+    Attributes:
+        heartbeat_seconds: seconds of silence after which a learner counts as lost, at
+            least 1. It is for the process group; another driver has its own.
+        repeat_begun: whether another learner trains on the item of a `WorkQueue` that a
+            learner was training on when it died. If so, the item may be trained on
+            twice; if not, it may be trained on not at all.
+
+    Raises:
+        InputError: a value is impossible.
+    """
+
+    heartbeat_seconds: float = 30
+    repeat_begun: bool = False
+
+    def __post_init__(self) -> None:
+        seconds = self.heartbeat_seconds
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 1 <= seconds < math.inf:
+            raise InputError(
+                f"heartbeat_seconds must be at least 1, a number, not {seconds!r}"
+            )
+        if not isinstance(self.repeat_begun, bool):
+            raise InputError(
+                f"repeat_begun must be true or false, not {self.repeat_begun!r}"
+            )
+
+    @classmethod
+    def split(cls, conf: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """Return the options of the session in `conf`, and those of the algorithm.
+
+        Raises:
+            InputError: an option of the session is impossible.
+        """
+        known = {field.name for field in fields(cls)}
+        own = {name: value for name, value in conf.items() if name in known}
+        rest = {name: value for name, value in conf.items() if name not in known}
+        return cls(**own), rest
+
+
+def algorithm_options(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the algorithm; check those of the session, and drop them.
+
+    Args:
+        conf: options of the algorithm, and of the session.
+
+    Raises:
+        InputError: an option of the session is impossible.
+    """
+    return SessionConfig.split(conf)[1]

@@ -12,33 +12,16 @@ import functools
 import logging
 from dataclasses import dataclass, field, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError, message
 
 GROUP = "espnet_distopt.algorithms"
 
-Config = TypeVar("Config")
-ConfigIn = TypeVar("ConfigIn", contravariant=True)
-
-
-class AlgorithmClass(Protocol[ConfigIn]):
-    """A subclass of `Algorithm` whose instances are made of options and a learner."""
-
-    wants_gossip: bool
-    survives: bool
-
-    def __call__(self, config: ConfigIn, learner: Learner) -> Algorithm:
-        """Return the algorithm of one learner."""
-
-    def check_size(self, config: Any, size: int) -> None:
-        """Raise InputError if, with `config`, it cannot run on `size` learners."""
-
 
 @dataclass(frozen=True)
-class Registration(Generic[Config]):
+class Registration:
     """What the registry knows of an algorithm.
 
     Attributes:
@@ -49,11 +32,12 @@ class Registration(Generic[Config]):
         InputError: either of them is something else.
     """
 
-    algorithm: AlgorithmClass[Config]
-    config: type[Config]
+    algorithm: type[Algorithm]
+    config: type[Any]
 
     def __post_init__(self) -> None:
-        made = self.algorithm
+        # What another package registers may be anything.
+        made: Any = self.algorithm
         if not (isinstance(made, type) and issubclass(made, Algorithm)):
             raise InputError(f"{made!r} is not a subclass of Algorithm")
         if not (isinstance(self.config, type) and is_dataclass(self.config)):
@@ -69,7 +53,7 @@ class Plugins:
         failed: name -> why the algorithm cannot be used, in one line.
     """
 
-    loaded: dict[str, Registration[Any]] = field(default_factory=dict)
+    loaded: dict[str, Registration] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -99,7 +83,7 @@ def load_plugins(taken: frozenset[str]) -> Plugins:
     return plugins
 
 
-def _load(point: EntryPoint) -> Registration[Any]:
+def _load(point: EntryPoint) -> Registration:
     found = point.load()
     if not isinstance(found, Registration):
         raise TypeError(f"{point.value} is a {type(found).__name__}, no Registration")

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.algorithms import lookup
-from espnet_distopt.algorithms.training_options import algorithm_options
+from espnet_distopt.algorithms.options import algorithm_options
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 from espnet_distopt.simulation.cluster_file import Cluster, StepTime, read_cluster
@@ -21,9 +21,13 @@ from espnet_distopt.simulation.compute import Compute, read_trace
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Link, Network
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
-from espnet_distopt.simulation.study.problem import Problem
-from espnet_distopt.simulation.study.quadratic import Quadratic
-from espnet_distopt.simulation.study.time_only import TENSORS, TimeOnly, without_steps
+from espnet_distopt.simulation.study.problem import (
+    TENSORS,
+    Problem,
+    Quadratic,
+    TimeOnly,
+    without_steps,
+)
 from espnet_distopt.simulation.study.trial import Trial
 
 DEFAULT_ALGORITHMS = ["allreduce", "adpsgd"]

@@ -94,7 +94,7 @@ class LearnerLoader:
         position = fit.take_position() if fit is not None else None
         if fit is None or position is None:
             if fit is not None:
-                fit.begin_loading(random_state())
+                fit.began = random_state()
             yield from self._loader
             return
         if fit.loaders > 1:
@@ -105,7 +105,7 @@ class LearnerLoader:
             )
         # A loader draws random numbers when it begins, and must draw the same ones.
         set_random_state(position["began"])
-        fit.begin_loading(position["began"])
+        fit.began = position["began"]
         batches: Iterator[Any] = iter(())
         if not position["ended"]:
             batches = without_first(self._loader, position["batches"])
@@ -309,7 +309,7 @@ class QueuedLoader(LearnerLoader):
         position = fit.take_position()
         if position is not None:
             set_random_state(position["began"])
-        fit.begin_loading(random_state())
+        fit.began = random_state()
         of_all = self._batches(agreed_seed(fit.session))
         check_equal(fit.session, of_all)
         state = position["queue"] if position else None

@@ -1,11 +1,7 @@
-"""What runs in the place of Lightning's collectives while learners step apart.
-
-Lightning itself, callbacks and modules call collectives, some of them in each step:
-since 2.6 Lightning broadcasts in each step whether learner 0 is to end. A learner that
-has no collectives within an epoch waits for nobody (`Alone`).
+"""What runs in the place of Lightning's collectives where learners may die.
 
 Where the others go on without a dead learner, collectives at the end of an epoch are
-those of the living (`Living`). The process group that Lightning makes fails as a whole
+those of the living. The process group that Lightning makes fails as a whole
 with its first dead member. Here a collective in which a learner dies is repeated among
 the others, over the session's connections.
 """
@@ -29,39 +25,6 @@ _OVER_LEARNERS: dict[str, Callable[[Tensor], Tensor]] = {
     "min": lambda rows: rows.amin(0),
     "product": lambda rows: rows.prod(0),
 }
-
-
-class Alone:
-    """The collectives of a learner that waits for nobody.
-
-    Args:
-        algorithm: the name of the algorithm.
-    """
-
-    def __init__(self, algorithm: str) -> None:
-        self._algorithm = algorithm
-
-    def barrier(self) -> None:
-        """Return at once."""
-
-    def broadcast(self, thing: Any, source: int = 0) -> Any:
-        """Return this learner's object."""
-        return thing
-
-    def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
-        """Return this learner's tensor."""
-        return tensor
-
-    def gather(self, tensor: Tensor) -> Tensor:
-        """Refuse to gather.
-
-        Raises:
-            InputError: always, because learners would wait for each other.
-        """
-        raise InputError(
-            f"all_gather within an epoch would make learners of {self._algorithm} "
-            "wait for each other: use it in validation or at the epoch's end"
-        )
 
 
 class Living:

@@ -105,6 +105,7 @@ class Fit:
             learner dies.
         alone: whether learners are between two meetings, so that a collective of
             Lightning's would make them wait for each other.
+        began: the state of the random numbers before the first batch of this epoch.
         begun: the number of batches of this epoch that the learner has begun in this
             process.
         stopping: whether the fit is being stopped within an epoch.
@@ -131,7 +132,7 @@ class Fit:
         self._trainer = trainer
         self._met = False
         self._steps = 0
-        self._began: State = {}
+        self.began: State = {}
         self._left: Callable[[int], State] | None = None
         self._by_step: list[schedules.StepSchedule] = []
         self._by_epoch: dict[int, schedules.EpochSchedule] = {}
@@ -175,10 +176,6 @@ class Fit:
         self.begun += 1
         self.session.begin_batch(1)
 
-    def step(self) -> None:
-        """Let the algorithm follow an attempted step of the optimizer."""
-        self.session.step()
-
     def meet(self) -> float | None:
         """End the learners' steps, and put the consensus model into the parameters.
 
@@ -201,7 +198,10 @@ class Fit:
         # Some learners may have been told to stop by a clock of their own.
         stop, trained = float(self._trainer.should_stop), float(self.begun > 0)
         stop, trained = self.session.means([stop, trained])
-        self._check_living(queued)
+        lost = self.lost
+        # Others have trained on the batches of the dead, if there is a work queue.
+        if lost and not (queued and self.living is not None and 0 not in lost):
+            raise cannot_train_on(lost)
         self._trainer.should_stop, self.all_trained = stop > 0, trained == 1.0
         return distance
 
@@ -210,17 +210,6 @@ class Fit:
         """The learners that have died, as far as this one knows."""
         learner = self.session.learner
         return tuple(sorted({*range(learner.size)} - {*learner.members.ranks}))
-
-    def _check_living(self, queued: bool) -> None:
-        """Raise PeerLostError if a learner is lost that the others cannot do without.
-
-        Args:
-            queued: whether the others have trained on the batches of the dead.
-        """
-        lost = self.lost
-        if not lost or (queued and self.living is not None and 0 not in lost):
-            return
-        raise cannot_train_on(lost)
 
     # Where the learner is, for its loader
 
@@ -252,10 +241,6 @@ class Fit:
             return None
         self._resumed = own["position"]
         return {**own["position"], "random": own["random"]}
-
-    def begin_loading(self, random: State) -> None:
-        """Note the state of the random numbers before the first batch."""
-        self._began = random
 
     def begin_queue(
         self, queue: WorkQueue, left: Callable[[int], State], done: Sequence[int]
@@ -303,7 +288,7 @@ class Fit:
             had = {name: self._resumed[name] for name in had}
         return {
             **had,
-            "began": self._began,
+            "began": self.began,
             "queue": self._left(self.begun) if self._left is not None else None,
             "scheduled": [schedule.done for schedule in self._by_step],
         }
@@ -417,14 +402,17 @@ class EpochEnds(pl.Callback):
         self._fit.stop_if_asked()
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Form the consensus model for validation."""
+        """Form the consensus model for validation, which those who live divide."""
         if trainer.sanity_checking:
             return
         self._meet(trainer)
         living = self._fit.living
         if living is not None and living.place[1] < self._dividing:
             self._dividing = living.place[1]
-            divide_anew(trainer)
+            loop = trainer.fit_loop.epoch_loop.val_loop
+            loop._combined_loader = None
+            loop.setup_data()
+            loop.reset()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Form the consensus model, where there was no validation."""
@@ -437,14 +425,6 @@ class EpochEnds(pl.Callback):
         distance = self._fit.meet()
         if distance is not None:
             trainer.strategy.consensus_distance = distance  # type: ignore[attr-defined]
-
-
-def divide_anew(trainer: pl.Trainer) -> None:
-    """Divide the samples of the validation that begins among those who live."""
-    loop = trainer.fit_loop.epoch_loop.val_loop
-    loop._combined_loader = None
-    loop.setup_data()
-    loop.reset()
 
 
 def end_without_batches(trainer: pl.Trainer) -> None:

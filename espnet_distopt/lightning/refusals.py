@@ -14,8 +14,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.plugins.precision import Precision
 
-from espnet_distopt.algorithms import options
-from espnet_distopt.algorithms.training_options import algorithm_options, check_options
+from espnet_distopt.algorithms import check_options, options
+from espnet_distopt.algorithms.options import algorithm_options
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session, steps_alone

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.lightning import batches, refusals
-from espnet_distopt.lightning.collectives import Alone, Living
+from espnet_distopt.lightning.collectives import Living
 from espnet_distopt.lightning.fit import (
     KEY,
     EpochEnds,
@@ -229,7 +229,7 @@ class DistoptStrategy(DDPStrategy):
         """Make the optimizer's step, and let the algorithm follow it."""
         output = super().optimizer_step(optimizer, closure, *args, **kw)
         if self._fit is not None:
-            self._fit.step()
+            self._fit.session.step()
         return output
 
     # Checkpoints, with what each learner needs beside them
@@ -319,10 +319,16 @@ class DistoptStrategy(DDPStrategy):
         if self._fit is not None:
             self._fit.restore()
 
-    # Collectives, which must not run while learners step apart
+    # Collectives. Lightning itself, callbacks and modules call them, some in each step:
+    # since 2.6 Lightning broadcasts in each step whether learner 0 is to end. While
+    # learners step apart, none may run, so that a learner waits for nobody.
 
     @property
-    def _instead(self) -> Alone | Living | None:
+    def _apart(self) -> bool:
+        return self._fit is not None and self._fit.is_apart
+
+    @property
+    def _living(self) -> Living | None:
         """The collectives in the place of Lightning's own; None: there are none.
 
         Raises:
@@ -334,30 +340,31 @@ class DistoptStrategy(DDPStrategy):
                 f"the fit has ended without learner {', '.join(map(str, self._lost))}: "
                 "validate, test or predict in a new run, from its checkpoint"
             )
-        if fit is None:
-            return None
-        return Alone(self.algorithm) if fit.is_apart else fit.living
+        return fit.living if fit is not None else None
 
     @property
     def world_size(self) -> int:
         """The number of learners; 1 where no collective may run."""
-        apart = self._fit is not None and self._fit.is_apart
-        return 1 if apart else super().world_size
+        return 1 if self._apart else super().world_size
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         """Wait for all learners, but not within an epoch of learners that step apart.
 
         "Within an epoch" means that also in the other methods.
         """
-        if instead := self._instead:
-            instead.barrier()
+        if self._apart:
+            return
+        if living := self._living:
+            living.barrier()
         else:
             super().barrier(*args, **kwargs)
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """Return learner `src`'s object; within an epoch, this learner's."""
-        instead = self._instead
-        return instead.broadcast(obj, src) if instead else super().broadcast(obj, src)
+        if self._apart:
+            return obj
+        living = self._living
+        return living.broadcast(obj, src) if living else super().broadcast(obj, src)
 
     def reduce(
         self, tensor: Any, group: Any = None, reduce_op: Any = "mean", **kwargs: Any
@@ -373,13 +380,15 @@ class DistoptStrategy(DDPStrategy):
         return self._reduce(tensor, group, reduce_op)
 
     def _reduce(self, tensor: Any, group: Any = None, op: Any = "mean") -> Any:
-        if not (instead := self._instead):
+        if self._apart:
+            return tensor
+        if not (living := self._living):
             return super().reduce(tensor, group, op)
-        return instead.reduce(tensor, op) if isinstance(tensor, Tensor) else tensor
+        return living.reduce(tensor, op) if isinstance(tensor, Tensor) else tensor
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         """Return whether all learners, or any, say so; within an epoch, this one."""
-        if self._fit is not None and self._fit.is_apart:
+        if self._apart:
             return decision  # A number from the GPU would cost a wait in each step.
         said = torch.tensor(int(decision), device=self.root_device)
         if all:
@@ -393,8 +402,13 @@ class DistoptStrategy(DDPStrategy):
         Raises:
             InputError: within an epoch, where learners would wait for each other.
         """
-        if instead := self._instead:
-            return instead.gather(tensor)
+        if self._apart:
+            raise InputError(
+                f"all_gather within an epoch would make learners of {self.algorithm} "
+                "wait for each other: use it in validation or at the epoch's end"
+            )
+        if living := self._living:
+            return living.gather(tensor)
         return super().all_gather(tensor, *args, **kwargs)
 
     @property

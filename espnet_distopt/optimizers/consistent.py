@@ -219,9 +219,8 @@ class ConsistentSecondMoment:
             if NOISE not in state:
                 state[NOISE] = torch.zeros_like(state[SQUARES])
         squares, noise = _of(states, SQUARES), _of(states, NOISE)
-        lent = [torch.empty_like(own) for own in squares]
         moments = squares, noise, _of(states, "exp_avg")
-        to_lend(lent, *moments, gradients, step, (b1, b2), self.batches, shared)
+        lent = to_lend(*moments, gradients, step, (b1, b2), self.batches, shared)
         for state, own, other in zip(states, squares, lent, strict=True):
             self._own.append((state, own))
             state[SQUARES] = other
@@ -303,7 +302,6 @@ def _of(states: list[dict[str, Any]], name: str) -> list[Tensor]:
 
 
 def to_lend(
-    lent: Tensors,
     squares: Tensors,
     noise: Tensors,
     means: Tensors,
@@ -312,11 +310,15 @@ def to_lend(
     betas: tuple[float, float],
     batches: int,
     shared: Shared = NEVER,
-) -> None:
-    """Bring s and v up to date, and write to `lent` what the optimizer is to be lent.
+) -> Tensors:
+    """Bring s and v up to date, in place, and return what the optimizer is to be lent.
+
+    Adam will compute b2 v + (1 - b2) g^2, and is to arrive at vN. So it is lent
+    (vN - (1 - b2) g^2) / b2, which is negative where vN is smaller than the last
+    gradient's share in it. The relative error of what Adam arrives at is at most about
+    N times the dtype's.
 
     Args:
-        lent: tensors with any values.
         squares: v of the step before, without bias correction.
         noise: s of the step before.
         means: Adam's first moment of the step before, without bias correction.
@@ -327,10 +329,19 @@ def to_lend(
         shared: the last average of first moments.
     """
     b2 = betas[1]
-    follow_noise(noise, means, gradients, step, betas, shared)
-    follow_squares(squares, gradients, b2)
-    of_the_whole_batch(lent, squares, noise, step, b2, batches)
-    before_the_step(lent, gradients, b2)
+    unbias, spread = _scales(step, betas, shared)
+    deviations = torch._foreach_add(gradients, means, alpha=-unbias)
+    torch._foreach_mul_(noise, b2)
+    torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / spread)
+    torch._foreach_mul_(squares, b2)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1 - b2)
+    # vN (1 - b2^t), where s has a bias of its own, that of a step less.
+    removed = (1 - 1 / batches) * ((1 - b2 ** (step + 1)) / (1 - b2**step))
+    lent = list(torch._foreach_add(squares, noise, alpha=-removed))
+    torch._foreach_maximum_(lent, torch._foreach_div(squares, float(batches)))
+    torch._foreach_addcmul_(lent, gradients, gradients, -(1 - b2))
+    torch._foreach_div_(lent, b2)
+    return lent
 
 
 def after_average(step: float, b1: float, shared: Shared, workers: int) -> float:
@@ -359,84 +370,3 @@ def _scales(
     """Return the factor that corrects the bias of the first moment, and 1 + r."""
     unbias: float = 1 / (1 - betas[0] ** step)
     return unbias, 1 + unbias**2 * sum(_shares(step, betas[0], shared))
-
-
-def _removed(step: float, b2: float, batches: int) -> float:
-    """Return the factor of s by which v is reduced, both without bias correction."""
-    unbiased: float = (1 - b2 ** (step + 1)) / (1 - b2**step)
-    return (1 - 1 / batches) * unbiased
-
-
-def follow_noise(
-    noise: Tensors,
-    means: Tensors,
-    gradients: Tensors,
-    step: float,
-    betas: tuple[float, float],
-    shared: Shared = NEVER,
-) -> None:
-    """Bring s up to date with the gradients of a step, in place.
-
-    Args:
-        noise: s of the step before.
-        means: Adam's first moment of the step before, without bias correction.
-        gradients: the gradients that the moments will follow in this step.
-        step: the number of updates before this step, above 0.
-        betas: Adam's decay rates (b1, b2).
-        shared: the last average of first moments.
-    """
-    b2, (unbias, spread) = betas[1], _scales(step, betas, shared)
-    deviations = torch._foreach_add(gradients, means, alpha=-unbias)
-    torch._foreach_mul_(noise, b2)
-    torch._foreach_addcmul_(noise, deviations, deviations, (1 - b2) / spread)
-
-
-def follow_squares(squares: Tensors, gradients: Tensors, b2: float) -> None:
-    """Bring v up to date with the gradients of a step, in place, as Adam does.
-
-    Args:
-        squares: v of the step before, without bias correction.
-        gradients: the gradients that the moments will follow in this step.
-        b2: Adam's decay rate of v.
-    """
-    torch._foreach_mul_(squares, b2)
-    torch._foreach_addcmul_(squares, gradients, gradients, 1 - b2)
-
-
-def of_the_whole_batch(
-    lent: Tensors,
-    squares: Tensors,
-    noise: Tensors,
-    step: float,
-    b2: float,
-    batches: int,
-) -> None:
-    """Overwrite `lent` by vN without bias correction, that is vN (1 - b2^t).
-
-    Args:
-        lent: tensors with any values.
-        squares: v, without bias correction, this step's gradients included.
-        noise: s, this step's gradients included.
-        step: the number of updates before this step, above 0.
-        b2: Adam's decay rate of v.
-        batches: N.
-    """
-    torch._foreach_copy_(lent, squares)
-    torch._foreach_add_(lent, noise, alpha=-_removed(step, b2, batches))
-    torch._foreach_maximum_(lent, torch._foreach_div(squares, float(batches)))
-
-
-def before_the_step(wanted: Tensors, gradients: Tensors, b2: float) -> None:
-    """Turn the v that Adam is to divide by into the v that it needs before, in place.
-
-    Adam will compute b2 v + (1 - b2) g^2, and so needs (wanted - (1 - b2) g^2) / b2.
-    That is negative where the wanted v is smaller than the last gradient's share in it.
-    The relative error of what Adam arrives at is at most about N times the dtype's.
-
-    Args:
-        wanted: the v that Adam is to divide by, without bias correction.
-        gradients: the gradients that the moments will follow in this step.
-        b2: Adam's decay rate of v, above 0.
-    """
-    torch._foreach_addcmul_(wanted, gradients, gradients, -(1 - b2))
-    torch._foreach_div_(wanted, b2)

@@ -1,35 +1,108 @@
 """The module carries out the collectives of a simulation.
 
 It waits until all learners of a collective have yielded it, lets its messages load the
-network, and gives each learner its result (`results`) when they have passed.
+network, and gives each learner its result when they have passed. A collective is one
+flow with the load of all its messages, because the messages of a ring or a tree wait
+for each other: all go on at the pace of the slowest resource.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from espnet_distopt.core.effects import (
     AllGather,
     AllReduceMean,
+    AllToAll,
     Barrier,
+    Broadcast,
     NeighbourAllGather,
     Ranks,
 )
-from espnet_distopt.core.membership import Members
+from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.collective_traffic import CollectiveTraffic
-from espnet_distopt.simulation.network import Network
-from espnet_distopt.simulation.results import (
-    Gathering,
-    check_equal,
-    kind_of,
-    results_of,
-)
+from espnet_distopt.simulation.network import Network, Sent, Traffic
 from espnet_distopt.simulation.wire import Wire
+
+Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
+
+
+def results_of(effects: Sequence[Gathering], members: Members) -> list[Any]:
+    """Return the result of each learner.
+
+    Args:
+        effects: the collective as each learner has yielded it, in the order of ranks.
+        members: the members that have taken part.
+    """
+    match effects[0]:
+        case Barrier():
+            pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
+            return [Meeting(pausing, members)] * len(effects)
+        case AllToAll():
+            tensors = _tensors(effects)
+            return _deliver(effects, torch.stack(tensors, 1))
+        case AllGather():
+            everything = torch.stack(_tensors(effects))
+            return _deliver(effects, [everything.clone() for _ in effects])
+        case AllReduceMean():
+            return _overwrite(effects, mean=True)
+        case Broadcast():
+            return _overwrite(effects, mean=False)
+
+
+def _deliver(effects: Sequence[Any], results: Iterable[Tensor]) -> list[Tensor]:
+    """Write the result of each learner to the tensor `into` of its effect, if any."""
+    delivered = []
+    for effect, result in zip(effects, results, strict=True):
+        place = result if effect.into is None else effect.into.copy_(result)
+        if isinstance(effect, AllToAll) and effect.arrived is not None:
+            effect.arrived(place.shape[1])
+        delivered.append(place)
+    return delivered
+
+
+def _overwrite(effects: Sequence[Gathering], mean: bool) -> list[Any]:
+    tensors = _tensors(effects)
+    if len(tensors) == 1:
+        return tensors
+    if mean:
+        result = torch.stack(tensors).sum(0).div_(len(tensors))
+    else:
+        result = tensors[0].clone()
+    return [tensor.copy_(result) for tensor in tensors]
+
+
+def _tensors(effects: Sequence[Any]) -> list[Tensor]:
+    return [effect.tensor for effect in effects]
+
+
+def check_equal(ranks: Sequence[int], effects: Sequence[Gathering]) -> None:
+    """Check that learners have yielded collectives of one kind and shape.
+
+    Raises:
+        RuntimeError: they have not.
+    """
+    kinds = [kind_of(effect) for effect in effects]
+    for rank, kind in zip(ranks, kinds, strict=True):
+        if kind != kinds[0]:
+            raise RuntimeError(
+                f"learner {ranks[0]} has come to {kinds[0]}, learner {rank} to {kind}: "
+                "all learners must yield the same collectives in the same order"
+            )
+
+
+def kind_of(effect: Gathering) -> str:
+    """Return a phrase that says which collective it is, of which tensor."""
+    name = type(effect).__name__
+    if isinstance(effect, Barrier):
+        return name
+    return f"{name} of {effect.tensor.dtype} {tuple(effect.tensor.shape)}"
 
 
 class Outcome(NamedTuple):
@@ -130,7 +203,7 @@ class SimulatedCollectives:
         sent: Callable[[int, int], None],
     ) -> None:
         self._clock = clock
-        self._traffic = CollectiveTraffic(network)
+        self._network = network
         self._wire = wire
         self._members = members
         self._down = down
@@ -180,7 +253,11 @@ class SimulatedCollectives:
         effects = [effect for effect, _ in operation.parts.values()]
         check_equal(group, effects)
         self._under_way.append(operation)
-        traffic = self._traffic.of(tuple(group), effects[0])
+        first, traffic = effects[0], Traffic({}, 0.0)
+        if not isinstance(first, Barrier):
+            kind: Any = type(first)
+            nbytes = first.tensor.nbytes
+            traffic = traffic_of(self._network, tuple(group), kind, nbytes)
         self._wire.begin(traffic, partial(self._end, operation))
         return True
 
@@ -268,3 +345,89 @@ class SimulatedCollectives:
         for row, inbox in zip(result, inboxes, strict=True):
             row.copy_(inbox.popleft().tensor)
         self._clock.at(self._clock.now, partial(done, Outcome(result)))
+
+
+WithTensor = AllReduceMean | Broadcast | AllToAll | AllGather
+
+
+@cache
+def traffic_of(
+    network: Network, ranks: tuple[int, ...], kind: type[WithTensor], nbytes: int
+) -> Traffic:
+    """Return what a collective among `ranks` costs.
+
+    Means and broadcasts travel along a ring, as in gloo, and so do the rows of an
+    all-gather. An all-to-all sends a message between each pair of learners.
+
+    Args:
+        network: the network.
+        ranks: the learners.
+        kind: the kind of the collective.
+        nbytes: the bytes of the tensor that each of them yields.
+    """
+    if len(ranks) == 1:
+        return Traffic({}, 0.0)
+    if kind is AllToAll:
+        return all_pairs(network, ranks, nbytes / len(ranks))
+    of = {AllReduceMean: all_reduce, Broadcast: broadcast, AllGather: all_gather}[kind]
+    return of(network, ranks, nbytes)
+
+
+def all_reduce(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what a ring all-reduce of `nbytes` among `ranks` costs.
+
+    Each learner sends 2 (N - 1) parts of n / N bytes to the next one, one after the
+    other.
+    """
+    size, steps = len(ranks), 2 * (len(ranks) - 1)
+    load, latency = network.traffic(_around(ranks, steps * nbytes / size))
+    return Traffic(load, steps * latency)
+
+
+def tree_all_reduce(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what an all-reduce along two binary trees of nodes costs.
+
+    Half of the bytes take each tree, and the nodes that are leaves of the one are inner
+    nodes of the other, so that each node sends about as much (Sanders, Speck and
+    Traeff, Parallel Computing 2009). Inside a node, the learners form a chain.
+    """
+    nodes: dict[int, list[int]] = {}
+    for rank in ranks:
+        nodes.setdefault(rank // network.per_node, []).append(rank)
+    chains = [list(pairwise(chain)) for chain in nodes.values()]
+    edges = [(a, b, nbytes) for chain in chains for a, b in chain]
+    heads = [chain[0] for chain in nodes.values()]
+    for order in (heads, heads[::-1]):
+        places = range(1, len(order))
+        edges += [(order[at], order[(at - 1) // 2], nbytes / 2) for at in places]
+    both = [*edges, *((receiver, sender, size) for sender, receiver, size in edges)]
+    depth = max(len(heads).bit_length() - 1, 0) * network.between.latency
+    chain = max(len(chain) for chain in chains) * network.inside.latency
+    return Traffic(network.traffic(both).load, 2 * (depth + chain))
+
+
+def broadcast(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what a broadcast costs in which each of `ranks` passes the data on."""
+    load, latency = network.traffic(_around(ranks, nbytes)[:-1])
+    return Traffic(load, (len(ranks) - 1) * latency)
+
+
+def all_gather(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what it costs to pass `nbytes` from each of `ranks` around a ring.
+
+    The pieces of a row follow each other closely, and a short row is sent to all at
+    once, so that the latency is that of one message.
+    """
+    return network.traffic(_around(ranks, (len(ranks) - 1) * nbytes))
+
+
+def all_pairs(network: Network, ranks: Sequence[int], nbytes: float) -> Traffic:
+    """Return what it costs if each of `ranks` sends `nbytes` to each other."""
+    pairs = [(a, b, nbytes) for a in ranks for b in ranks if a != b]
+    return network.traffic(pairs)
+
+
+def _around(ranks: Sequence[int], nbytes: float) -> list[Sent]:
+    """Return the messages of a ring: each of `ranks` sends to the next one."""
+    following = [*ranks[1:], ranks[0]]
+    return [(a, b, nbytes) for a, b in zip(ranks, following, strict=True)]

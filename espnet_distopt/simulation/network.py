@@ -4,7 +4,7 @@ Ranks are numbered node by node. A message inside a node passes the sending and 
 receiving learner's link inside the node, and the bus of the node. A message between
 nodes passes their links between nodes, the network cards of both nodes, and the switch.
 Both pass the host's memory if the messages are staged there: they are written and read
-once on each node. What several messages pass at one time, they share (`flows`).
+once on each node. What several messages pass at one time, they share (`wire`).
 
 A random delay depends only on a seed and on the number of the message between its two
 learners. So a message that is delayed does not change the delays of others.
@@ -12,13 +12,15 @@ learners. So a message that is delayed does not change the delays of others.
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation.compute import log_normal
-from espnet_distopt.simulation.flows import Resource
+
+Resource = Hashable
+"""The name of something whose bandwidth is limited."""
 
 Sent = tuple[int, int, float]
 """A sender, a receiver, and the bytes that pass between them."""

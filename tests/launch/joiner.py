@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 
 from espnet_distopt import Session, WorkQueue
-from espnet_distopt.algorithms.joining import Joining
+from espnet_distopt.algorithms.lifecycle import Joining
 
 ITEMS, EPOCHS = 120, 4
 

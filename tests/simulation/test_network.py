@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation.collective_traffic import (
+from espnet_distopt.simulation.collective import (
     all_gather,
     all_pairs,
     all_reduce,

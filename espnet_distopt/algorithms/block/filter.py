@@ -29,56 +29,14 @@ SUMMED = 2**17
 """The elements of a vector whose products the processor sums at once, in float32."""
 
 
-class MomentumOnset:
-    """Block momentum that sets in by itself: how much of the filter a block gets.
-
-    Block n ends with
-
-        eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / HORIZON)
-
-    where a_n is `agreeing`. A block that moves the model against the filtered update
-    before it, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0, is a plain average
-    as the first block is, and begins Delta and rho anew.
-
-    Attributes:
-        agreeing: number of updates in the blocks since one has last moved the model
-            against the filtered update before it.
-    """
-
-    def __init__(self) -> None:
-        self.agreeing = 0.0
-
-    @staticmethod
-    def product(update: Tensor, delta: Tensor) -> float:
-        """Return the product of a block's own update and the filtered one before it.
-
-        The mean of the learners' products is that of their mean update; so the average
-        of the message tells it to all of them, with the same bits.
-
-        Args:
-            update: what the block has added to this learner's parameters (P,).
-            delta: the filtered update before it (P,).
-        """
-        size = SUMMED if update.device.type == "cpu" else max(1, len(update))
-        total = 0.0
-        parts = zip(torch.split(update, size), torch.split(delta, size), strict=True)
-        for own, before in parts:
-            total += float(torch.dot(own, before))
-        return total
-
-    def end_block(
-        self, rule: BlockRule, tau: float, agreement: float
-    ) -> tuple[float, float]:
-        """Return the block momentum and the block learning rate of a block that ends.
-
-        Args:
-            rule: the rule, with those of the whole filter.
-            tau: the mean number of updates in the block.
-            agreement: the mean of the learners' `product`.
-        """
-        self.agreeing = self.agreeing + tau if agreement > 0 else 0.0
-        part = -math.expm1(-self.agreeing / HORIZON)
-        return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+def inner_product(update: Tensor, delta: Tensor) -> float:
+    """Return the inner product of two vectors (P,), summed in float64 by pieces."""
+    size = SUMMED if update.device.type == "cpu" else max(1, len(update))
+    total = 0.0
+    parts = zip(torch.split(update, size), torch.split(delta, size), strict=True)
+    for own, before in parts:
+        total += float(torch.dot(own, before))
+    return total
 
 
 class LearningRates:
@@ -180,6 +138,14 @@ class LearningRates:
 class BlockFilter:
     """The global model, and the momentum of its blocks.
 
+    Without `warmup` the momentum sets in by itself. Block n ends with
+
+        eta_n = w_n eta ,  zeta_n = 1 + w_n (zeta - 1) ,  w_n = 1 - exp(-a_n / HORIZON)
+
+    where a_n is `agreeing`. A block that moves the model against the filtered update
+    before it, by (mean_i theta_i - theta_init) . Delta_{n-1} <= 0, is a plain average
+    as the first block is, and begins Delta and rho anew.
+
     Attributes:
         theta: the global model (P,); (0,) if the rule takes the mean as it is, and
             nobody asks for the start.
@@ -189,7 +155,8 @@ class BlockFilter:
         rho: number of minibatches equivalent to `delta`.
         taken: number of steps in the blocks that have ended, each the mean over the
             learners of their updates.
-        onset: how much of the filter a block gets where the rule has no `warmup`.
+        agreeing: number of updates in the blocks since one has last moved the model
+            against the filtered update before it.
         rates: the learning rates that the filtered update follows; None for none.
 
     Args:
@@ -206,8 +173,7 @@ class BlockFilter:
         self.rates = LearningRates(part) if rule.follows_lr else None
         self.theta = (params if self._keeps else params[:0]).detach().clone()
         self.delta = torch.zeros_like(params if self._filters else params[:0])
-        self.lookahead = self.rho = self.taken = 0.0
-        self.onset = MomentumOnset()
+        self.lookahead = self.rho = self.taken = self.agreeing = 0.0
 
     def start(self, params: Tensor) -> None:
         """Take `params` (P,) as the global model, from which the block starts."""
@@ -215,7 +181,10 @@ class BlockFilter:
             self.theta.copy_(params)
 
     def agreement(self, params: Tensor, rule: BlockRule) -> float:
-        """Return this learner's `MomentumOnset.product`; 0 if the rule does not ask.
+        """Return the product of this learner's update and Delta; 0 if nobody asks.
+
+        The mean of the learners' products is that of their mean update; so the average
+        of the message tells it to all of them, with the same bits.
 
         Args:
             params: the parameters (P,) at the block's end.
@@ -223,7 +192,7 @@ class BlockFilter:
         """
         if not self._filters or rule.warmup is not None:
             return 0.0
-        return self.onset.product(params - self.block_start(), self.delta)
+        return inner_product(params - self.block_start(), self.delta)
 
     def block_start(self) -> Tensor:
         """Return where the block has started (P,); it must not be overwritten."""
@@ -245,7 +214,9 @@ class BlockFilter:
         """
         tau, previous_rho = summary.tau, self.rho
         if rule.warmup is None:
-            eta, zeta = self.onset.end_block(rule, tau, summary.agreement)
+            self.agreeing = self.agreeing + tau if summary.agreement > 0 else 0.0
+            part = -math.expm1(-self.agreeing / HORIZON)
+            eta, zeta = part * rule.momentum, 1 + part * (rule.block_lr - 1)
         elif self.taken < rule.warmup:
             eta, zeta = 0.0, 1.0
         else:
@@ -261,8 +232,8 @@ class BlockFilter:
         self.theta.add_(self.delta)
         self.lookahead = eta if rule.nesterov else 0.0
         torch.add(self.theta, self.delta, alpha=self.lookahead, out=mean)
-        for part, kept in held:
-            self.delta[part] = kept
+        for place, kept in held:
+            self.delta[place] = kept
         ahead = self.rho if rule.nesterov else previous_rho
         return 0.0 if summary.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
 
@@ -297,7 +268,7 @@ class BlockFilter:
             "lookahead": self.lookahead,
             "rho": self.rho,
             "taken": self.taken,
-            "agreeing": self.onset.agreeing,
+            "agreeing": self.agreeing,
             "rates": self.rates.state_dict() if self.rates else None,
         }
 
@@ -317,7 +288,7 @@ class BlockFilter:
             InputError: the start of the block is needed, and is not in the state; or
                 the block has begun with a filter that this rule does not have.
         """
-        self.taken, self.onset.agreeing = state["taken"], state["agreeing"]
+        self.taken, self.agreeing = state["taken"], state["agreeing"]
         self.lookahead = self.rho = 0.0
         if self.rates and state["rates"]:
             self.rates.load_state_dict(state["rates"])

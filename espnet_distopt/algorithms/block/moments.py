@@ -18,24 +18,266 @@ a user loads moments. Nothing brings starts together again that differ: what one
 is off by is multiplied by -kappa in each block, and kappa is above 1 where b is near 1.
 So kappa must have the same bits on all learners. It is computed from decays that they
 have agreed on, because one may be a step behind in a schedule that changes them.
+
+`torch.optim` keeps its state per parameter, and creates it at the first step in which
+the parameter has a gradient. Here each moment becomes one flat tensor, and the tensors
+of the parameters become views of it. So one collective averages a moment.
 """
 
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from espnet_distopt.algorithms.block.compression import Start, average_changes
 from espnet_distopt.algorithms.block.delayed import LateAverage
-from espnet_distopt.algorithms.block.flat_moments import Moments, countable
 from espnet_distopt.algorithms.block.options import MomentPolicy
 from espnet_distopt.algorithms.block.part import BlockSummary, Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.consistent import SQUARES
+from espnet_distopt.optimizers.consistent import (
+    NEVER,
+    NOISE,
+    SHARED,
+    SQUARES,
+    after_average,
+)
+
+T = TypeVar("T")
+
+LONG_RUN = 2.0**21
+"""The largest step count that is written to the optimizer.
+
+A step count is float32, and the mean of several learners' counts has a fraction. Up to
+twice this number float32 still resolves quarters of a step.
+"""
+
+
+def countable(steps: Sequence[float]) -> list[float]:
+    """Return step counts as an optimizer can hold them and still count on.
+
+    They are numbers of float32, and at most `LONG_RUN`. At that step Adam's correction
+    of the bias no longer changes anything.
+    """
+    numbers = torch.tensor(steps, dtype=torch.float64).clamp(max=LONG_RUN)
+    return numbers.to(torch.float32).tolist()
+
+
+def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
+    """Return the decay rates of an optimizer's moments: name -> rate in each group.
+
+    Args:
+        optimizer: Adam, AdamW or SGD.
+
+    Raises:
+        InputError: it is another optimizer, or AMSGrad, whose maximum is no moving
+            average.
+    """
+    groups = optimizer.param_groups
+    if isinstance(optimizer, (Adam, AdamW)):
+        if any(group["amsgrad"] for group in groups):
+            raise InputError("AMSGrad's maximum cannot be averaged; use amsgrad: false")
+        return {
+            "exp_avg": [group["betas"][0] for group in groups],
+            "exp_avg_sq": [group["betas"][1] for group in groups],
+        }
+    if isinstance(optimizer, SGD):
+        if not any(group["momentum"] for group in groups):
+            return {}
+        return {"momentum_buffer": [group["momentum"] for group in groups]}
+    raise InputError(
+        f"the moments of {type(optimizer).__name__} are not known here (Adam, AdamW "
+        "and SGD are); use moments: local"
+    )
+
+
+class Moments:
+    """Flat buffers of the optimizer's moments of a part of the parameters.
+
+    Attributes:
+        flat: the moments, name -> tensor (P,). It has those of `decays`, and is up to
+            date after `adopt`.
+        counted: the number of parameters if the optimizer counts their steps, or 0.
+
+    Args:
+        part: the parameters whose moments they are.
+
+    Raises:
+        InputError: the optimizer's moments are not known.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        moment_decays(part.optimizer)  # It refuses an optimizer that is not known.
+        self._counts_steps = isinstance(part.optimizer, (Adam, AdamW))
+        self.counted = len(part.slots) if self._counts_steps else 0
+        adam = "exp_avg", SQUARES
+        self._names = adam if self._counts_steps else ("momentum_buffer",)
+        self._groups = len(part.optimizer.param_groups)
+        self.flat: dict[str, Tensor] = {}
+
+    @property
+    def decays(self) -> dict[str, list[float]]:
+        """The present decay rates, moment name -> rate in each group.
+
+        They are read anew each time, because a schedule may change them.
+        """
+        decays = moment_decays(self._part.optimizer)
+        groups = len(self._part.optimizer.param_groups)
+        return {**{name: [0.0] * groups for name in self.flat}, **decays}
+
+    def numbers(self) -> list[float]:
+        """Return the present decay of each moment in each group, one after the other.
+
+        All learners have equally many of them, even if a schedule is ahead on one.
+        Groups that were added since hold frozen parameters alone, and are left out.
+        """
+        decays, absent = self.decays, [0.0] * self._groups
+        return [
+            float(decay)
+            for name in self._names
+            for decay in decays.get(name, absent)[: self._groups]
+        ]
+
+    def named(self, numbers: Sequence[float]) -> dict[str, list[float]]:
+        """Return decays as `decays` has them.
+
+        Args:
+            numbers: decays as `numbers` has them.
+        """
+        firsts = range(0, len(numbers), self._groups)
+        parts = [list(numbers[first : first + self._groups]) for first in firsts]
+        return dict(zip(self._names, parts, strict=True))
+
+    def adopt(self) -> None:
+        """Make the optimizer's state tensors views of `flat`, keeping their values.
+
+        Parameters without state get zeros, as if their state had just been created.
+        Once the views are in place, this only looks at each parameter's state.
+        """
+        for name in self.decays:
+            if name not in self.flat:
+                self.flat[name] = torch.zeros_like(self._part.params)
+            self._adopt(name, self.flat[name])
+        if self._counts_steps:
+            self._adopt_steps()
+
+    def _adopt(self, name: str, flat: Tensor) -> None:
+        """Move one moment to `flat`; its old memory is free before the next one moves.
+
+        Args:
+            name: the moment's name in the optimizer's state.
+            flat: the tensor (P,) that the state becomes views of.
+        """
+        part = self._part
+        for parameter, slot in zip(part.parameters, part.slots, strict=True):
+            state = part.optimizer.state[parameter]
+            view, current = slot.of(flat), state.get(name)
+            if current is None:
+                view.zero_()
+            elif current.is_sparse:  # SGD makes a sparse buffer of a sparse gradient.
+                view.copy_(current.to_dense())
+            elif current.data_ptr() != view.data_ptr():
+                view.copy_(current)
+            state[name] = view
+
+    def _adopt_steps(self) -> None:
+        part = self._part
+        for parameter, slot in zip(part.parameters, part.slots, strict=True):
+            state = part.optimizer.state[parameter]
+            if "step" not in state:
+                group = part.optimizer.param_groups[slot.group]
+                on_device = group["fused"] or group["capturable"]
+                device = parameter.device if on_device else torch.device("cpu")
+                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+
+    def forget_noise(self) -> None:
+        """Remove what the correction of the second moment knows of the noise."""
+        for parameter in self._part.parameters:
+            state = self._part.optimizer.state.get(parameter, {})
+            state.pop(NOISE, None)
+            state.pop(SHARED, None)
+
+    def keep_noise_since(self, updates: Sequence[int]) -> None:
+        """Give the noise's estimate the weight of the updates since a late reset.
+
+        The estimate s of t updates has the weight 1 - b2^(t-1), by which the correction
+        divides it. A reset that comes late leaves a parameter with j updates, and with
+        the noise that all t have seen.
+
+        Args:
+            updates: j of each parameter; none of an optimizer that counts no steps.
+        """
+        part, squares = self._part, self.decays.get(SQUARES, [])
+        for parameter, slot, j in zip(
+            part.parameters, part.slots, updates, strict=False
+        ):
+            state, b2 = part.optimizer.state[parameter], squares[slot.group]
+            state.pop(SHARED, None)
+            if j <= 1:
+                state.pop(NOISE, None)
+            elif NOISE in state:
+                weight = 1 - b2 ** (float(state["step"]) - 1)
+                state[NOISE].mul_((1 - b2 ** (j - 1)) / weight)
+
+    def share_noise(
+        self, before: Sequence[float], after: Sequence[float], workers: int
+    ) -> None:
+        """Note that first moments are means, for the correction of the second moment.
+
+        Args:
+            before: the step count of each parameter at the average.
+            after: the step count that it got by the average.
+            workers: the number of workers that have averaged.
+        """
+        part, decays = self._part, self.decays["exp_avg"]
+        counts = zip(part.parameters, part.slots, before, after, strict=True)
+        for parameter, slot, then, now in counts:
+            state = part.optimizer.state[parameter]
+            last = state.get(SHARED, NEVER)
+            kept = after_average(then, decays[slot.group], last, workers)
+            state[SHARED] = (now, kept)
+
+    def steps(self) -> list[float]:
+        """Return each parameter's step count; empty for an optimizer without one."""
+        if not self._counts_steps:
+            return []
+        state = self._part.optimizer.state
+        # state[p] would create an empty state.
+        return [float(state.get(p, {}).get("step", 0.0)) for p in self._part.parameters]
+
+    def set_steps(self, steps: list[float]) -> None:
+        """Write step counts; Adam's bias correction accepts fractional ones.
+
+        Args:
+            steps: the step count of each parameter, see `countable`.
+        """
+        if not self._counts_steps:
+            return
+        for parameter, count in zip(self._part.parameters, steps, strict=True):
+            self._part.optimizer.state[parameter]["step"].fill_(count)
+
+    def runs(self, values: Sequence[T]) -> list[tuple[slice, int, T]]:
+        """Merge neighbouring parameters of one group that have the same value.
+
+        Returns (slice, group, value) for each run of them. Usually all parameters have
+        one value, and each group is one slice.
+
+        Args:
+            values: a value for each parameter.
+        """
+        merged: list[tuple[slice, int, T]] = []
+        for slot, value in zip(self._part.slots, values, strict=True):
+            if merged and merged[-1][1:] == (slot.group, value):
+                merged[-1] = (slice(merged[-1][0].start, slot.stop), slot.group, value)
+            else:
+                merged.append((slice(slot.start, slot.stop), slot.group, value))
+        return merged
+
 
 MOMENTS_CHANGED = (
     "the state was saved with other `moments` or another optimizer; resume with the "
@@ -52,7 +294,7 @@ class BlockMoments:
 
     Attributes:
         averaged: whether the learners average their moments.
-        counted: the number of step counts that they average.
+        moments: the moments as flat buffers.
         loaded: whether the user has loaded this learner's moments since its last block
             ended, or the optimizer had a state when its first block began. The learners
             then have no common m_0 to extrapolate from. The caller ends the block with
@@ -83,9 +325,8 @@ class BlockMoments:
         self._period = changes_of or 0
         self.averaged = policy != "reset"
         self._params, self._tensors = part.params, len(part.slots)
-        self._moments = Moments(part)
-        self.counted = self._moments.counted
-        self._decays = self._moments.named(self._moments.numbers())
+        self.moments = Moments(part)
+        self._decays = self.moments.named(self.moments.numbers())
         self._unequal = False
         self.loaded = bool(part.optimizer.state)
         self._begin(kept=self.loaded)
@@ -97,7 +338,7 @@ class BlockMoments:
         Args:
             kept: whether the optimizer has a state whose moments are to be remembered.
         """
-        self._steps = self._moments.steps()
+        self._steps = self.moments.steps()
         self._starts: dict[str, Tensor] = {}
         if self._policy == "extrapolate" and kept and not self._rounds:
             self._starts = {n: flat.clone() for n, flat in self.flats().items()}
@@ -108,27 +349,19 @@ class BlockMoments:
         if not self._rounds:
             self._begin(kept=True)
 
-    def steps(self) -> list[float]:
-        """Return each parameter's step count, for the learners to average."""
-        return self._moments.steps()
-
-    def decays(self) -> list[float]:
-        """Return the decays of the moments, for the learners to average."""
-        return self._moments.numbers()
-
     def notice_cleared(self) -> None:
         """Count it as loading another state if the user has cleared the optimizer's.
 
         No hook tells of that, but then a step count has fallen since the block's start.
         """
-        both = zip(self._moments.steps(), self._steps, strict=False)
+        both = zip(self.moments.steps(), self._steps, strict=False)
         if any(now < before for now, before in both):
             self._begin_with_loaded()
 
     def flats(self) -> dict[str, Tensor]:
         """Return the live moments, name -> (P,), which the optimizer updates."""
-        self._moments.adopt()
-        return self._moments.flat
+        self.moments.adopt()
+        return self.moments.flat
 
     def end_block(self, summary: BlockSummary, k: float, batches: int = 1) -> Program:
         """End a block: the moments of all learners become the same.
@@ -151,16 +384,16 @@ class BlockMoments:
                 yield AllReduceMean(flat, self._ranks)
         ahead, taus = self._ahead(summary, k), self._updates(summary)
         for name, flat in flats.items():
-            for place, group, tau in self._moments.runs(taus):
+            for place, group, tau in self.moments.runs(taus):
                 mean = flat[place]
                 new = self._next_start(name, mean, place, group, (tau, ahead * tau))
                 if new is not mean:
                     mean.copy_(new)
         if self._policy == "reset":
-            self._moments.forget_noise()
-        before = self._moments.steps()
-        self._moments.set_steps(self._next_steps(summary, taus, ahead))
-        self._steps = self._moments.steps()
+            self.moments.forget_noise()
+        before = self.moments.steps()
+        self.moments.set_steps(self._next_steps(summary, taus, ahead))
+        self._steps = self.moments.steps()
         self._share_noise(before, self._steps, batches)
         self.loaded = False
 
@@ -218,13 +451,13 @@ class BlockMoments:
         taus = self._updates(summary)
         started = self._next_steps(summary, taus, ahead)
         then = late.message[len(late.message) - len(summary.steps) :].tolist()
-        live = zip(self._moments.steps(), then, strict=True)
+        live = zip(self.moments.steps(), then, strict=True)
         since = [max(0, round(now - before)) for now, before in live]
         both = list(zip(taus, since or [updates] * len(taus), strict=True))
         for name, flat in flats.items():
             snapshot, average = late.pair(name)
-            for place, group, (tau, j) in self._moments.runs(both):
-                share = self._moments.decays[name][group] ** j
+            for place, group, (tau, j) in self.moments.runs(both):
+                share = self.moments.decays[name][group] ** j
                 mean, counts = average[place], (tau, ahead * tau)
                 new = self._next_start(name, mean, place, group, counts)
                 if self.loaded:
@@ -234,20 +467,20 @@ class BlockMoments:
                     continue
                 replace_late(flat[place], new, snapshot[place], share, name == SQUARES)
         if self._policy == "reset":
-            self._moments.keep_noise_since(since)
+            self.moments.keep_noise_since(since)
         # All learners must have the same counts, and the live ones are rounded anew.
         self._steps = started
         if not self.loaded:
             now = [s + j for s, j in zip(started, since, strict=True)]
-            self._moments.set_steps(now)
+            self.moments.set_steps(now)
             self._share_noise(then, started, batches)
 
     def _share_noise(
         self, before: Sequence[float], after: Sequence[float], batches: int
     ) -> None:
         """Note an average of first moments, if second moments are corrected."""
-        if batches > 1 and self.averaged and "exp_avg" in self._moments.flat:
-            self._moments.share_noise(before, after, batches)
+        if batches > 1 and self.averaged and "exp_avg" in self.moments.flat:
+            self.moments.share_noise(before, after, batches)
 
     # The moments at the start of a block
 
@@ -259,7 +492,7 @@ class BlockMoments:
 
     def _agree(self, summary: BlockSummary) -> None:
         """Take the decays that the learners have agreed on at the end of a block."""
-        self._decays = self._moments.named(summary.decays)
+        self._decays = self.moments.named(summary.decays)
 
     def _start_of(self, name: str) -> Start:
         """Return what computes a start as a block without gradients would leave it.
@@ -272,7 +505,7 @@ class BlockMoments:
 
     def _decayed(self, name: str, factors: Sequence[float]) -> Tensor:
         decayed = self._start(name).clone()
-        for place, group, _ in self._moments.runs([0.0] * self._tensors):
+        for place, group, _ in self.moments.runs([0.0] * self._tensors):
             decayed[place].mul_(factors[group])
         return decayed
 
@@ -350,7 +583,7 @@ class BlockMoments:
         Raises:
             InputError: the state was saved with another policy or optimizer.
         """
-        known = self._moments.decays.keys()
+        known = self.moments.decays.keys()
         if state.get("policy") != self._policy or not state["starts"].keys() <= known:
             raise InputError(MOMENTS_CHANGED)
         self._steps = list(state["steps"])

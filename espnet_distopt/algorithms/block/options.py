@@ -26,7 +26,7 @@ class BlockRule:
         nesterov: whether blocks start at the look-ahead (NBM) rather than at the global
             model (CBM).
         warmup: number of steps in which blocks are plain averages, before the filter
-            sets in at once; None means that it sets in by itself (`MomentumOnset`).
+            sets in at once; None means that it sets in by itself (`BlockFilter`).
         follows_lr: whether the filtered update grows and shrinks with the learning
             rate; it is not used together with nesterov.
         evaluates_start: whether the model to evaluate is the start of the next block.

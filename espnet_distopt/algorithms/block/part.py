@@ -97,7 +97,7 @@ class BlockSummary(NamedTuple):
         ended: 1 if the learner has no more batches in this epoch, else 0.
         tau: the number of updates in the block.
         loaded: 1 if the learner's moments were loaded since its last block, else 0.
-        agreement: what `MomentumOnset.product` returns.
+        agreement: what `BlockFilter.agreement` returns.
         rates: the learning rate of each parameter group in the block, (G,); empty if no
             rule needs it.
         decays: the decays of M moments (MG,), see `Moments.numbers`; empty if moments

@@ -34,7 +34,7 @@ A learner that has ended a step during an exchange waits for the end of its next
 before it exchanges again, so that it sends a new snapshot.
 
 Cost for n bytes of parameters: n bytes a step at most, beside the computation (half of
-that with `exchange: bfloat16`, see `bfloat16`), and one message a learner at the end of
+that with `exchange: bfloat16`, see `snapshot`), and one message a learner at the end of
 an epoch. The training thread publishes the snapshot and applies corrections: two passes
 over the parameters a step, and fewer while an exchange takes several steps. Memory: 2P
 elements, or 3P if a learner is invited twice before its step ends.
@@ -49,8 +49,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
-from espnet_distopt.algorithms.gossip.bfloat16 import Rounded
-from espnet_distopt.algorithms.gossip.snapshot import Snapshot
+from espnet_distopt.algorithms.gossip.snapshot import Rounded, Snapshot
 from espnet_distopt.core.effects import (
     AllReduceMean,
     AwaitGossip,
@@ -88,7 +87,7 @@ class AdpsgdConfig:
             neighbours in turn. None means a ring of up to 16 learners, and `random` for
             more.
         exchange: float32 sends the parameters as they are; bfloat16 sends what has
-            changed in them, in half the bytes, see `bfloat16`.
+            changed in them, in half the bytes, see `snapshot`.
         max_staleness: the bound on staleness in steps (T in the paper): training waits
             for an exchange that has been in flight for this many of its steps.
         from_consensus: whether learners begin each epoch at the consensus model. If

@@ -46,16 +46,9 @@ FIRST = 1 << 20
 """The bytes at which the first bucket is full: few, so that it is ready soon."""
 
 
-def _numbers(learner: Learner) -> int:
+def numbers_of(learner: Learner) -> int:
+    """Return how many numbers stand before `learner.grads` in a message."""
     return 2 + len(learner.parameters)
-
-
-def reserve(learner: Learner) -> None:
-    """Ask for the room before `learner.grads`, for an average of all at once.
-
-    An algorithm does so when it is built.
-    """
-    learner.reserve(_numbers(learner))
 
 
 class GradientMean:
@@ -67,7 +60,7 @@ class GradientMean:
     """
 
     def __init__(self, learner: Learner, ranks: Ranks = None) -> None:
-        learner.reserve(_numbers(learner), FIRST, BUCKET)
+        learner.reserve(numbers_of(learner), FIRST, BUCKET)
         self._ranks = ranks
         self._under_way: list[Any] = []
 
@@ -157,7 +150,7 @@ def unpack(learner: Learner, mean: Tensor, ended: bool = False) -> None:
     Raises:
         UnequalStepsError: some learners have ended their epoch, and others have not.
     """
-    share_ended, samples, *used = mean[: _numbers(learner)].tolist()
+    share_ended, samples, *used = mean[: numbers_of(learner)].tolist()
     if share_ended != float(ended):
         raise UnequalStepsError(learner, ended)
     if ended:

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.algorithms.synchronous.allreduce import (
+    numbers_of,
     pack,
-    reserve,
     unpack,
 )
 from espnet_distopt.algorithms.synchronous.dpsgd import (
@@ -86,7 +86,7 @@ class D1dGrad(Algorithm):
     equal_steps = True
 
     def __init__(self, config: D1dGradConfig, learner: Learner) -> None:
-        reserve(learner)
+        learner.reserve(numbers_of(learner))
         self.config = config
         self.sent = torch.zeros_like(learner.gradient_buffer)
         self._handle: Any = None
@@ -154,7 +154,7 @@ class D1dGrad(Algorithm):
                 self._handle = yield Begin(AllReduceMean(self.sent.clone()))
             self._mean = yield Wait(self._handle)
             self._handle = None
-            _check(learner, self._mean)
+            check_equal_steps(learner, self._mean[:1].view(1, 1), ended=0)
         return self._mean
 
     def equal_replicas(self, learner: Learner) -> tuple[int, ...]:
@@ -171,16 +171,6 @@ class D1dGrad(Algorithm):
             self.sent = state["sent"].to(self.sent)
         self._handle = self._mean = None
         self._step = -1
-
-
-def _check(learner: Learner, mean: Tensor) -> None:
-    """Check that no learner had ended its epoch when it sent its part of `mean`.
-
-    Raises:
-        UnequalStepsError: a learner had.
-    """
-    share = mean[0]
-    check_equal_steps(learner, share.view(1, 1), ended=0)
 
 
 def _set_gradients(learner: Learner, mean: Tensor) -> None:

@@ -94,121 +94,13 @@ class DpsgdConfig:
         check_per_node(self.per_node)
 
 
-class Neighbours:
-    """The neighbours of one learner, with which it makes one mixing after the other.
-
-    Attributes:
-        topology: the neighbours of a learner.
-        rounds: the number of mixings after which the matrices repeat, see `rounds_of`.
-        in_flight: whether a mixing has begun whose messages have not been received.
-
-    Args:
-        topology: the neighbours of a learner.
-        rank: this learner's rank.
-        size: number of learners, N.
-        per_node: number of learners on each node; only `alternating` depends on it.
-        seed: seed of the orders of the randomized ring.
-        sent: this learner's message (S,), which the caller writes before each mixing
-            and does not change while that is in flight.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        rank: int,
-        size: int,
-        per_node: int,
-        seed: int,
-        sent: Tensor,
-    ) -> None:
-        self.topology = topology
-        self._rank, self._size = rank, size
-        self._per_node, self._seed = per_node, seed
-        self.rounds = rounds_of(topology, size, per_node)
-        self._sent = sent
-        self._weights: list[float] = []
-        self._received = sent.new_empty(0)
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget the mixing in flight, as if it had never begun."""
-        self._handle: Any = None
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether a mixing has begun whose messages have not been received."""
-        return self._handle is not None
-
-    def begin(self, k: int, anew: bool = False) -> Program:
-        """Begin the mixing number `k`.
-
-        Args:
-            k: the number.
-            anew: whether new memory receives the messages, so that those of the last
-                mixing stay as they are. Otherwise they are overwritten.
-        """
-        weights = self._senders(k)
-        into: Tensor | None = None
-        if not anew:
-            if len(self._received) != len(weights):
-                self._received = self._sent.new_empty((len(weights), len(self._sent)))
-            into = self._received
-        self._weights = list(weights.values())
-        collective: AllReduceMean | NeighbourAllGather
-        if self._takes_means:
-            mean = torch.empty_like(self._sent) if into is None else into[0]
-            collective = AllReduceMean(mean.copy_(self._sent), self.group(k))
-        else:
-            collective = NeighbourAllGather(self._sent, tuple(weights), into)
-        self._handle = yield Begin(collective)
-
-    def receive(self) -> Generator[Effect, Any, Tensor]:
-        """Wait for the mixing in flight; return its messages, a row for each weight."""
-        received: Tensor = yield Wait(self._handle)
-        self._handle = None
-        return received.view(-1, self._sent.numel())
-
-    def mixed(self, received: Tensor) -> Tensor:
-        """Return sum_j W_ij (s_j - s_i), which overwrites the messages (senders, S)."""
-        first, *others = self._weights
-        total = received[0].sub_(self._sent).mul_(first)
-        for weight, row in zip(others, received[1:], strict=True):
-            total.add_(row.sub_(self._sent), alpha=weight)
-        return total
-
-    def row(self, k: int) -> dict[int, float]:
-        """Return this learner's row of the mixing matrix W_k: learner -> weight."""
-        return mixing_weights(self.topology, self._rank, self._size, k, self._seed)
-
-    def group(self, k: int) -> tuple[int, ...] | None:
-        """Return the learners that take their mean in mixing `k`; None means all."""
-        if self.topology == "complete":
-            return None
-        return alternating_group(self._rank, self._size, self._per_node, k)
-
-    @property
-    def _takes_means(self) -> bool:
-        return self.topology in ("complete", "alternating")
-
-    def _senders(self, k: int) -> dict[int, float]:
-        """Return the senders of the messages of mixing `k`, with their weights.
-
-        A mean is one message, of all who take it together, and stands under -1.
-        """
-        if self._takes_means:
-            return {-1: 1.0}
-        row = self.row(k)
-        del row[self._rank]
-        return row
-
-
 class Dpsgd(Algorithm):
     """Averaging with the neighbours in every step, beside the computation.
 
     Attributes:
         config: the options.
         topology: the neighbours of a learner.
-        neighbours: those of this learner, and its messages to and from them.
+        rounds: the number of mixings after which the matrices repeat, see `rounds_of`.
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
         sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
@@ -229,15 +121,16 @@ class Dpsgd(Algorithm):
         self.topology = config.topology or ring
         self.mixings = 0
         self._params = learner.params
-        per_node = 1
+        self._rank, self._size = learner.rank, learner.size
+        self._per_node = 1
         if self.topology == "alternating":
             what = "dpsgd with topology: alternating"
-            per_node = per_node_of(config, learner, what)
-            _check_nodes(per_node, learner.size)
+            self._per_node = per_node_of(config, learner, what)
+            _check_nodes(self._per_node, learner.size)
+        self.rounds = rounds_of(self.topology, learner.size, self._per_node)
         self.sent = learner.params.new_zeros(learner.params.numel() + 1)
-        self.neighbours = Neighbours(
-            self.topology, learner.rank, learner.size, per_node, config.seed, self.sent
-        )
+        self._weights: list[float] = []
+        self._received = self.sent.new_empty(0)
         self._forget()
 
     @classmethod
@@ -250,7 +143,7 @@ class Dpsgd(Algorithm):
     def _forget(self) -> None:
         """Forget the mixing in flight and its correction; send the parameters next."""
         self.sent[:-1].copy_(self._params)
-        self.neighbours.forget()
+        self._handle: Any = None
         self._correction: Tensor | None = None
 
     def start(self, learner: Learner) -> Program:
@@ -271,7 +164,7 @@ class Dpsgd(Algorithm):
         self._correction = None
         self.mixings += 1
         self.sent[:-1].copy_(learner.params)
-        yield from self.neighbours.begin(self.mixings)
+        yield from self._begin(self.mixings)
 
     def finish(self, learner: Learner) -> Program:
         """Wait for the mixing in flight, which the next epoch's first step applies.
@@ -282,11 +175,11 @@ class Dpsgd(Algorithm):
         if learner.size == 1:
             return
         yield from self._complete(learner)
-        for ended in range(1, self.neighbours.rounds + 1):
+        for ended in range(1, self.rounds + 1):
             self.sent[-1] = ended
             # The memory of the last messages has the correction for the next step.
-            yield from self.neighbours.begin(self.mixings + ended, anew=True)
-            check_equal_steps(learner, (yield from self.neighbours.receive()), ended)
+            yield from self._begin(self.mixings + ended, anew=True)
+            check_equal_steps(learner, (yield from self._receive()), ended)
         self.sent[-1] = 0.0
 
     def next_stop(self, learner: Learner) -> int:
@@ -298,8 +191,7 @@ class Dpsgd(Algorithm):
         """
         if self.topology == "complete":
             return learner.steps + 2
-        rounds = self.neighbours.rounds
-        ahead = learner.size // 2 if rounds == 1 else 2 * rounds
+        ahead = learner.size // 2 if self.rounds == 1 else 2 * self.rounds
         return learner.steps + 2 + ahead
 
     def pause(self, learner: Learner) -> Program:
@@ -307,18 +199,69 @@ class Dpsgd(Algorithm):
         if learner.size > 1:
             yield from self._complete(learner)
 
+    def row(self, k: int) -> dict[int, float]:
+        """Return this learner's row of the mixing matrix W_k: learner -> weight."""
+        seed = self.config.seed
+        return mixing_weights(self.topology, self._rank, self._size, k, seed)
+
+    def group(self, k: int) -> tuple[int, ...] | None:
+        """Return the learners that take their mean in mixing `k`; None means all."""
+        if self.topology == "complete":
+            return None
+        return alternating_group(self._rank, self._size, self._per_node, k)
+
+    def _begin(self, k: int, anew: bool = False) -> Program:
+        """Begin mixing number `k`; `sent` must stay as it is until it is received.
+
+        Args:
+            k: the number.
+            anew: whether new memory receives the messages, so that those of the last
+                mixing stay as they are. Otherwise they are overwritten.
+        """
+        takes_mean = self.topology in ("complete", "alternating")
+        # A mean is one message, of all who take it together.
+        weights = {-1: 1.0} if takes_mean else self.row(k)
+        weights.pop(self._rank, None)
+        into: Tensor | None = None
+        if not anew:
+            if len(self._received) != len(weights):
+                self._received = self.sent.new_empty((len(weights), len(self.sent)))
+            into = self._received
+        self._weights = list(weights.values())
+        collective: AllReduceMean | NeighbourAllGather
+        if takes_mean:
+            mean = torch.empty_like(self.sent) if into is None else into[0]
+            collective = AllReduceMean(mean.copy_(self.sent), self.group(k))
+        else:
+            collective = NeighbourAllGather(self.sent, tuple(weights), into)
+        self._handle = yield Begin(collective)
+
+    def _receive(self) -> Generator[Effect, Any, Tensor]:
+        """Wait for the mixing in flight; return its messages, a row for each weight."""
+        received: Tensor = yield Wait(self._handle)
+        self._handle = None
+        return received.view(-1, self.sent.numel())
+
+    def _mixed(self, received: Tensor) -> Tensor:
+        """Return sum_j W_ij (s_j - s_i), which overwrites the messages (senders, S)."""
+        first, *others = self._weights
+        total = received[0].sub_(self.sent).mul_(first)
+        for weight, row in zip(others, received[1:], strict=True):
+            total.add_(row.sub_(self.sent), alpha=weight)
+        return total
+
     def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the correction (P,) that the mixing of `sent` brings."""
         if self._correction is None:
-            if not self.neighbours.in_flight:
+            if self._handle is None:
                 # A run begins or was resumed, perhaps on some of the learners only:
                 # all of them take the number of the mixing from learner 0.
                 count = self.sent.new_tensor([self.mixings], dtype=torch.float64)
                 self.mixings = int((yield Broadcast(count)).item())
-                yield from self.neighbours.begin(self.mixings)
-            received = yield from self.neighbours.receive()
+                yield from self._begin(self.mixings)
+            received = yield from self._receive()
             check_equal_steps(learner, received, ended=0)
-            self._correction = self.neighbours.mixed(received)[:-1]
+            self._correction = self._mixed(received)[:-1]
         return self._correction
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:

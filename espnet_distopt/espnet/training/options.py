@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from espnet_distopt.algorithms import names
-from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.algorithms import check_options, names
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 

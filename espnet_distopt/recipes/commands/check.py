@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from espnet_distopt.algorithms.training_options import check_options
+from espnet_distopt.algorithms import check_options
 from espnet_distopt.bin.python import named_algorithm
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.options import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.network import SHARED, Link
 from espnet_distopt.simulation.study.outcome import Outcome
-from espnet_distopt.simulation.study.time_only import TimeOnly
+from espnet_distopt.simulation.study.problem import TimeOnly
 from espnet_distopt.simulation.study.trial import Trial
 
 HEADINGS = (

@@ -1,10 +1,12 @@
 """The module runs a trial: a method trains a problem on a virtual cluster."""
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import fmean
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -14,10 +16,8 @@ from espnet_distopt.simulation.compute import Compute
 from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.simulation import Simulation
-from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
 from espnet_distopt.simulation.study.problem import Problem
-from espnet_distopt.simulation.study.queue_shares import shares
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 
 Log = Callable[[Point], None]
@@ -103,7 +103,7 @@ class Trial:
                 )
 
     def _check_joins(self, method: SimulatedMethod, learners: int) -> None:
-        """Refuse replacements that real processes refuse, see `algorithms.joining`."""
+        """Refuse what real processes refuse, see `lifecycle.check_joinable`."""
         kind = lookup(method.algorithm).algorithm
         options = self._options(method, learners)
         joinable = (
@@ -261,3 +261,71 @@ def steps_each(simulation: Simulation, steps: int) -> list[int]:
         len(first.algorithm.lockstep(first.learner)),
         simulation.engine.members.now.ranks,
     )
+
+
+def evaluate(
+    simulation: Simulation, loss: Callable[[nn.Module], float]
+) -> tuple[float, float]:
+    """Return the loss of the consensus model, and the consensus distance.
+
+    The consensus distance is ||x_i - consensus|| / ||consensus||, averaged over the
+    living learners i, as a `Session` computes it. The consensus takes virtual time, as
+    it takes time in a real training. The replica of the first of them holds the
+    consensus model while `loss` runs; afterwards it has the parameters that it had
+    before.
+
+    Args:
+        simulation: the simulation, between two epochs.
+        loss: a function that returns the loss of the model that it is called with.
+    """
+    own = [virtual.learner.params.clone() for virtual in simulation.learners]
+    models = simulation.consensus_models()
+    first, consensus = next(iter(models.items()))
+    scale = float(consensus.norm().clamp_min(1e-30))
+    distances = [float((own[rank] - consensus).norm()) / scale for rank in models]
+    virtual = simulation.learners[first]
+    # `consensus` may have replaced the parameters: some algorithms go on from it.
+    kept = virtual.learner.params.clone()
+    with torch.no_grad():
+        virtual.learner.params.copy_(consensus)
+    try:
+        value = loss(virtual.model)
+    finally:
+        with torch.no_grad():
+            virtual.learner.params.copy_(kept)
+    return value, sum(distances) / len(distances)
+
+
+def shares(
+    compute: Compute,
+    done: list[int],
+    total: int,
+    group: int = 1,
+    living: Sequence[int] | None = None,
+) -> list[int]:
+    """Return the number of batches of an epoch that each learner takes.
+
+    A learner takes the next batch as soon as it has computed its last one, so a slow
+    learner takes fewer. The time that learners wait for communication does not count.
+
+    Args:
+        compute: how long each step takes.
+        done: the number of steps that each learner has made in earlier epochs.
+        total: the number of batches of the epoch; it must be a multiple of `group`.
+        group: the number of learners, neighbours in rank, that step together at the
+            pace of the slowest.
+        living: the learners that take batches; None for all of them.
+    """
+    taken = [0] * len(done)
+    # An entry is (the time at which a group is free, its first rank).
+    queue = [(0.0, first) for first in range(0, len(done), group)]
+    if living is not None:
+        queue = [entry for entry in queue if entry[1] in living]
+    for _ in range(total // group):
+        free, first = queue[0]
+        ranks = range(first, first + group)
+        busy = max(compute.of(rank, done[rank] + taken[rank]) for rank in ranks)
+        for rank in ranks:
+            taken[rank] += 1
+        heapq.heapreplace(queue, (free + busy, first))
+    return taken

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from espnet_distopt.algorithms.block.flat_moments import Moments
-from espnet_distopt.algorithms.block.moments import extrapolation_gain
+from espnet_distopt.algorithms.block.moments import Moments, extrapolation_gain
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.simulation import Simulation, VirtualLearner
 from tests.replicas import Point, Replica, end, filter_of, run

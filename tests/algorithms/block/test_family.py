@@ -90,7 +90,7 @@ def begun(name: str, size: int, make: Any, **options: Any) -> Simulation:
 
 def onsets(virtual: VirtualLearner) -> list[Any]:
     assert isinstance(virtual.algorithm, Bmuf)
-    return [fragment.filter.onset for fragment in virtual.algorithm.fragments]
+    return [fragment.filter for fragment in virtual.algorithm.fragments]
 
 
 def rule_of(virtual: VirtualLearner) -> Any:
@@ -106,7 +106,7 @@ def tensors(virtual: VirtualLearner, common: bool = False) -> list[torch.Tensor]
         found += [torch.as_tensor(v) for state in states for v in state.values()]
     algorithm: Any = virtual.algorithm
     for fragment in algorithm.fragments:
-        onset = torch.tensor([fragment.filter.onset.agreeing, fragment.filter.rho])
+        onset = torch.tensor([fragment.filter.agreeing, fragment.filter.rho])
         found += [fragment.filter.theta, fragment.filter.delta, onset]
     return [tensor.clone() for tensor in found]
 

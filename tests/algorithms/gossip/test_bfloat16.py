@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.algorithms.gossip.bfloat16 import CHECKED, Rounded
+from espnet_distopt.algorithms.gossip.snapshot import CHECKED, Rounded
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from espnet_distopt.simulation import Compute, Simulation

@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig, Neighbours
+from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.mixing import Topology, mixing_matrix
 from espnet_distopt.errors import InputError
@@ -96,7 +96,7 @@ def test_sd2_ring_gradient_at_the_own_model() -> None:
     assert np.mean(final) == pytest.approx(4.25, abs=1e-12)
 
 
-class AlternatingPairs(Neighbours):
+class AlternatingPairs(Dpsgd):
     """Mixes in rounds (01)(23) and (03)(12)."""
 
     def row(self, k: int) -> dict[int, float]:
@@ -105,10 +105,7 @@ class AlternatingPairs(Neighbours):
 
 
 def in_pairs(virtual: VirtualLearner) -> Dpsgd:
-    algorithm = Dpsgd(DpsgdConfig(), virtual.learner)
-    rank, size = virtual.learner.rank, virtual.learner.size
-    algorithm.neighbours = AlternatingPairs("ring", rank, size, 1, 0, algorithm.sent)
-    return algorithm
+    return AlternatingPairs(DpsgdConfig(topology="ring"), virtual.learner)
 
 
 def test_sd4_alternating_pairs() -> None:
@@ -459,7 +456,7 @@ def test_a_long_ring_in_fixed_order_is_not_the_default(
 ) -> None:
     by_default: Any = training("dpsgd", size).learners[3].algorithm
     given: Any = training("dpsgd", size, topology=topology).learners[3].algorithm
-    rows = [[a.neighbours.row(k) for k in range(9)] for a in (by_default, given)]
+    rows = [[a.row(k) for k in range(9)] for a in (by_default, given)]
     assert rows[0] == rows[1]
     assert by_default.topology == topology
 
@@ -515,14 +512,14 @@ def test_the_launcher_may_say_how_many_learners_a_node_has() -> None:
     optimizer = SGD(model.parameters(), lr=0.1)
     config = DpsgdConfig(topology="alternating")
     known = Learner(model, optimizer, 1, 8, per_node=4)
-    assert list(Dpsgd(config, known).neighbours.group(0) or ()) == [0, 1, 2, 3]
+    assert list(Dpsgd(config, known).group(0) or ()) == [0, 1, 2, 3]
     for per_node, words in ((None, "set per_node"), (3, "nodes of 3"), (8, "")):
         unknown = Learner(Point([0.0]), SGD(Point([0.0]).parameters()), 1, 8, per_node)
         if words:
             with pytest.raises(InputError, match=words):
                 Dpsgd(config, unknown)
         else:
-            assert len(Dpsgd(config, unknown).neighbours.group(1) or ()) == 8
+            assert len(Dpsgd(config, unknown).group(1) or ()) == 8
 
 
 # Unequal numbers of steps where the neighbours change from round to round

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from espnet_distopt.bin.simulate import main
-from espnet_distopt.simulation.study.time_only import without_steps
+from espnet_distopt.simulation.study.problem import without_steps
 
 CLUSTER = """\
 per_node: 2

@@ -11,7 +11,7 @@ import pytest
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.bin.simulate import get_parser, main
 from espnet_distopt.simulation.study import plots
-from espnet_distopt.simulation.study.quadratic import Quadratic
+from espnet_distopt.simulation.study.problem import Quadratic
 
 TINY = ["--dimension", "4", "--batch_size", "32", "--samples", "160", "--epochs", "2"]
 TINY += ["--step_seconds", "1"]

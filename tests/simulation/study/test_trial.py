@@ -17,11 +17,9 @@ from espnet_distopt.simulation import (
     Simulation,
     VirtualLearner,
 )
-from espnet_distopt.simulation.study.evaluation import evaluate
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
-from espnet_distopt.simulation.study.quadratic import Quadratic
-from espnet_distopt.simulation.study.queue_shares import shares
-from espnet_distopt.simulation.study.trial import Trial
+from espnet_distopt.simulation.study.problem import Quadratic
+from espnet_distopt.simulation.study.trial import Trial, evaluate, shares
 from tests.virtual import place, points, towards_rank, x
 
 # The quadratic

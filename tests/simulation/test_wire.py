@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_distopt.simulation.clock import Clock
-from espnet_distopt.simulation.flows import Flow, Flows, max_min
+from espnet_distopt.simulation.wire import Flow, Flows, max_min
 
 CAPACITY = {"a": 10.0, "b": 4.0, "c": 100.0}
 

@@ -7,8 +7,7 @@ import torch
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import build
-from espnet_distopt.algorithms.joining import Joining
-from espnet_distopt.algorithms.lifecycle import Lifecycle
+from espnet_distopt.algorithms.lifecycle import Joining, Lifecycle
 from espnet_distopt.core.effects import AwaitStep
 from tests.replicas import Point, Replica
 
