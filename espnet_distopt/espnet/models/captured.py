@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 IGNORED = -1
-"""The label of frames that do not count in the loss."""
+"""The label of frames that do not count in the loss. ESPnet pads labels by it, too."""
 
 WARM_UP = 3
 """Passes before a capture, in which libraries allocate and choose their kernels."""

@@ -43,6 +43,20 @@ from espnet_distopt.recipes.hmm.graph import (
 from espnet_distopt.recipes.hmm.language import Language, read_language
 from espnet_distopt.recipes.hmm.ngram import Ngram, read_arpa
 
+BEST = "valid.loss.ave.pth"
+"""The model that most commands take if none is named."""
+
+
+def _add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Add --exp and --model, which must be given if it has no default."""
+    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
+    parser.add_argument(
+        "--model",
+        default=default,
+        required=default is None,
+        help="model file in --exp",
+    )
+
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -66,8 +80,7 @@ def ctc_inference_parser() -> argparse.ArgumentParser:
         "--ngram_file) the best words of an n-gram. Writes OUT/token and OUT/text, as "
         "espnet2.bin.asr_inference does.",
     )
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument("--model", required=True, help="model file in --exp")
+    _add_model(parser)
     parser.add_argument(
         "--data", type=Path, required=True, help="has wav.scp and utt2num_samples"
     )
@@ -172,10 +185,7 @@ def ocr_inference_parser() -> argparse.ArgumentParser:
         "a line without ink, or of an impossible width, has no text there, and is "
         "listed in OUT/unfit.",
     )
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument(
-        "--model", default="valid.loss.ave.pth", help="model file in --exp"
-    )
+    _add_model(parser, BEST)
     parser.add_argument(
         "--data",
         type=Path,
@@ -261,9 +271,7 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         "Writes OUT/text and OUT/ctm.",
     )
     parser.add_argument("--exp", type=Path, help="has config.yaml and --model")
-    parser.add_argument(
-        "--model", default="valid.loss.ave.pth", help="model file in --exp"
-    )
+    parser.add_argument("--model", default=BEST, help="model file in --exp")
     parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
     parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
     parser.add_argument(
@@ -399,10 +407,7 @@ def hybrid_scores_parser() -> argparse.ArgumentParser:
         "each frame's pdfs minus their log priors, which Kaldi's latgen-faster-mapped "
         "takes with the final.mdl and the HCLG.fst of the alignments.",
     )
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument(
-        "--model", default="valid.loss.ave.pth", help="model file in --exp"
-    )
+    _add_model(parser, BEST)
     parser.add_argument(
         "--ali",
         type=Path,
@@ -447,8 +452,7 @@ def ctc_align_parser() -> argparse.ArgumentParser:
         "the model that decoded them, and write the words with their times (CTM). An "
         "utterance decoded to nothing has no line.",
     )
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument("--model", required=True, help="model file in --exp")
+    _add_model(parser)
     parser.add_argument(
         "--data",
         type=Path,

@@ -31,9 +31,6 @@ from espnet_distopt.recipes.models.hybrid.chunks import FrameChunks, OwnShare
 from espnet_distopt.recipes.models.hybrid.cutting import batches_of_epoch, read_frames
 from espnet_distopt.recipes.models.trained import encode
 
-_PADDING = IGNORED
-"""The label with which ESPnet pads shorter utterances of a batch."""
-
 
 class FrameModel(ESPnetASRModel):
     """ESPnet's own model, whose linear layer before the CTC gives a score to each pdf.
@@ -107,8 +104,8 @@ def _rate(scores: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         scores: The logits of the pdfs, shape (B, T, P).
         states: The pdf of each frame, shape (B, T), or -1 in padding.
     """
-    loss = cross_entropy(scores.flatten(0, 1), states.flatten(), ignore_index=_PADDING)
-    counted = states != _PADDING
+    loss = cross_entropy(scores.flatten(0, 1), states.flatten(), ignore_index=IGNORED)
+    counted = states != IGNORED
     right = (scores.argmax(-1) == states) & counted
     return loss, right.sum() / counted.sum()
 
