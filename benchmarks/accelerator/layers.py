@@ -99,6 +99,18 @@ def stepping(
     return step
 
 
+CASES: tuple[tuple[str, type[RNNEncoder], str, bool], ...] = (
+    ("ESPnet's encoder", RNNEncoder, "eager", False),
+    ("ours, eager, in a session", PaddedRNNEncoder, "eager", True),
+    ("ours, captured", PaddedRNNEncoder, "loss", False),
+    ("ours, captured, in a session", PaddedRNNEncoder, "loss", True),
+    ("limit", PaddedRNNEncoder, "step", False),
+)
+"""Title, encoder, what is captured as CUDA graphs (nothing, the loss with its
+gradients, or the whole step), and whether there is a session, whose parameters are in
+one buffer."""
+
+
 def measure(
     size: Size, device: torch.device, repeats: int
 ) -> Iterator[tuple[str, str, int, list[float]]]:
@@ -112,34 +124,23 @@ def measure(
             continue
         for chunks in (size.chunks, 8 * size.chunks):
             sized = size._replace(chunks=chunks)
-            for title, kind, captures, flat in CASES:
-                if captures is None and device.type == "cpu":
+            for title, kind, captured, flat in CASES:
+                if captured == "step" and device.type == "cpu":
                     continue
                 torch.manual_seed(0)
                 network = Network(kind, sized).to(device)
                 optimizer = SGD(network.parameters(), lr=0.01)
                 session = Session(network, optimizer, "local_sgd") if flat else None
-                if captures is None:
+                if captured == "step":
                     step = _whole(network, sized, device, precision, optimizer)
                 else:
-                    chosen = Captured(network) if captures else network
+                    chosen = Captured(network) if captured == "loss" else network
                     step = stepping(
                         chosen, sized, device, precision, session, optimizer
                     )
                 yield title, name, chunks, seconds(step, device, repeats)
                 if session is not None:
                     session.close()
-
-
-CASES: tuple[tuple[str, type[RNNEncoder], bool | None, bool], ...] = (
-    ("ESPnet's encoder", RNNEncoder, False, False),
-    ("ours, eager, in a session", PaddedRNNEncoder, False, True),
-    ("ours, captured", PaddedRNNEncoder, True, False),
-    ("ours, captured, in a session", PaddedRNNEncoder, True, True),
-    ("limit", PaddedRNNEncoder, None, False),
-)
-"""Title, encoder, whether the loss is captured (None: the whole step), and whether
-there is a session, whose parameters are in one buffer."""
 
 
 class Captured(nn.Module):
