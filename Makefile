@@ -13,11 +13,11 @@ demo: setup
 # Everything a change must pass. PYTEST_ARGS picks tests.
 test: dev lint
 	tools/install_tools.sh
-	$(PYTHON) -m pytest -n 2 -m "not users and not thorough" $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not users and not thorough" $(PYTEST_ARGS)
 
 # The tests of one process, in a few minutes; `pytest --markers` lists the other kinds.
 fast: dev
-	$(PYTHON) -m pytest -n 2 -m fast $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m fast $(PYTEST_ARGS)
 
 # What takes longest: schedules by the thousand, the cases of a sweep of which `make test` has
 # one of each sort, and trainings beside what users of ESPnet have (transformers, wandb and more).

@@ -52,8 +52,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file on one worker of pytest-xdist: they share fixtures.
 
     So do all in the folder of Slurm, because they share a cluster. (`--dist loadgroup`
-    groups nothing with pytest 9.2 and pytest-xdist 3.8, and says nothing.)
+    groups nothing with pytest 9.2 and pytest-xdist 3.8, and says nothing.) That is for
+    `--dist loadfile`; without it, as `make gpu` runs files, each test goes by itself.
     """
+    if config.getoption("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):

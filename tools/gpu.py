@@ -278,18 +278,32 @@ class Recipe:
             found[name] = Part(title, command, 150, self.folder, needs, log)
         return found
 
-    def table(self, trained: Sequence[str]) -> Part:
-        """Return the part that decodes and scores what some trainings have made."""
+    def decodings(self, trained: Sequence[str]) -> dict[str, Part]:
+        """Return the decoding by what each training has made."""
+        found = {}
+        for name in trained:
+            chosen = [
+                "--distopt",
+                name,
+                "--nlearners",
+                str(max(2, ALGORITHMS[name][0])),
+            ]
+            command = self.run("--stage", "12", "--stop_stage", "12", *chosen)
+            title = f"{self.name}: decoding, {name}"
+            found[name] = Part(title, command, 150, self.folder)
+        return found
+
+    def table(self, decoded: Sequence[str]) -> Part:
+        """Return the part that scores what has been decoded."""
         calls = []
         for number in (2, 4):
-            names = [n for n in trained if max(2, ALGORITHMS[n][0]) == number]
+            names = [n for n in decoded if max(2, ALGORITHMS[n][0]) == number]
             chosen = ["--distopt", " ".join(names), "--nlearners", str(number)]
-            calls += [shlex.join(self.run("--stage", "12", *chosen))] if names else []
-        script = " && ".join(calls) or "echo error: nothing was trained; false"
+            calls += [shlex.join(self.run("--stage", "13", *chosen))] if names else []
+        script = " && ".join(calls) or "echo error: nothing was decoded; false"
         report = self.folder / "exp" / "RESULTS.md"
         command = ["bash", "-c", script]
-        needs = f"{self.name}: data"
-        return Part(f"{self.name}: table", command, 240, self.folder, needs, report)
+        return Part(f"{self.name}: table", command, 100, self.folder, keep=report)
 
 
 def copies(work: Path, *names: tuple[str, str]) -> list[Path]:
@@ -325,12 +339,15 @@ def run_all(runner: Runner, device: str, work: Path) -> None:
         tests.append(Part(name, command, 160))
     runner.run(*tests, of_ctc.data(), of_hybrid.data())
 
-    def trained(trainings: dict[str, Part]) -> list[str]:
-        return [name for name, part in trainings.items() if runner.passed(part.name)]
+    def passed(parts: dict[str, Part]) -> list[str]:
+        return [name for name, part in parts.items() if runner.passed(part.name)]
 
     by_ctc, by_hybrid = of_ctc.trainings(), of_hybrid.trainings()
     runner.run(*by_ctc.values(), *by_hybrid.values())
-    runner.run(of_ctc.table(trained(by_ctc)), of_hybrid.table(trained(by_hybrid)))
+    by_ctc = of_ctc.decodings(passed(by_ctc))
+    by_hybrid = of_hybrid.decodings(passed(by_hybrid))
+    runner.run(*by_ctc.values(), *by_hybrid.values())
+    runner.run(of_ctc.table(passed(by_ctc)), of_hybrid.table(passed(by_hybrid)))
 
     benchmark = [sys.executable, "benchmarks/gpu.py", "--device", device]
     benchmark += ["--out", str(runner.out), "--turns", "1"]

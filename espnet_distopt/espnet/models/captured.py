@@ -9,13 +9,13 @@ and a smaller one is filled up with sequences whose labels do not count. If the 
 another one, or the parameters have moved, the graph is captured anew.
 """
 
+import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 IGNORED = -1
 """The label of frames that do not count in the loss. ESPnet pads labels by it, too."""
@@ -118,24 +118,32 @@ class CapturedLoss:
         return self._graphs
 
 
+def _twin(loss: nn.Module) -> nn.Module:
+    """Return a copy of a module that reads the module's own memory by other parameters.
+
+    Whoever holds the autograd graph of an earlier step, as DDP does, holds nodes that
+    accumulate the parameters' own gradients on the stream of that step, where nothing
+    can be captured. (`functional_call` would not do: an LSTM that finds other tensors
+    in its parameters' place copies them into memory of their own for cuDNN.)
+    """
+    memo = {id(b): b for b in loss.buffers()}
+    memo |= {id(p): nn.Parameter(p.detach()) for p in loss.parameters()}
+    return copy.deepcopy(loss, memo)
+
+
 def _capture(
     loss: nn.Module, x: Tensor, labels: Tensor, key: tuple[Any, ...]
 ) -> _Graphs:
-    """Capture a loss and its gradients on a batch like this one.
-
-    The gradients are taken of other tensors with the parameters' memory. Whoever holds
-    the autograd graph of an earlier step, as DDP does, holds nodes that accumulate the
-    parameters' own gradients on the stream of that step, where nothing can be captured.
-    """
-    aliases = {n: p.detach().requires_grad_() for n, p in loss.named_parameters()}
-    parameters = tuple(aliases.values())
+    """Capture a loss and its gradients on a batch like this one."""
+    loss = _twin(loss)
+    parameters = tuple(loss.parameters())
     x, labels = x.detach().clone(), labels.clone()
     casts, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
 
     def outputs() -> tuple[Tensor, ...]:
         # What is cast once outside the graph would not be cast again by a replay.
         with torch.autocast("cuda", dtype, casts, cache_enabled=False):
-            results: tuple[Tensor, ...] = functional_call(loss, aliases, (x, labels))
+            results: tuple[Tensor, ...] = loss(x, labels)
             return results
 
     stream = torch.cuda.Stream()

@@ -43,6 +43,26 @@ def batch(size: int, seed: int) -> tuple[Tensor, Tensor]:
     return x.cuda(), labels.cuda()
 
 
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute float32 as such, which cuDNN rounds to 10 bits unless it is told."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def start() -> tuple[Chunks, list[Tensor]]:
+    """Return a new model, and its parameters' values."""
+    torch.manual_seed(0)
+    model = Chunks().cuda()
+    return model, [p.detach().clone() for p in model.parameters()]
+
+
+def assert_same_way(found: list[Tensor], expected: list[Tensor], share: float) -> None:
+    """Compare trained parameters, but for a share of the way that each has come."""
+    for one, other, before in zip(found, expected, start()[1], strict=True):
+        way = torch.linalg.vector_norm(other - before)
+        assert torch.linalg.vector_norm(one - other) <= share * way
+
+
 def trained(
     sizes: list[int],
     capture: bool,
@@ -51,8 +71,7 @@ def trained(
     every: int = 1,
 ) -> tuple[list[Tensor], list[float]]:
     """Train on batches of some sizes; return the parameters, losses and figures."""
-    torch.manual_seed(0)
-    model = Chunks().cuda()
+    model, _ = start()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     scaler = torch.amp.GradScaler("cuda", enabled=precision is torch.float16)
     loss_of: Callable[[Tensor, Tensor], tuple[Tensor, ...]] = model
@@ -91,10 +110,9 @@ def test_a_captured_step_is_the_eager_one(
     assert caplog.text.count("are captured as CUDA graphs") == len(set(largest))
     expected, known = trained(sizes, False, precision)
     # A sum over more rows, which are zeros, may take its terms in another order.
-    tolerance = 1e-5 if precision is None else 2e-2
+    tolerance = 1e-5 if precision is None else 5e-3
     torch.testing.assert_close(figures[::2], known[::2], rtol=tolerance, atol=0)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    assert_same_way(found, expected, 1e-4 if precision is None else 2e-2)
 
 
 def test_ddp_keeps_nodes_of_earlier_steps(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,8 +147,7 @@ def test_ddp_keeps_nodes_of_earlier_steps(caplog: pytest.LogCaptureFixture) -> N
 def test_gradients_accumulate() -> None:
     found, _ = trained([8, 8, 6, 8, 8, 8], True, every=3)
     expected, _ = trained([8, 8, 6, 8, 8, 8], False, every=3)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert_same_way(found, expected, 1e-4)
 
 
 @pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "bmuf"])
@@ -141,8 +158,21 @@ def test_a_session_moves_the_parameters(
         found, _ = trained([8] * 6, True, algorithm=algorithm)
     assert caplog.text.count("are captured as CUDA graphs") == 2
     expected, _ = trained([8] * 6, False, algorithm=algorithm)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert_same_way(found, expected, 1e-4)
+
+
+def test_an_eager_pass_between_steps_changes_no_graph(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, _ = start()
+    loss_of = CapturedLoss(model)
+    with caplog.at_level(logging.INFO):
+        for number in range(4):
+            loss_of(*batch(8, number))[0].backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                model.eval()(*batch(3, number))
+            model.train()
+    assert caplog.text.count("are captured as CUDA graphs") == 1
 
 
 def test_a_captured_step_does_not_wait_for_the_gpu() -> None:
