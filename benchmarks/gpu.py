@@ -74,45 +74,34 @@ def main() -> None:
             f"| {what} | {precision} | {chunks:,} | {ms} | {over} | {rate:,.0f} |"
         )
 
-    lines += [
-        "",
-        "| a step of `hybrid_train` | ms | its wait for data | frames a second |",
-        "| :-- | --: | --: | --: |",
-    ]
-    count = 3 if args.quick else 200
-    trainings = dict(training.measure(size, device.type, count, limit=100))
-    for what, found in trainings.items():
-        rate = size.chunks * size.frames / found["train_time"]
-        ms, wait = 1e3 * found["train_time"], 1e3 * found["iter_time"]
-        lines.append(f"| {what} | {ms:.1f} | {wait:.1f} | {rate:,.0f} |")
-
     both: sharing.Figures = {}
     alone: sharing.Figures = {}
+    trainings: dict[str, dict[str, float]] = {}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    for turn in range(args.turns + 1):
-        if turn:
-            sharing.measure(size, device, 5 if args.quick else 30, both, alone)
+
+    def report(turns: int) -> None:
+        """Write what is there; whoever has little time has that, if no more ends."""
         caption = (
             f"Device: {name}. The network has {size.layers} bidirectional layers of "
             f"{size.cells} cells, a bottleneck of {layers.BOTTLENECK} and "
             f"{size.outputs:,} states, and a batch {size.chunks} chunks of "
             f"{size.frames} frames of {layers.FEATURES} features; a step is forward, "
             f"backward and SGD. Cells are the median (min - max) of {repeats} repeats, "
-            f"and of {turn} interleaved ones for learners that communicate, over the "
+            f"and of {turns} interleaved ones for learners that communicate, over the "
             "loopback. Those of two learners are the slower one's mean, and exchanges "
             "are those of a learner in a step. Gossip goes over TCP, all else over "
             "gloo or NCCL; NCCL uses sockets, as between machines. The goals are 85 % "
             "of a copy, and 1.05 for gossip."
         )
-        # Whoever has little time has what is there, if the rest does not end.
         write_report(
             "gpu",
             args.quick,
             args.out,
             [
                 *lines,
-                *learners("two learners on the device", both),
+                *of_trainings(trainings, size.chunks * size.frames),
                 *learners("one learner, whose peer on the CPU computes nothing", alone),
+                *learners("two learners on the device", both),
             ],
             caption,
             {
@@ -125,9 +114,37 @@ def main() -> None:
             seeds=[0],
             repeats=repeats,
         )
+
+    count = 5 if args.quick else 30
+    for turn in range(1, args.turns + 1):
+        sharing.measure(size, device, count, alone, sharing.GOSSIP, sharing.beside)
+        report(turn)
+        if turn == 1:
+            count_of_epoch = 3 if args.quick else 200
+            for what, found in training.measure(
+                size, device.type, count_of_epoch, limit=100
+            ):
+                trainings[what] = found
+                report(turn)
+        sharing.measure(size, device, count, both, sharing.METHODS, sharing.learner)
+        report(turn)
     failed = [name for found in (both, alone) for name in found if not all(found[name])]
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def of_trainings(found: dict[str, dict[str, float]], frames: int) -> list[str]:
+    """Return the lines of a table of trainings, whose batches have some frames."""
+    lines = [
+        "",
+        "| a step of `hybrid_train` | ms | its wait for data | frames a second |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for what, seconds in found.items():
+        step, wait = seconds["train_time"], seconds["iter_time"]
+        ms = f"{1e3 * step:.1f} | {1e3 * wait:.1f}"
+        lines.append(f"| {what} | {ms} | {frames / step:,.0f} |")
+    return lines
 
 
 def learners(title: str, found: sharing.Figures) -> list[str]:

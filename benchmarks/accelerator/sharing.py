@@ -10,7 +10,7 @@ costs a learner that has a GPU of its own.
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -143,19 +143,27 @@ def _timed(
 
 
 def measure(
-    size: Size, device: torch.device, steps: int, sharing: Figures, alone: Figures
+    size: Size,
+    device: torch.device,
+    steps: int,
+    figures: Figures,
+    methods: Iterable[str],
+    function: Callable[..., tuple[float, float]],
 ) -> None:
-    """Add a repeat of each method to the figures of two learners and of one alone.
+    """Add a repeat of methods to the figures of learners, each of which is a function.
 
-    On a CPU there is no NCCL. A method that fails is named on stderr.
+    On a CPU there is no NCCL. A method that fails is named on stderr. Of learners
+    `beside` another, only that one counts.
     """
-    for title, (backend, name, options) in METHODS.items():
+    for title in methods:
+        backend, name, options = METHODS[title]
         task = Task(size, str(device), name, options, steps)
         if device.type == "cuda" or backend == GLOO:
-            function = _by_nccl if backend == NCCL else learner
-            sharing.setdefault(title, []).append(_launched(title, function, task))
-        if title in GOSSIP:
-            alone.setdefault(title, []).append(_launched(title, beside, task)[:1])
+            called = _by_nccl if backend == NCCL else function
+            found = _launched(title, called, task)
+            figures.setdefault(title, []).append(
+                found[:1] if function is beside else found
+            )
 
 
 def _launched(
