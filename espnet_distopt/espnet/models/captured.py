@@ -39,7 +39,7 @@ class _Graphs:
         outputs: The loss, and figures.
         backward: Computes `gradients`, after `forward`.
         gradient: The gradient of the loss, which `backward` starts from.
-        gradients: That of each parameter.
+        gradients: That of each parameter, which the next `forward` may overwrite.
     """
 
     key: tuple[Any, ...]
@@ -174,7 +174,13 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graphs: _Graphs, *parameters: Tensor) -> tuple[Tensor, ...]:
-        ctx.graphs, ctx.parameters = graphs, parameters
+        ctx.graphs = graphs
+        for parameter, own in zip(parameters, graphs.gradients, strict=True):
+            # Autograd has taken the graph's own tensor for the parameter's gradient.
+            # It is to add to that, whose memory a replay writes, forward ones too.
+            held = parameter.grad
+            if held is not None and held.data_ptr() == own.data_ptr():
+                parameter.grad = held.clone()
         graphs.forward.replay()
         outputs = tuple(each.clone() for each in graphs.outputs)
         ctx.mark_non_differentiable(*outputs[1:])
@@ -184,12 +190,6 @@ class _Replay(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         graphs: _Graphs = ctx.graphs
-        for parameter, own in zip(ctx.parameters, graphs.gradients, strict=True):
-            # Autograd has taken the graph's own tensor for the parameter's gradient,
-            # and is to add to what it holds.
-            held = parameter.grad
-            if held is not None and held.data_ptr() == own.data_ptr():
-                parameter.grad = held.clone()
         graphs.gradient.copy_(gradient)
         graphs.backward.replay()
         return None, *(each.detach() for each in graphs.gradients)

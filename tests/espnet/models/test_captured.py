@@ -1,9 +1,11 @@
 """What is captured reads the parameters' own memory."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
-from espnet_distopt.espnet.models.captured import _twin
+from espnet_distopt.espnet.models.captured import _Graphs, _Replay, _twin
 
 
 class Scores(nn.Module):
@@ -42,3 +44,54 @@ def test_an_lstm_keeps_its_own_parameters_and_its_twin_the_others() -> None:
         own = {id(p) for p in module.rnn.parameters()}
         assert {id(p) for p in module.rnn._flat_weights} == own
         assert not module.rnn._weights_have_changed()  # Nothing is laid out anew.
+
+
+class Replaying:
+    """Graphs in a linear layer's place, which use memory as captured ones do."""
+
+    def __init__(self, model: nn.Linear) -> None:
+        self.model, self.loss = _twin(model), torch.zeros(())
+        self.x, self.found = torch.zeros(4, 3), torch.zeros(())
+        self.gradients = tuple(torch.zeros_like(p) for p in model.parameters())
+
+    def forward(self) -> None:
+        for each in self.gradients:  # Activations have this memory, too.
+            each.fill_(torch.nan)
+        with torch.enable_grad():
+            self.loss = self.model(self.x).square().mean()
+        self.found.copy_(self.loss.detach())
+
+    def backward(self) -> None:
+        new = torch.autograd.grad(self.loss, list(self.model.parameters()))
+        for gradient, each in zip(self.gradients, new, strict=True):
+            gradient.copy_(each)
+
+
+def test_gradients_add_up_though_graphs_use_their_memory_again() -> None:
+    model = nn.Linear(3, 2)
+    ours = Replaying(model)
+    forward, backward = (
+        SimpleNamespace(replay=f) for f in (ours.forward, ours.backward)
+    )
+    graphs = _Graphs(
+        key=(),
+        x=ours.x,
+        labels=ours.x,
+        forward=forward,
+        outputs=(ours.found,),
+        backward=backward,
+        gradient=torch.ones(()),
+        gradients=ours.gradients,
+    )
+    expected = [torch.zeros_like(p) for p in model.parameters()]
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        ours.x.copy_(x)
+        loss = model(x).square().mean()
+        for total, each in zip(
+            expected, torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            total += each
+        _Replay.apply(graphs, *model.parameters())[0].backward()
+        for parameter, total in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, total)
