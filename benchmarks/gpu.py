@@ -115,18 +115,17 @@ def main() -> None:
             repeats=repeats,
         )
 
-    count = 5 if args.quick else 30
+    # An exchange takes as long as many steps, and two learners may take long for one.
+    many, few = (5, 5) if args.quick else (400, 30)
     for turn in range(1, args.turns + 1):
-        sharing.measure(size, device, count, alone, sharing.GOSSIP, sharing.beside)
+        sharing.measure(size, device, many, alone, sharing.GOSSIP, sharing.beside)
         report(turn)
         if turn == 1:
-            count_of_epoch = 3 if args.quick else 200
-            for what, found in training.measure(
-                size, device.type, count_of_epoch, limit=100
-            ):
+            length = 3 if args.quick else 200
+            for what, found in training.measure(size, device.type, length, limit=100):
                 trainings[what] = found
                 report(turn)
-        sharing.measure(size, device, count, both, sharing.METHODS, sharing.learner)
+        sharing.measure(size, device, few, both, sharing.METHODS, sharing.learner)
         report(turn)
     failed = [name for found in (both, alone) for name in found if not all(found[name])]
     if failed:
