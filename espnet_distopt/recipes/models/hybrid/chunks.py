@@ -21,7 +21,7 @@ An example: 3 utterances of 4, 6 and 2 chunks, 2 learners, and batches of 6 chun
 Each of the two batches has three chunks of each learner.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -46,6 +46,7 @@ from espnet_distopt.recipes.models.hybrid.cutting import (
     batches_of,
     cutting_of,
 )
+from espnet_distopt.recipes.models.hybrid.held import HeldFrames
 
 Numbers = NDArray[np.int64]
 
@@ -141,11 +142,12 @@ class ChunkPlan:
         first = int(self.ends[utterance - 1]) if utterance else 0
         return first, int(self.ends[utterance])
 
-    def starts(self, utterance: int, chunks: Numbers) -> Numbers:
-        """Return the first frames of chunks of the utterance at a place in `names`."""
-        first, _ = self.chunks_of(utterance)
-        places = chunks - first
-        starts: Numbers = self._starts[utterance] + self.cutting.step * places
+    def starts(self, chunks: Numbers) -> Numbers:
+        """Return the first frame of each chunk in its utterance."""
+        utterances = self.utterances(chunks)
+        first = self.ends[utterances] - self.cutting.counts(self.frames[utterances])
+        starts: Numbers = self._starts[utterances]
+        starts = starts + self.cutting.step * (chunks - first)
         return starts
 
     def share(self, rank: int, learners: int) -> list[Numbers]:
@@ -196,6 +198,8 @@ class FrameChunks(DealingIterFactory):
         learners: Their number.
         most: The number of utterances that are used at all, the first ones that have a
             chunk; None for all.
+        holding: Returns room in memory for the utterances that are used, for their
+            numbers of frames and the number of those of a chunk; or None.
 
     Raises:
         InputError: `chunk_length` is not a single number, or the utterances have fewer
@@ -209,6 +213,7 @@ class FrameChunks(DealingIterFactory):
         per_epoch: int | None,
         learners: int = 1,
         most: int | None = None,
+        holding: Callable[[Mapping[str, int], int], HeldFrames | None] | None = None,
     ) -> None:
         self._stock = stock
         self._cutting = cutting_of(stock.chunk_lengths, stock.chunk_shift_ratio)
@@ -224,6 +229,10 @@ class FrameChunks(DealingIterFactory):
                 f"{found} chunks of {self._cutting.length} frames for {learners} "
                 "learners: each needs one at least"
             )
+        self._held: HeldFrames | None = None
+        if holding is not None:
+            used_frames = dict(zip(names, used.tolist(), strict=False))
+            self._held = holding(used_frames, self._cutting.length)
 
     def build_iter(self, epoch: int, shuffle: bool | None = None) -> "EpochChunks":
         """Return the batches of an epoch, a function of its number and the seed."""
@@ -239,7 +248,7 @@ class FrameChunks(DealingIterFactory):
             seed=(stock.seed, epoch) if random else None,
         )
         loader = stock.per_sample_iter_factory.build_iter(epoch, shuffle=False)
-        return EpochChunks(plan, loader, self._learners)
+        return EpochChunks(plan, loader, self._learners, self._held)
 
 
 class OwnShare(AbsIterFactory):
@@ -266,14 +275,23 @@ class EpochChunks(EpochBatches):
         plan: Which chunks they consist of.
         loader: ESPnet's data loader, whose batches are single utterances.
         learners: The number of learners.
+        held: What it reads is held there, if not None, and not read again.
     """
 
     def __init__(
-        self, plan: ChunkPlan, loader: DataLoader[Any], learners: int = 1
+        self,
+        plan: ChunkPlan,
+        loader: DataLoader[Any],
+        learners: int = 1,
+        held: HeldFrames | None = None,
     ) -> None:
-        self._plan, self._learners = plan, learners
+        self._plan, self._learners, self._held = plan, learners, held
         self._chosen: list[Sequence[str]] = []
         self._loader = with_batches(loader, self._chosen, again=True)
+        if held is not None:
+            # A resumed run opens it when others have all in memory. So it draws no
+            # number from the generator that their steps may draw from.
+            self._loader.generator = torch.Generator().manual_seed(0)
         # A learner reads its own share, and takes from few others at the end.
         self._share = lru_cache(maxsize=4)(plan.share)
 
@@ -303,9 +321,42 @@ class EpochChunks(EpochBatches):
         wanted = np.concatenate(batches)
         utterances, first = np.unique(self._plan.utterances(wanted), return_index=True)
         order = utterances[np.argsort(first)].tolist()
+        if self._held is not None:
+            held = self._held
+            places = {self._plan.names[place]: place for place in order}
+            missing = [name for name in places if name not in held]
+            self._chosen[:] = [[name] for name in missing]
+            alone: Iterator[Batch] = iter(self._loader) if missing else iter(())
+            return self._cut_held(batches, places, held, alone)
         self._chosen[:] = [[self._plan.names[utterance]] for utterance in order]
         read = zip(order, iter(self._loader), strict=True)
         return _gather(batches, self._cut_each(read, np.sort(wanted)))
+
+    def _cut_held(
+        self,
+        batches: Sequence[Numbers],
+        places: Mapping[str, int],
+        held: HeldFrames,
+        read: Iterator[Batch],
+    ) -> Iterator[Batch]:
+        """Yield batches that are cut from memory.
+
+        Args:
+            batches: For each, the numbers of its chunks in the plan.
+            places: Utterance -> its place in the plan.
+            held: The memory.
+            read: The utterances that are not held, in the order of their first chunk.
+        """
+        plan = self._plan
+        for chunks in batches:
+            names = [plan.names[place] for place in plan.utterances(chunks)]
+            for name in names:
+                while name not in held:
+                    (found,), batch = next(read)
+                    frames = int(plan.frames[places[found]])
+                    held.put(found, self._sequences(found, batch, frames))
+            tensors = held.cut(held.places(names, plan.starts(chunks)))
+            yield names, _with_lengths(tensors)
 
     def _cut_each(
         self, read: Iterable[tuple[int, Batch]], wanted: Numbers
@@ -320,13 +371,25 @@ class EpochChunks(EpochBatches):
         for utterance, (names, batch) in read:
             first, end = plan.chunks_of(utterance)
             chunks = wanted[slice(*np.searchsorted(wanted, [first, end]))]
-            starts = plan.starts(utterance, chunks).tolist()
+            starts = plan.starts(chunks).tolist()
             pieces = self._cut(names[0], batch, int(plan.frames[utterance]), starts)
             yield dict(zip(chunks.tolist(), pieces, strict=True))
 
     def _cut(
         self, name: str, batch: dict[str, Tensor], frames: int, starts: Sequence[int]
     ) -> list[_Chunk]:
+        sequences = self._sequences(name, batch, frames)
+        length = self._plan.cutting.length
+        # Copies, because a view would keep the whole utterance in memory.
+        return [
+            (name, {k: v[at : at + length].clone() for k, v in sequences.items()})
+            for at in starts
+        ]
+
+    def _sequences(
+        self, name: str, batch: dict[str, Tensor], frames: int
+    ) -> dict[str, Tensor]:
+        """Return the sequences of a batch of one utterance, each of shape (T, ...)."""
         sequences = {
             key: value[0]
             for key, value in batch.items()
@@ -335,12 +398,7 @@ class EpochChunks(EpochBatches):
         found = {key: len(value) for key, value in sequences.items()}
         if set(found.values()) != {frames}:
             raise InputError(f"{name}: {frames} frames in the shape file, but {found}")
-        length = self._plan.cutting.length
-        # Copies, because a view would keep the whole utterance in memory.
-        return [
-            (name, {k: v[at : at + length].clone() for k, v in sequences.items()})
-            for at in starts
-        ]
+        return sequences
 
 
 class LoadedShare:
@@ -379,9 +437,17 @@ def _gather(
 
 def _batch(chunks: Sequence[_Chunk]) -> Batch:
     names = [name for name, _ in chunks]
-    tensors: dict[str, Tensor] = {}
-    for key in chunks[0][1]:
-        tensors[key] = torch.stack([pieces[key] for _, pieces in chunks])
-        lengths = torch.full((len(chunks),), tensors[key].shape[1], dtype=torch.long)
-        tensors[f"{key}_lengths"] = lengths
-    return names, tensors
+    keys = chunks[0][1]
+    stacked = {key: torch.stack([pieces[key] for _, pieces in chunks]) for key in keys}
+    return names, _with_lengths(stacked)
+
+
+def _with_lengths(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return sequences (B, T, ...) with ESPnet's tensors of their equal lengths."""
+    lengths = {
+        f"{key}_lengths": torch.full(
+            (len(values),), values.shape[1], dtype=torch.long, device=values.device
+        )
+        for key, values in tensors.items()
+    }
+    return tensors | lengths

@@ -6,6 +6,8 @@ cuts both at the same places. The loss is frame cross-entropy instead of CTC.
 """
 
 import argparse
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 import torch.distributed as dist
 from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
+from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 from espnet2.tasks.abs_task import IteratorOptions
 from espnet2.tasks.asr import ASRTask, model_choices
 from espnet2.torch_utils.device_funcs import force_gatherable
@@ -29,6 +32,7 @@ from espnet_distopt.files.text import read_text
 from espnet_distopt.recipes.hmm.alignments import require_states
 from espnet_distopt.recipes.models.hybrid.chunks import FrameChunks, OwnShare
 from espnet_distopt.recipes.models.hybrid.cutting import batches_of_epoch, read_frames
+from espnet_distopt.recipes.models.hybrid.held import HeldFrames, hold
 from espnet_distopt.recipes.models.trained import encode
 
 
@@ -71,8 +75,10 @@ class FrameModel(ESPnetASRModel):
         else:
             loss, accuracy = _rate(self.scores(speech, speech_lengths), states)
         stats = {"loss": loss.detach(), "acc": accuracy.detach()}
+        # Made on the device: a copy to it would wait for the steps before this one.
+        weight = torch.full((), len(speech), device=loss.device)
         return force_gatherable(  # type: ignore[no-any-return]
-            (loss, stats, torch.tensor(len(speech))), loss.device
+            (loss, stats, weight), loss.device
         )
 
     def scores(self, speech: Tensor, speech_lengths: Tensor) -> Tensor:
@@ -152,6 +158,15 @@ class HybridTask(ASRTask):
             help="On a GPU, compute steps on chunks as CUDA graphs, which gives the "
             "same results several times as fast",
         )
+        parser.add_argument(
+            "--frames_in_memory",
+            type=gibibytes,
+            default=None,
+            help="GiB of memory in which a learner may hold the frames of the training "
+            "set, of the GPU if it has one. Where they have room, each utterance is "
+            "read once, and not in each epoch (default: half of what the GPU has "
+            "free, and nothing without a GPU)",
+        )
 
     @classmethod
     def required_data_names(
@@ -184,7 +199,14 @@ class HybridTask(ASRTask):
             *whole_batches(args, iter_options, size), mode
         )
         total = None if per_epoch is None else per_epoch * size
-        whole = FrameChunks(stock, frames, total, size, iter_options.num_batches)
+        whole = FrameChunks(
+            stock,
+            frames,
+            total,
+            size,
+            iter_options.num_batches,
+            partial(_holding, stock, args) if mode == "train" else None,
+        )
         if divides_batches(args, iter_options, mode):
             return whole
         rank = dist.get_rank() if iter_options.distributed else 0
@@ -217,6 +239,27 @@ class HybridTask(ASRTask):
             assert isinstance(model, FrameModel)
             capture_chunks(model)
         return model
+
+
+def gibibytes(text: str) -> float:
+    """Return a number of GiB, which is 0 at least."""
+    if (value := float(text)) >= 0:
+        return value
+    raise ValueError(f"{text} GiB")
+
+
+def _holding(
+    stock: ChunkIterFactory,
+    args: argparse.Namespace,
+    frames: Mapping[str, int],
+    length: int,
+) -> HeldFrames | None:
+    """Return room for the frames of the training set, where they may be held."""
+    if args.frames_in_memory == 0:
+        return None
+    device = torch.device("cuda" if args.ngpu else "cpu")
+    _, sample = stock.per_sample_iter_factory.dataset[next(iter(frames))]
+    return hold(frames, sample, length, args.frames_in_memory, device)
 
 
 def label_files(args: argparse.Namespace) -> list[Path]:

@@ -1,10 +1,12 @@
 """Reading chunks: whole batches, shares of learners, and each utterance read once."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from espnet2.iterators.chunk_iter_factory import ChunkIterFactory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from espnet_distopt.recipes.models.hybrid.chunks import (
     mix,
 )
 from espnet_distopt.recipes.models.hybrid.cutting import Cutting
+from espnet_distopt.recipes.models.hybrid.held import HeldFrames, hold
 
 
 class DataSet(dict[str, Any]):
@@ -34,8 +37,6 @@ class DataSet(dict[str, Any]):
 
 
 def collate(items: list[Any]) -> Any:
-    import torch
-
     names = [name for name, _ in items]
     batch = {}
     for key in items[0][1]:
@@ -48,7 +49,11 @@ class Chunks:
     """Chunks of 5 frames in batches of 4; a frame tells utterance and place."""
 
     def __init__(
-        self, lengths: list[int], learners: int = 1, per_epoch: int | None = None
+        self,
+        lengths: list[int],
+        learners: int = 1,
+        per_epoch: int | None = None,
+        held: bool = False,
     ) -> None:
         self.frames = {f"u{n}": length for n, length in enumerate(lengths)}
         self.data = DataSet()
@@ -66,7 +71,13 @@ class Chunks:
             shuffle=True,
             collate_fn=collate,
         )
-        self.factory = FrameChunks(stock, self.frames, per_epoch, learners)
+        self.factory = FrameChunks(
+            stock, self.frames, per_epoch, learners, holding=holding if held else None
+        )
+
+
+def holding(frames: Mapping[str, int], length: int) -> HeldFrames:
+    return HeldFrames(frames, length, torch.device("cpu"))
 
 
 def starts(batches: Iterable[Batch]) -> list[int]:
@@ -122,6 +133,43 @@ def test_any_learner_loads_any_piece_and_all_pieces_are_the_epoch() -> None:
     # Others divide the same epoch if a learner has died.
     fewer = [starts(epoch.share(place, 2)) for place in (0, 1)]
     assert sorted(fewer[0] + fewer[1]) == sorted(every)
+
+
+@pytest.mark.parametrize("per_epoch", [None, 3, 11])
+def test_chunks_from_memory_are_those_of_the_loader(per_epoch: int | None) -> None:
+    stock, ours = (Chunks(LENGTHS, 2, per_epoch, held=held) for held in (False, True))
+    for epoch in (1, 2, 3):
+        one, other = (each.factory.build_iter(epoch) for each in (stock, ours))
+        pieces = [(batch, rank) for batch in range(len(one)) for rank in (1, 0)]
+        for some in (pieces[:3], pieces[3:]):
+            for (names, batch), (expected_names, expected) in zip(
+                other.load(some), one.load(some), strict=True
+            ):
+                assert names == expected_names
+                assert batch.keys() == expected.keys()
+                for key, tensor in batch.items():
+                    assert tensor.dtype == expected[key].dtype
+                    assert tensor.equal(expected[key])
+    # However often an epoch needs it, an utterance is read once.
+    assert sorted(ours.data.read) == [f"u{n}" for n in (0, 1, 3, 4, 5, 6, 7)]
+
+
+def test_reading_into_memory_draws_no_random_number() -> None:
+    state = torch.get_rng_state()
+    assert list(Chunks(LENGTHS, held=True).factory.build_iter(1).share(0, 1))
+    assert torch.get_rng_state().equal(state)
+
+
+def test_frames_are_held_where_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    frames = {"one": 2**20, "two": 2**20}
+    sample = {"speech": np.zeros((3, 120), np.float16), "states": np.zeros(3, np.int64)}
+    gib = 2**21 * 248 / 2**30
+    with caplog.at_level(logging.INFO):
+        assert hold(frames, sample, 5, 1.01 * gib, torch.device("cpu")) is not None
+        assert "the frames of 2 utterances, 0.48 GiB, are read once" in caplog.text
+        assert hold(frames, sample, 5, 0.99 * gib, torch.device("cpu")) is None
+        assert "frames_in_memory allows 0.48 GiB" in caplog.text
+    assert hold(frames, sample, 5, None, torch.device("cpu")) is None
 
 
 def test_an_utterance_is_read_once_and_only_if_it_is_needed() -> None:
@@ -216,7 +264,7 @@ def test_chunks_lie_inside_of_their_utterances(lengths: list[int], seed: int) ->
     for utterance, length in enumerate(lengths):
         first, end = plan.chunks_of(utterance)
         assert set(plan.utterances(np.arange(first, end))) == {utterance}
-        starts = plan.starts(utterance, np.arange(first, end))
+        starts = plan.starts(np.arange(first, end))
         assert len(starts) == length // 5
         assert starts[0] >= 0
         assert starts[-1] + 5 <= length

@@ -29,6 +29,7 @@ def test_a_captured_training_gives_the_eager_model(
         options += ["--optim", "sgd", "--optim_conf", "lr=0.5"]
         options += ["--dist_backend", "gloo", "--use_amp", str(mixed).lower()]
         options += ["--capture_steps", str(capture).lower()]
+        options += [] if capture else ["--frames_in_memory", "0"]
         meet = tmp_path / f"meet_{capture}"
         codes = train(
             arguments(tmp_path, exp, *options),
@@ -40,6 +41,7 @@ def test_a_captured_training_gives_the_eager_model(
         )
         assert codes == [0] * learners, read(log)
         assert ("steps are captured" in read(log)) is capture, read(log)
+        assert ("held in memory (cuda)" in read(log)) is capture, read(log)
         models.append(torch.load(exp / "2epoch.pth", map_location="cpu"))
     for name, tensor in models[0].items():
         tolerance = 5e-2 if mixed else 1e-4

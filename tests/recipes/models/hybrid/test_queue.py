@@ -105,9 +105,11 @@ def train(
     return learners.train(options, size, meeting, log, record, task=task)
 
 
+TWO_NODES = ["--distopt_conf", "per_node=2"]
+IN_MEMORY = ["--frames_in_memory", "1"]
 ALGORITHMS = {
     "adpsgd": (2, ["--distopt", "adpsgd", "--num_workers", "1"]),
-    "hadpsgd": (4, ["--distopt", "hadpsgd", "--distopt_conf", "per_node=2"]),
+    "hadpsgd": (4, ["--distopt", "hadpsgd", *TWO_NODES, *IN_MEMORY]),
 }
 
 

@@ -86,6 +86,15 @@ def test_stock_espnet_loads_the_checkpoint(root: Path, trained: Path) -> None:
     np.testing.assert_allclose(ours, stock, atol=1e-5)
 
 
+def test_frames_from_memory_give_the_same_model(
+    root: Path, trained: Path, tmp_path: Path
+) -> None:
+    more = ["--frames_in_memory", "0.5", "--num_workers", "1"]
+    DistoptHybridTask.main(cmd=arguments(root, tmp_path / "exp", *more))
+    models = [torch.load(d / "2epoch.pth") for d in (trained, tmp_path / "exp")]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
 def test_scores_for_kaldi_are_posteriors_over_priors(
     root: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -214,10 +223,12 @@ def test_a_killed_training_ends_the_same(
     assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
 
 
+@pytest.mark.parametrize(("epochs", "gib"), [(1, 0), (2, 1)])
 def test_stopped_in_an_epoch_a_training_with_dropout_ends_the_same(
-    root: Path, tmp_path: Path
+    epochs: int, gib: int, root: Path, tmp_path: Path
 ) -> None:
-    more = ["--distopt", "allreduce", "--max_epoch", "1"]
+    more = ["--distopt", "allreduce", "--max_epoch", str(epochs)]
+    more += ["--frames_in_memory", str(gib)]
     more += ["--encoder_conf", "num_layers=2", "--encoder_conf", "dropout=0.5"]
     log = tmp_path / "log"
     whole, stopped = (arguments(root, tmp_path / n, *more) for n in ("whole", "part"))
@@ -226,7 +237,9 @@ def test_stopped_in_an_epoch_a_training_with_dropout_ends_the_same(
     assert train(stopped, 2, log, stop) == [75, 75], learners.read(log)
     assert train(stopped, 2, log) == [0, 0], learners.read(log)
     assert "goes on after step" in learners.read(log)
-    ended = [torch.load(tmp_path / n / "1epoch.pth") for n in ("whole", "part")]
+    assert ("are read once and held in memory" in learners.read(log)) is (gib > 0)
+    name = f"{epochs}epoch.pth"
+    ended = [torch.load(tmp_path / n / name) for n in ("whole", "part")]
     assert all(torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
 
 
