@@ -1,5 +1,6 @@
 """Reads conf/slurm.yaml, which tells what the jobs of a recipe ask Slurm for."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -56,6 +57,9 @@ class Settings:
 
 
 KEYS = tuple(field.name for field in fields(Settings))
+_LEAST_SECONDS = 60
+"""What a job has at least before it is told to stop. Slurm may tell it so much earlier
+than asked for."""
 
 
 def read_settings(path: Path, stage: str) -> Settings:
@@ -70,18 +74,53 @@ def read_settings(path: Path, stage: str) -> Settings:
 
     Raises:
         InputError: The file does not exist or is not YAML, a key is unknown or a value
-            wrong; the message names file and line.
+            wrong, or the time is over before the job was told to stop; the message
+            names file and line.
     """
     values: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {}
+    places: dict[tuple[str, str], str] = {}
     for key, node, where in _entries(path, _compose(path), (*KEYS, *STAGES)):
         if key in STAGES:
             parts = _entries(path, node, KEYS)
             sections[key] = {k: _value(k, n, w) for k, n, w in parts}
+            places |= {(key, k): w for k, _, w in parts}
         else:
             values[key] = _value(key, node, where)
-    merged = {**values, **sections.get(stage, {})}
-    return Settings(**{k: v for k, v in merged.items() if v is not None})
+            places["", key] = where
+    section = sections.get(stage, {})
+    merged = {**values, **section}
+    settings = Settings(**{k: v for k, v in merged.items() if v is not None})
+    if settings.time is not None:
+        _check_time(
+            settings.time,
+            settings.signal_seconds,
+            places[stage if "time" in section else "", "time"],
+        )
+    return settings
+
+
+def _check_time(time: str, signal_seconds: int, where: str) -> None:
+    seconds = _seconds(time)
+    if 0 < seconds < signal_seconds + _LEAST_SECONDS:
+        raise InputError(
+            f"{where}: time: {time} is {seconds} s, and signal_seconds stops the job "
+            f"{signal_seconds} s before its end: allow at least "
+            f"{math.ceil((signal_seconds + _LEAST_SECONDS) / 60)} minutes, or lower "
+            "signal_seconds"
+        )
+
+
+def _seconds(time: str) -> int:
+    """Return the seconds of a time limit; 0 if there is none, as in Slurm."""
+    if not time[0].isdigit():
+        return 0
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if not dash and len(parts) == 1:
+        return parts[0] * 60
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _compose(path: Path) -> yaml.Node | None:
@@ -169,13 +208,25 @@ def _lines(pattern: str) -> Callable[[yaml.Node], tuple[str, ...] | None]:
     return parse
 
 
+_OWN = "|".join(
+    (
+        *("job-name", "chdir", "output", "error", "open-mode", "export", "partition"),
+        *("account", "qos", "time", "nodes", "ntasks", "ntasks-per-node", "array"),
+        *("cpus-per-task", "gpus-per-node", "mem-per-cpu", "constraint", "dependency"),
+        *("kill-on-invalid-dep", "signal", "no-kill", "requeue", "no-requeue"),
+    )
+)
+_OWN_LETTERS = "JDoepAqtNnacCdk"
+
 _Kind = tuple[str, Callable[[yaml.Node], Any]]
 _TEXT: _Kind = ("one word", _matching(r"\S+"))
 _COUNT: _Kind = ("a whole number from 1", _at_least(1, 999999))
 _KINDS: Mapping[str, _Kind] = {
+    # Slurm takes 12:00 for minutes and seconds, which hardly anybody means.
     "time": (
-        "minutes, h:mm:ss or d-hh:mm:ss",
-        _matching(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE"),
+        "minutes, h:mm:ss or d-hh:mm:ss (12:00 would be twelve minutes: write 12, or "
+        "12:00:00 for hours)",
+        _matching(r"\d+|\d+:\d\d?:\d\d?|\d+-\d+(:\d\d?){0,2}|UNLIMITED|INFINITE"),
     ),
     "nodes": _COUNT,
     "tasks_per_node": _COUNT,
@@ -186,8 +237,9 @@ _KINDS: Mapping[str, _Kind] = {
         _matching(r"\d+[KMGT]?"),
     ),
     "extra": (
-        "a list of options of sbatch, each with its dashes",
-        _lines(r"-.*"),
+        "a list of options of sbatch, each with its dashes, and none that is a setting "
+        "of its own or that the batch script needs as it sets it",
+        _lines(rf"(?!--(?:{_OWN})(?:[= ]|$)|-[{_OWN_LETTERS}])-.*"),
     ),
     "prologue": ("a list of shell lines", _lines(r".+")),
     "no_kill": ("true or false", _truth),

@@ -35,12 +35,19 @@ decode: {partition: cpu, gpus_per_node: 0, prologue: []}
     )
 
 
+def test_extra_options_of_sbatch(tmp_path: Path) -> None:
+    options = ("--exclude=n7", "--timeout=9", "-x n8", "--gres=gpu:2", "--time-min=5")
+    assert read(tmp_path, f"extra: {list(options)}\n").extra == options
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "train:\n", "partition:\n"])
 def test_nothing_is_asked_for(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == Settings()
 
 
-@pytest.mark.parametrize("time", ["90", "1:30:00", "2-12", "2-00:00:00", "UNLIMITED"])
+@pytest.mark.parametrize(
+    "time", ["90", "1:30:00", "2-12", "2-00:00:00", "UNLIMITED", "0", "3", "0:03:00"]
+)
 def test_time_is_taken_as_written(tmp_path: Path, time: str) -> None:
     assert read(tmp_path, f"time: {time}\n").time == time
 
@@ -74,10 +81,38 @@ BAD = {
     "a list of nodes": ("nodes: [n1, n2]\n", "nodes must be a whole number from 1"),
     "memory": ("mem_per_cpu: 4 GB\n", "mem_per_cpu must be megabytes"),
     "time in words": ("time: 2 days\n", "time must be minutes, h:mm:ss"),
+    # To Slurm 2:00 is two minutes. A job was told to stop as soon as it had started.
+    "minutes that look like hours": ("time: 2:00\n", ":1: time must be minutes, h:mm"),
+    "half an hour or 12 hours": ("time: 12:30\n", ":1: time must be minutes, h:mm:ss"),
+    "shorter than the signal": (
+        "time: 2\nsignal_seconds: 120\n",
+        ":1: time: 2 is 120 s, and signal_seconds stops the job 120 s before its end: "
+        "allow at least 3 minutes, or lower signal_seconds",
+    ),
+    "hardly longer": ("time: 0:02:59\n", ":1: time: 0:02:59 is 179 s, and signal_s"),
+    "a signal of its stage": (
+        "time: 1-00:00:00\ntrain:\n  signal_seconds: 3600\n  time: 0-1\n",
+        ":4: time: 0-1 is 3600 s, and signal_seconds stops the job 3600 s before",
+    ),
+    "the time of all, the signal of its stage": (
+        "time: 1:00:00\ntrain: {signal_seconds: 3590}\n",
+        ":1: time: 1:00:00 is 3600 s",
+    ),
     "two words": ("partition: gpu long\n", "partition must be one word"),
     "partitions in a list": ("partition: [gpu]\n", "partition must be one word"),
     "no dashes": ("extra: [exclude=n7]\n", "extra must be a list of options"),
     "extra is a mapping": ("extra: {exclude: n7}\n", "extra must be a list of options"),
+    "a setting among the extra": (
+        'extra: ["--time=1:00"]\n',
+        "extra must be a list of",
+    ),
+    "its letter": ("extra: [-t5]\n", "and none that is a setting of its own"),
+    "another signal": (
+        "extra: [--signal=B:TERM@9]\n",
+        "or that the batch script needs",
+    ),
+    "never requeued": ("extra: [--no-requeue]\n", "or that the batch script needs"),
+    "half the log": ('extra: ["--error x.log"]\n', "or that the batch script needs"),
     "lines in a line": ('prologue: ["a\\nb"]\n', "prologue must be a list of shell"),
     "prologue of lists": ("prologue: [[a]]\n", "prologue must be a list of shell"),
     "never a signal": ("signal_seconds: 0\n", "signal_seconds must be a number of"),

@@ -1,15 +1,20 @@
 """Lines of users: images with a table, or pages in PAGE XML.
 
-A page is an image, and for each line a polygon on it and a text.
+A page is an image, and for each line a polygon on it and a text. Programs also write
+how a line lies on its page: by the angle of its region, and by the direction in which
+the points of its baseline follow each other. Lines are turned until they run from left
+to right.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from xml.etree import ElementTree
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from espnet_distopt.errors import InputError
@@ -30,18 +35,33 @@ Point = tuple[float, float]
 """The place of a point: x to the right and y downwards, in pixels."""
 
 _MIN_SIDE = 2  # pixels of a line's box
+_MIN_HEIGHT = 4  # pixels, on average; lower outlines are baselines and strokes
+_MIN_RISE = 2  # pixels from one end of a line to the other; else turning only blurs
+_VERTICAL = ("top-to-bottom", "bottom-to-top")
 
 
 @dataclass(frozen=True)
 class PageLine:
-    """A line of a page: its id there, the polygon around it, and its text.
+    """A line of a page.
 
-    Polygon and text may be empty.
+    Attributes:
+        id: The line's id on its page.
+        polygon: The outline of the line; may be empty, and may cross itself.
+        text: The text; may be empty.
+        baseline: The points under the letters in the order of reading; may be empty.
+        orientation: The degrees by which the line must be turned clockwise to be
+            upright, as its region or its page says; 0 if they say nothing.
+        direction: PAGE's `readingDirection`; empty if none is given.
+        unfit: Why the text cannot be known; empty if it can.
     """
 
     id: str
     polygon: tuple[Point, ...]
     text: str
+    baseline: tuple[Point, ...] = ()
+    orientation: float = 0.0
+    direction: str = ""
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,8 @@ class Page:
 def _read_page(path: Path) -> Page:
     """Read a PAGE file of any version.
 
-    The image is looked for beside the file and in the directory above it.
+    The image is looked for beside the file and in the directory above it, also by the
+    last part of its name, since some programs write a path of their own machine.
     """
     pages = children(read_xml(path), "Page")
     if len(pages) != 1:
@@ -67,17 +88,20 @@ def _read_page(path: Path) -> Page:
     name = page.get("imageFilename")
     if not name:
         raise InputError(f"{path}: the Page has no imageFilename")
-    places = [path.parent / name, path.parent.parent / name]
+    windows = PureWindowsPath(name)
+    places = [
+        folder / part
+        for part in (name, windows.as_posix(), windows.name)
+        for folder in (path.parent, path.parent.parent)
+    ]
     image = next((place for place in places if place.is_file()), None)
     if image is None:
         raise InputError(f"{path}: no image {places[0]} or {places[1]}")
     lines: dict[str, PageLine] = {}
-    for element in page.iter():
-        if local_name(element) == "TextLine":
-            line = _line(element, path)
-            if line.id in lines:
-                raise InputError(f"{path}: two lines are called {line.id}")
-            lines[line.id] = line
+    for line in _lines(page, path):
+        if line.id in lines:
+            raise InputError(f"{path}: two lines are called {line.id}")
+        lines[line.id] = line
     width, height = (_size(page, key, path) for key in ("imageWidth", "imageHeight"))
     return Page(path, image, width, height, tuple(lines.values()))
 
@@ -107,18 +131,23 @@ def _read_page_image(page: Page) -> Gray:
 
 
 def cut_line(image: Gray, line: PageLine) -> Gray:
-    """Cut the box around a line's polygon out of its page.
+    """Cut the box around a line's polygon out of its page, and turn it upright.
 
     The parts of the box outside the polygon, which show the lines above and below, get
     the grey level of the line's paper. Parts of the polygon outside the page are left
     out.
 
     Raises:
-        InputError: The line has no polygon, or it lies outside the page; the message
-            does not name the line.
+        InputError: The line has no polygon, it is too low to hold letters or outside
+            the page, or nothing tells how the line lies; the message does not name the
+            line.
     """
+    angle = _angle(line)
     if len(line.polygon) < 3:
-        raise InputError(f"a polygon of {len(line.polygon)} points")
+        advice = ": let the program that drew its baseline compute outlines"
+        raise InputError(
+            f"a polygon of {len(line.polygon)} points{advice if line.baseline else ''}"
+        )
     xs, ys = zip(*line.polygon, strict=True)
     height, width = image.shape
     left, right = max(int(min(xs)), 0), min(int(max(xs)) + 1, width)
@@ -128,34 +157,167 @@ def cut_line(image: Gray, line: PageLine) -> Gray:
             f"its box, x {min(xs):g} to {max(xs):g} and y {min(ys):g} to {max(ys):g}, "
             f"is outside the page of {width} x {height} pixels, or empty"
         )
-    mask = Image.new("1", (right - left, bottom - top))
-    moved = [(x - left, y - top) for x, y in line.polygon]
-    ImageDraw.Draw(mask).polygon(moved, fill=1, outline=1)
-    inside = np.asarray(mask)
     box = image[top:bottom, left:right].copy()
-    box[~inside] = np.median(box[inside]) if inside.any() else 255
-    return box
+    inside = _inside([(x - left, y - top) for x, y in line.polygon], box.shape)
+    paper = int(np.median(box[inside])) if inside.any() else 255
+    box[~inside] = paper
+    skew = math.remainder(angle, 90)
+    if abs(math.sin(math.radians(skew))) * max(box.shape) < _MIN_RISE:
+        angle -= skew
+    # PAGE's angles are clockwise, and those of Pillow are not.
+    mask = Image.fromarray(inside).rotate(-angle, expand=True)
+    way = Image.Resampling.BICUBIC
+    turned = Image.fromarray(box).rotate(-angle, way, expand=True, fillcolor=paper)
+    if angle % 90:  # then the turned box has corners of paper
+        turned, mask = (one.crop(mask.getbbox()) for one in (turned, mask))
+    if inside.sum() < _MIN_HEIGHT * mask.width:
+        raise InputError(
+            f"its outline is {inside.sum() / mask.width:.1f} pixels high on average, "
+            f"expected at least {_MIN_HEIGHT}"
+        )
+    return np.asarray(turned)
 
 
-def _line(element: ElementTree.Element, path: Path) -> PageLine:
+def _inside(polygon: Sequence[Point], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which pixels an outline goes around, or through; shape (height, width).
+
+    A pixel counts, however often the outline goes around it: outlines that programs
+    compute cross themselves, and cover a part of the line twice.
+    """
+    height, width = shape
+    rows = np.arange(height)
+    turns = np.zeros((height, width + 1), np.int32)
+    edges = list(zip(polygon, (*polygon[1:], polygon[0]), strict=True))
+    for (x0, y0), (x1, y1) in edges:
+        crossed = rows[(min(y0, y1) <= rows) & (rows < max(y0, y1))]
+        if crossed.size:
+            at = x0 + (crossed - y0) * (x1 - x0) / (y1 - y0)
+            columns = np.ceil(at).clip(0, width).astype(int)
+            turns[crossed, columns] += 1 if y1 > y0 else -1
+    outline = Image.new("1", (width, height))
+    ImageDraw.Draw(outline).line([*polygon, polygon[0]], fill=1)
+    around: NDArray[np.bool_] = np.asarray(outline)
+    around = around | (turns.cumsum(axis=1)[:, :-1] != 0)
+    return around
+
+
+def _angle(line: PageLine) -> float:
+    """Return the degrees by which a line must be turned clockwise to be upright.
+
+    The baseline tells more exactly than the region how its line lies.
+
+    Raises:
+        InputError: What the page says of the line does not agree.
+    """
+    angle = line.orientation
+    if line.baseline and line.baseline[0] != line.baseline[-1]:
+        (x0, y0), (x1, y1) = line.baseline[0], line.baseline[-1]
+        runs = math.degrees(math.atan2(y0 - y1, x1 - x0))
+        if angle and abs(math.remainder(angle - runs, 360)) > 45:
+            raise InputError(
+                f"orientation says that it is upright when turned by {angle:g} degrees "
+                f"clockwise, and its baseline by {runs:.0f}: correct one of them"
+            )
+        angle = runs
+    if line.direction in _VERTICAL and abs(math.remainder(angle, 180)) < 45:
+        raise InputError(
+            f"readingDirection is {line.direction}, and neither a baseline nor an "
+            "orientation says how to turn it"
+        )
+    return angle
+
+
+def _lines(
+    element: ElementTree.Element, path: Path, turn: float = 0.0, direction: str = ""
+) -> Iterator[PageLine]:
+    """Yield the lines of a page or a region, in the order of the file.
+
+    Args:
+        element: The page or the region.
+        path: The page's file, for messages.
+        turn: The orientation of what is around the element, in degrees clockwise.
+        direction: The reading direction of what is around it.
+    """
+    # Angles are those against the page. Some programs write 0 where they know nothing.
+    turn = _degrees(element, "orientation", path) or turn
+    turn += _degrees(element, "readingOrientation", path)
+    direction = element.get("readingDirection", direction)
+    for child in element:
+        if local_name(child) == "TextLine":
+            yield _line(child, path, turn, child.get("readingDirection", direction))
+        else:
+            yield from _lines(child, path, turn, direction)
+
+
+def _degrees(element: ElementTree.Element, key: str, path: Path) -> float:
+    value = element.get(key, "0")
+    try:
+        angle = float(value)
+    except ValueError:
+        angle = math.nan
+    if not math.isfinite(angle):
+        name = f"{local_name(element)} {element.get('id', '')}".strip()
+        raise InputError(f"{path}: {name}: expected degrees as {key}: {value!r}")
+    return angle
+
+
+def _line(
+    element: ElementTree.Element, path: Path, turn: float, direction: str
+) -> PageLine:
     key = element.get("id")
     if not key:
         raise InputError(f"{path}: a TextLine has no id")
-    coordinates = children(element, "Coords")
-    polygon = _polygon(coordinates[0], f"{path}: line {key}") if coordinates else ()
-    texts = sorted(children(element, "TextEquiv"), key=_index)
-    unicode = children(texts[0], "Unicode") if texts else []
-    text = (unicode[0].text or "") if unicode else ""
-    return PageLine(key, polygon, normal_text(text))
+    polygon, baseline = (
+        _points(found[0], f"{path}: line {key}") if found else ()
+        for found in (children(element, name) for name in ("Coords", "Baseline"))
+    )
+    try:
+        text, unfit = normal_text(_text(element)), ""
+    except InputError as error:
+        text, unfit = "", str(error)
+    return PageLine(key, polygon, text, baseline, turn, direction, unfit)
+
+
+def _text(element: ElementTree.Element) -> str:
+    """Return the text of a line, a word or a glyph: its own, or that of its parts.
+
+    Of several versions, that with the lowest index is the text.
+
+    Raises:
+        InputError: Versions differ, and no index tells which is the text, or only some
+            of the parts have a text.
+    """
+    versions: dict[int, set[str]] = {}
+    for version in children(element, "TextEquiv"):
+        texts = [*children(version, "Unicode"), *children(version, "PlainText")]
+        text = next((one.text for one in texts if one.text), "")
+        versions.setdefault(_index(version), set()).add(normal_text(text))
+    own = versions[min(versions)] - {""} if versions else set()
+    if len(own) > 1:
+        raise InputError(
+            f"{len(own)} versions, of which no index says which is right: "
+            + ", ".join(map(repr, sorted(own)))
+        )
+    if own:
+        return own.pop()
+    for name, between in (("Word", " "), ("Glyph", "")):
+        parts = children(element, name)
+        of_parts = [_text(part) for part in parts]
+        if "" in of_parts and any(of_parts):
+            key = parts[of_parts.index("")].get("id", "?")
+            raise InputError(f"{name} {key} has no text, and others of it have some")
+        if any(of_parts):
+            return between.join(of_parts)
+    return ""
 
 
 def _index(text: ElementTree.Element) -> int:
-    """Return the rank of a reading; one without an index is the only one."""
+    """Return the rank of a version; one without an index is the only one."""
     index = text.get("index", "0")
     return int(index) if index.isdecimal() else 0
 
 
-def _polygon(element: ElementTree.Element, where: str) -> tuple[Point, ...]:
+def _points(element: ElementTree.Element, where: str) -> tuple[Point, ...]:
     pairs = [point.split(",") for point in element.get("points", "").split()]
     # The first version of the format has an element for each point.
     for point in children(element, "Point"):
@@ -352,7 +514,8 @@ def _cut_page(
             raise InputError(f"{page.path}: two lines are called {plain_id(line.id)}")
         check_direction(line.text, f"{page.path}: line {line.id}")
         if not line.text:
-            skipped[key] = f"without text: {page.path}: line {line.id}"
+            why = f": {line.unfit}" if line.unfit else ""
+            skipped[key] = f"without text: {page.path}: line {line.id}{why}"
             continue
         try:
             cut = cut_line(image, line)
