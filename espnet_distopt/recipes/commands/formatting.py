@@ -89,6 +89,15 @@ def format_data_command(cmd: Sequence[str] | None = None) -> None:
     )
     for reason, count in sorted(formatted.dropped.items()):
         print(f"{args.target}: dropped {count} {reason}")
+    if formatted.empty:
+        print(f"{args.target}: kept {formatted.empty} without samples, as silence")
+    if formatted.full_scale:
+        (name, most), *_ = formatted.full_scale.most_common(1)
+        print(
+            f"{args.target}: {formatted.full_scale.total()} samples of "
+            f"{len(formatted.full_scale)} utterances are at full scale, as clipped "
+            f"ones are; {most} of them in {name}"
+        )
     if formatted.unreadable:
         print(
             f"{args.target}: left out {len(formatted.unreadable)} recording(s) that "

@@ -76,7 +76,7 @@ OVERSHOOT_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Which utterances are kept: those that have words and are neither short nor long.
+    """Which utterances are kept: with words and sound, and neither short nor long.
 
     Attributes:
         min_seconds: The shortest duration.
@@ -151,12 +151,18 @@ class Written:
         samples: The length of each utterance in samples.
         dropped: The number of utterances left out, by reason.
         unreadable: Why files cannot be read, whose utterances are left out.
+        full_scale: How many samples of each utterance have the largest or smallest
+            16-bit value, as clipped samples have; utterances without are not there.
+        empty: The number of utterances without samples that are kept as a sample of
+            silence.
     """
 
     locations: dict[str, str] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     unreadable: list[str] = field(default_factory=list)
+    full_scale: Counter[str] = field(default_factory=Counter)
+    empty: int = 0
 
     def add(self, other: "Written") -> None:
         """Add what another process has written."""
@@ -164,6 +170,8 @@ class Written:
         self.samples |= other.samples
         self.dropped += other.dropped
         self.unreadable += other.unreadable
+        self.full_scale.update(other.full_scale)
+        self.empty += other.empty
 
     def check_lost(self, most: int) -> None:
         """Check that at most so many files cannot be read.
@@ -235,15 +243,21 @@ def _write(
     seconds = round(len(samples) / factor) / share.sample_rate
     limits = share.limits
     objection = limits.objection(seconds, cut.text) if limits else None
+    if limits and not objection and np.ptp(samples) == 0:
+        objection = "silent (all its samples are equal)"
     if objection:
         written.dropped[objection] += 1
         return
-    if len(samples) == 0:
-        raise InputError(f"{cut.where}: utterance {cut.utterance} has no samples")
+    if len(samples) == 0:  # a test set's, which must get a result
+        written.empty += 1
+        samples = np.zeros(1, np.int16)
     name = prefix(factor) + cut.utterance
     samples = change_speed(samples, factor)
     ark[name] = (share.sample_rate, samples)
     written.samples[name] = len(samples)
+    full_scale = int(np.count_nonzero((samples == 32767) | (samples == -32768)))
+    if full_scale:
+        written.full_scale[name] = full_scale
 
 
 def _cut(cut: Cut, recording: Recording, sample_rate: int) -> Samples:

@@ -27,9 +27,9 @@ _AUDIO = b"AUDIO"  # is followed by a byte n, and by the wav's length in n bytes
 _16_BITS = "PCM_16"
 _HEAD_BYTES = 1 << 16  # enough of a wav to tell what samples it has
 _RIFF_HEADER = struct.Struct("<4sI")
-# A program that writes a wav to a pipe cannot go back to note its length; it notes a
-# number from here on instead.
-_UNKNOWN = 0x7FFF0000
+UNKNOWN_LENGTH = 0x7FFF0000
+"""A program that writes a wav to a pipe cannot go back to note its length; it notes a
+number from here on instead."""
 
 
 def is_in_ark(location: str) -> bool:
@@ -152,7 +152,7 @@ def check_whole(file: BinaryIO, offset: int, location: str) -> None:
     if len(header) < _RIFF_HEADER.size or not header.startswith(b"RIFF"):
         raise InputError(f"{location}: no wav starts at this offset")
     _, length = _RIFF_HEADER.unpack(header)
-    if length < _UNKNOWN and offset + _RIFF_HEADER.size + length > size:
+    if length < UNKNOWN_LENGTH and offset + _RIFF_HEADER.size + length > size:
         raise InputError(f"{location}: the file ends within this wav: it is truncated")
 
 
