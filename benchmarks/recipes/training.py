@@ -162,9 +162,7 @@ def training_of(script: str) -> list[str]:
     Raises:
         CellFailedError: the script has no training.
     """
-    found = re.search(
-        r" -m (espnet_distopt\.bin\.\w+_train .*?) &$", script, re.M | re.S
-    )
+    found = re.search(r" -m (espnet_distopt\.[\w.]+_train .*?) &$", script, re.M | re.S)
     if found is None:
         raise CellFailedError("run.sh --dry_run shows no training")
     # Python's shlex would keep the line break behind a backslash.

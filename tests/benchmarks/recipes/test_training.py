@@ -22,9 +22,10 @@ trap 'interrupted=1' TERM
 """
 
 
-def test_a_script_has_one_training() -> None:
-    assert training_of(SCRIPT) == [
-        *("espnet_distopt.bin.asr_train", "--distopt", "adpsgd"),
+@pytest.mark.parametrize("module", ["bin.asr_train", "recipes.commands.hybrid_train"])
+def test_a_script_has_one_training(module: str) -> None:
+    assert training_of(SCRIPT.replace("bin.asr_train", module)) == [
+        *(f"espnet_distopt.{module}", "--distopt", "adpsgd"),
         *("--note", "two words", "--seed", "3"),
     ]
     with pytest.raises(CellFailedError, match="shows no training"):
