@@ -91,16 +91,28 @@ same_formatting() {
 # measuring: set `stats` and `stats_processes`, as `collecting` does. Without statistics
 # of features, lengths are enough, and no audio is read.
 measuring() {
-    if [ "$feats_normalize" = global_mvn ]; then
-        collecting
-        return
-    fi
+    if [ "$feats_normalize" = global_mvn ]; then collecting; else lengths; fi
+}
+
+# lengths: set `stats` and `stats_processes` to write the lengths of the utterances that are
+# long enough for CTC to learn their texts.
+lengths() {
     stats_processes=$nj
+    # shellcheck disable=SC2206  # The variable train_args is a list of options.
     stats=(
         -m espnet_distopt speech_shapes --nj "$nj" --out "$statsdir"
         --train "dump/$train_set" --valid "dump/$valid_set"
-        --token_type "$token_type" --bpemodel "$bpemodel"
+        --token_type "$token_type" --bpemodel "$bpemodel" --token_list "$token_list"
+        --model "${model_options[@]}" $train_args
     )
+}
+
+# after_collecting: replace the lengths that ESPnet has collected, of all utterances.
+after_collecting() {
+    [ "$feats_normalize" = global_mvn ] || return 0
+    lengths
+    job stats shapes "$statsdir/shapes.log" "measuring utterances" \
+        --cpus_per_task "$stats_processes" -- "$python" "${stats[@]}"
 }
 
 # feats_options: set `feats`, the options that only the training has.

@@ -80,6 +80,7 @@ statistics() {
     statistics_job
     job stats stats "$statsdir/collect_stats.log" "collecting statistics" \
         --cpus_per_task "$stats_processes" -- "$python" "${stats[@]}"
+    after_collecting
     [ "$dry_run" = true ] || with_vocabulary "$statsdir" "$token_type" "$token_list"
 }
 

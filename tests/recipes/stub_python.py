@@ -39,7 +39,7 @@ def speech_shapes() -> None:
 def write_shapes(root: Path) -> None:
     for part in ("train", "valid"):
         directory = root / part
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         (directory / "speech_shape").write_text("a-1 8000\n")
         (directory / "text_shape").write_text("a-1 2\n")
         (directory / "feats_stats.npz").write_text("-")

@@ -443,17 +443,22 @@ def _runs(pid: int) -> bool:
 def test_statistics_of_features_read_the_audio(recipe: Recipe) -> None:
     done = recipe.asr("--feats_normalize", "global_mvn", "--stop_stage", "10")
     assert done.returncode == 0, done.stderr
-    statistics = recipe.calls()[-1]
+    statistics, shapes = recipe.calls()[-2:]
+    assert shapes[:2] == ["-m", "distopt.speech_shapes"]
     assert statistics[:4] == [
         *("-m", "espnet_distopt.bin.asr_train", "--collect_stats", "true")
     ]
     lengths = recipe.asr("--stage", "10", "--stop_stage", "10", "--nj", "5")
     assert lengths.returncode == 0, lengths.stderr
-    assert recipe.calls()[-1] == [
+    shapes, model = recipe.calls()[-1], recipe.calls()[-1].index("--model")
+    assert shapes[:model] == [
         *("-m", "distopt.speech_shapes", "--nj", "5"),
         *("--out", "exp/stats_word", "--train", "dump/train", "--valid", "dump/dev"),
         *("--token_type", "word", "--bpemodel", "none"),
+        *("--token_list", "data/token_list/word/tokens.txt"),
     ]
+    # The same options make the model whose frames are counted, and that which trains.
+    assert shapes[model + 1 :] == statistics[6 : 6 + len(shapes[model + 1 :])]
 
 
 def test_statistics_of_another_training_set_need_stage_10(recipe: Recipe) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.files.text import read_text
 from espnet_distopt.recipes.commands.options import ProgressLine, format_parser
 from espnet_distopt.recipes.corpora.kaldi.tokens import TYPES, make_tokens
 
@@ -197,6 +198,14 @@ def speech_shapes_parser() -> argparse.ArgumentParser:
     add("--bpemodel", help="model of the subwords (bpe)")
     add("--nj", type=int, default=1, help="processes (default: 1)")
     add("--out", type=Path, required=True, help="writes OUT/{train,valid}/*_shape")
+    add("--token_list", type=Path, help="the tokens of the model")
+    add(
+        "--model",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="last of all, the options of asr_train that make the model, whose frames "
+        "are counted (default: a frame each 10 ms)",
+    )
     return parser
 
 
@@ -205,6 +214,8 @@ def speech_shapes_command(cmd: Sequence[str] | None = None) -> None:
     """Write the shapes of formatted speech and its text, which ESPnet batches by.
 
     They are the shapes that ESPnet's collect_stats writes, without reading the audio.
+    Utterances that have fewer frames than CTC needs for their text get none, so that
+    they are not trained on; OUT/{train,valid}/left_out lists them.
     """
     args = speech_shapes_parser().parse_args(cmd)
     if args.nj < 1:
@@ -212,16 +223,32 @@ def speech_shapes_command(cmd: Sequence[str] | None = None) -> None:
     if args.token_type == "bpe" and not Path(args.bpemodel or "").is_file():
         raise InputError(f"--bpemodel {args.bpemodel}: no such file: make the tokens")
     # This comes late, so that --help doesn't wait for ESPnet.
-    from espnet_distopt.recipes.corpora.speech_shapes import write_shapes
+    from espnet_distopt.recipes.corpora.speech_shapes import LEFT_OUT, write_shapes
 
+    known, enough = frozenset[str](), None
+    if args.token_list is not None:
+        known = frozenset(read_text(args.token_list).splitlines())
+    if args.model:
+        from espnet_distopt.recipes.models.ctc_frames import enough_frames
+
+        enough = enough_frames(args.model)
     for name, data in (("train", args.train), ("valid", args.valid)):
         started = time.monotonic()
-        number = write_shapes(
+        number, left_out = write_shapes(
             data,
             args.out / name,
             token_type=args.token_type,
             bpemodel=args.bpemodel if args.token_type == "bpe" else None,
+            known=known,
+            enough=enough,
             nj=args.nj,
             progress=ProgressLine("shapes: {done} of {total}", every=100000),
         )
         print(f"{data}: {number} shapes in {time.monotonic() - started:.1f} s")
+        if left_out:
+            first, why = next(iter(left_out.items()))
+            print(
+                f"{data}: left out {len(left_out)} too short for their text, which CTC "
+                f"cannot learn (see {args.out / name / LEFT_OUT}); the first is "
+                f"{first}: {why}"
+            )
