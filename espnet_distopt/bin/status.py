@@ -19,7 +19,8 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         description="Show how trainings go, or went. Reads the learners' own files "
-        "(EXP/distopt/learner*.jsonl). Rates and shares are those of the last five "
+        "(EXP/distopt/learner*.jsonl), or else the log of stock ESPnet "
+        "(EXP/train.log). Rates and shares are those of the last five "
         "minutes of training: comm, time in collectives; wait, for gossip; cpu, 100% "
         "is a core. The slowest learner is the one that computes longest per "
         "utterance.",
@@ -84,7 +85,8 @@ def show(directories: Sequence[Path], picture: Path | None, title: str) -> bool:
             all_read = False
             continue
         if found is None:
-            what = f"{directory}: no distopt/learner*.jsonl in it, skipped"
+            what = f"{directory}: no distopt/learner*.jsonl in it, and no train.log of "
+            what += "ESPnet, skipped"
             print(what, file=sys.stderr)
         else:
             experiments.append(found)

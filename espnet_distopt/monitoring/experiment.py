@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.monitoring import lines
+from espnet_distopt.monitoring import lines, stock_log
 from espnet_distopt.monitoring.lines import Event, Line
 
 State = Literal["running", "silent", "failed", "stopped", "finished"]
@@ -69,7 +69,7 @@ class LearnerHistory:
         if last.event == "stop":
             return "stopped"
         patience = OTHER_SILENCE
-        if last.event == "step":
+        if last.event == "step" and last.seconds:
             patience = max(STEP_SILENCE, 4 * last.seconds)
         return "running" if self.age(now) <= patience else "silent"
 
@@ -91,10 +91,6 @@ class LearnerHistory:
         first = lines[-1].time - WINDOW if lines else 0.0
         return [line for line in lines if line.time > first]
 
-    def total(self, name: str) -> float:
-        """Return the sum of a figure over the recent lines."""
-        return float(sum(getattr(line, name) for line in self.recent))
-
     def mean(self, name: str) -> float | None:
         """Return the mean of a figure over those recent lines that have it."""
         values = [getattr(line, name) for line in self.recent]
@@ -102,9 +98,13 @@ class LearnerHistory:
         return sum(known) / len(known) if known else None
 
     def per_second(self, name: str) -> float | None:
-        """Return a figure per second of training; one in seconds becomes a share."""
-        seconds = self.total("seconds")
-        return self.total(name) / seconds if seconds else None
+        """Return a figure per second of training; one in seconds becomes a share.
+
+        It is that of the recent lines that have the figure.
+        """
+        known = [line for line in self.recent if getattr(line, name) is not None]
+        seconds = sum(line.seconds for line in known)
+        return sum(getattr(line, name) for line in known) / seconds if seconds else None
 
     @property
     def computing(self) -> float | None:
@@ -113,8 +113,8 @@ class LearnerHistory:
         Learners that step together all make as many steps per second as the slowest.
         This figure tells them apart, because a fast one waits in collectives meanwhile.
         """
-        samples = self.total("samples")
-        return self.total("computing") / samples if samples else None
+        computing, samples = map(self.per_second, ("computing", "samples"))
+        return None if computing is None or not samples else computing / samples
 
     @property
     def staleness_max(self) -> float | None:
@@ -168,9 +168,10 @@ class Experiment:
 
     @classmethod
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
-        """Read `distopt/learner*.jsonl`; return None if there are no such files.
+        """Read `distopt/learner*.jsonl`, or else the log of a stock training.
 
-        What was written before the training last began anew is left out.
+        What was written before the training last began anew is left out. The result is
+        None if there is neither.
 
         Args:
             directory: The experiment's directory.
@@ -187,6 +188,8 @@ class Experiment:
             own = lines.read(path, None if whole else RECENT) if found else []
             if found and own:
                 learners[int(found[1])] = LearnerHistory(own)
+        if not learners and (own := stock_log.read(directory / "train.log")):
+            learners[0] = LearnerHistory(own)
         if not learners:
             return None
         size = max((each.last for each in learners.values()), key=_time).learners
@@ -194,6 +197,13 @@ class Experiment:
         now = {rank: kept[rank] for rank in sorted(kept) if rank < size}
         earlier = {rank: each for rank, each in kept.items() if rank >= size}
         return cls(directory, now, earlier) if now else None
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the algorithm; without one, what ESPnet does then."""
+        if self.last.algorithm != "none":
+            return self.last.algorithm
+        return "DDP" if self.last.learners > 1 else "stock ESPnet"
 
     @property
     def last(self) -> Line:
@@ -375,7 +385,16 @@ class Experiment:
 
     @property
     def loss(self) -> float | None:
-        """The mean of the learners' last training losses."""
+        """The training loss.
+
+        At the end of an epoch it is the epoch's, of the first learner, as in the log.
+        Within an epoch it is the mean of what all learners have written last.
+        """
+        if self.behind.event in ("epoch", "end"):
+            ends = (each.lines for each in self.living.values())
+            losses = (each.epoch_loss for own in ends for each in reversed(own))
+            if found := [loss for loss in losses if loss is not None]:
+                return found[0]
         known = [e.loss for e in self.living.values() if e.loss is not None]
         return sum(known) / len(known) if known else None
 

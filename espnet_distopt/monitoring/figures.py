@@ -53,7 +53,7 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
 
 def labels(experiments: Sequence[Experiment]) -> list[str]:
     """Return the algorithm of each experiment, and its directory if others have it."""
-    algorithms = [each.last.algorithm for each in experiments]
+    algorithms = [each.algorithm for each in experiments]
     names = distinguishing_names([each.directory for each in experiments])
     return [
         f"{algorithm}, {name}" if algorithms.count(algorithm) > 1 else algorithm
@@ -123,7 +123,7 @@ def learners(experiment: Experiment) -> str:
                 times, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
             )
         if empty:
-            axis.text(0.5, 0.5, "none", ha="center", transform=axis.transAxes)
+            axis.text(0.5, 0.5, "not measured", ha="center", transform=axis.transAxes)
             axis.set_yticks([])
         for change in experiment.changes:
             axis.axvline(
@@ -167,29 +167,35 @@ def _curve(
 
 def validations(
     experiment: Experiment, unit: TimeUnit
-) -> Iterator[tuple[float, int, float]]:
+) -> Iterator[tuple[float, float, float]]:
     """Yield the time, utterances of all learners until then, and validation loss."""
     everyone = [*experiment.learners.values(), *experiment.earlier.values()]
     everything = [line for each in everyone for line in each.lines]
     for line in experiment.epoch_ends:
         samples = sum(each.samples for each in everything if each.time <= line.time)
         assert line.valid_loss is not None
-        yield experiment.elapsed(line.time) / unit.seconds, samples, line.valid_loss
+        x = samples or math.nan  # A stock training's log does not tell them.
+        yield experiment.elapsed(line.time) / unit.seconds, x, line.valid_loss
 
 
 def shares(experiment: Experiment) -> dict[str, list[float]]:
     """Return the shares of the training time: computing, communicating, waiting.
 
     Returns:
-        For each of the three, a number from 0 to 1 for each learner in `learners`.
+        For each of the three, a number from 0 to 1 for each learner in `learners`;
+        zeros for a learner that has not measured them.
     """
     found: dict[str, list[float]] = {"computes": [], "communicates": [], "waits": []}
     for learner in experiment.learners.values():
-        lines = [line for line in learner.lines if line.seconds]
+        lines = [
+            line
+            for line in learner.lines
+            if line.seconds and line.computing is not None
+        ]
         seconds = sum(line.seconds for line in lines)
         spent = [
-            sum(line.comm_time for line in lines),
-            sum(line.wait_time for line in lines),
+            sum(line.comm_time or 0.0 for line in lines),
+            sum(line.wait_time or 0.0 for line in lines),
         ]
         parts = [each / seconds if seconds else 0.0 for each in spent]
         found["computes"].append(1 - sum(parts) if seconds else 0.0)

@@ -49,7 +49,8 @@ class Line:
             batches and utterances of it.
         loss: The mean training loss since the last line.
         comm_time, wait_time: The seconds of training since the last line in which the
-            learner was in collectives, and in which it waited for gossip.
+            learner was in collectives, and in which it waited for gossip. ESPnet's own
+            training (`none`) does not measure them.
         bytes: The bytes sent since the last line. Those of gossip at the end of an
             epoch are in the first line of the next one.
         exchanges: The gossip exchanges since the last line.
@@ -87,10 +88,10 @@ class Line:
     batches: int = 0
     samples: int = 0
     loss: float | None = None
-    comm_time: float = 0.0
-    wait_time: float = 0.0
-    bytes: float = 0.0
-    exchanges: float = 0.0
+    comm_time: float | None = None
+    wait_time: float | None = None
+    bytes: float | None = None
+    exchanges: float | None = None
     staleness: float | None = None
     staleness_max: float | None = None
     cpu: float | None = None
@@ -105,9 +106,14 @@ class Line:
     error: str | None = None
 
     @property
-    def computing(self) -> float:
-        """The seconds of training since the last line without those of waiting."""
-        return self.seconds - self.comm_time - self.wait_time
+    def computing(self) -> float | None:
+        """The seconds of training since the last line without those of waiting.
+
+        None if others were waited for, and nobody measured how long.
+        """
+        if self.comm_time is None and self.learners > 1:
+            return None
+        return self.seconds - (self.comm_time or 0.0) - (self.wait_time or 0.0)
 
 
 def append(line: Line, path: Path) -> None:

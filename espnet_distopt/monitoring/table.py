@@ -35,10 +35,10 @@ def table(experiment: Experiment, now: float) -> str:
 def _state(experiment: Experiment, now: float) -> str:
     last, known = experiment.last, len(experiment.learners)
     count = f"{last.learners} learner" + ("s" if last.learners > 1 else "")
-    if known < last.learners:
+    if known < last.learners and last.algorithm != "none":
         count = f"{known} of {count}"
-    text = f"{experiment.directory}: {experiment.describe(now)} ({last.algorithm}, "
-    text += count
+    text = f"{experiment.directory}: {experiment.describe(now)} "
+    text += f"({experiment.algorithm}, {count}"
     if last.slurm_job is not None:
         text += f", Slurm job {last.slurm_job}"
         text += f", restart {last.slurm_restarts}" if last.slurm_restarts else ""
@@ -51,8 +51,9 @@ def _position(experiment: Experiment, now: float) -> str:
     parts.append(f"step {last.step}/{last.steps or '?'}")
     if last.event == "validate":
         parts.append("validates")
+    loss = "loss" if last.event in ("epoch", "end") else "latest loss"
     figures = {
-        "loss": (experiment.loss, ".3f"),
+        loss: (experiment.loss, ".3f"),
         "valid loss": (experiment.at_epoch_end("valid_loss"), ".3f"),
         "consensus distance": (experiment.at_epoch_end("consensus_distance"), ".2g"),
     }

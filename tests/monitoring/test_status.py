@@ -37,9 +37,9 @@ def test_experiments_are_shown_and_the_rest_is_skipped(
     status.main(sorted(map(str, Path("exp").iterdir())))
     out, err = capsys.readouterr()
     assert out.count("running") == 2
-    assert "\n\nexp/other: running (none, 1 learner)\n" in out
+    assert "\n\nexp/other: running (stock ESPnet, 1 learner)\n" in out
     for name in ("RESULTS.md", "asr_stats"):
-        assert f"exp/{name}: no distopt/learner*.jsonl in it, skipped\n" in err
+        assert f"exp/{name}: no distopt/learner*.jsonl in it, and no train.log" in err
     assert err.count("\n") == 2
 
 
@@ -56,7 +56,7 @@ def test_trainings_by_one_algorithm_have_their_names_in_the_legend(exp: Path) ->
     write(Path("exp/none"), [line("begin", 0, learners=1, algorithm="none")])
     read = [Experiment.read(Path(p)) for p in ("exp/asr", "other/asr", "exp/none")]
     found = labels([each for each in read if each is not None])
-    assert found == ["adpsgd, exp/asr", "adpsgd, other/asr", "none"]
+    assert found == ["adpsgd, exp/asr", "adpsgd, other/asr", "stock ESPnet"]
 
 
 def test_watching_goes_on_until_it_is_stopped(
@@ -90,7 +90,7 @@ BAD = {
     ),
     "no experiment": (
         lambda: ["exp"],
-        "exp: no distopt/learner*.jsonl in it, skipped",
+        "exp: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped",
     ),
     "another's file": (
         lambda: [damaged("loss: 3\n")],
@@ -99,7 +99,7 @@ BAD = {
     ),
     "a file without a whole line": (
         lambda: [damaged('{"time": 1')],
-        "exp/bad: no distopt/learner*.jsonl in it, skipped",
+        "exp/bad: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped",
     ),
     "a plot into nowhere": (
         lambda: ["exp/asr", "--compare", "missing/a.png"],

@@ -40,7 +40,15 @@ EPOCH_ENDED = pair(
     line("begin", 0),
     step(30, 15),
     replace(step(60, 30), event="validate", steps=60),
-    line("epoch", 40, step=60, steps=60, valid_loss=2.25, consensus_distance=0.004),
+    line(
+        "epoch",
+        40,
+        step=60,
+        steps=60,
+        epoch_loss=3.125,
+        valid_loss=2.25,
+        consensus_distance=0.004,
+    ),
 )
 
 
@@ -50,7 +58,7 @@ def test_running(exp: Path) -> None:
         show(exp, 34)
         == """\
 exp/asr: running (adpsgd, 2 learners)
-  epoch 1/3  step 60/100  loss 2.500  16.0 samples/s  9 min 56 s left
+  epoch 1/3  step 60/100  latest loss 2.500  16.0 samples/s  9 min 56 s left
   learner  host      step  samples/s  comm  wait  staleness  cpu  gpu  age
         0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%    -  4 s
         1  node-2  60/100        8.0    2%    5%    1.2 (3)  98%    -  4 s
@@ -72,7 +80,7 @@ def test_a_learner_that_lags_behind_is_marked(exp: Path) -> None:
         show(exp, 30)
         == """\
 exp/asr: running (adpsgd, 2 learners, Slurm job 4711)
-  epoch 1/3  step 30/100  loss 2.500  12.0 samples/s  20 min 00 s left
+  epoch 1/3  step 30/100  latest loss 2.500  12.0 samples/s  20 min 00 s left
   learner  host      step  samples/s  comm  wait  staleness  cpu        gpu  age
         0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%  87% 40.0G  0 s
         1  node-2  30/100        4.0    2%    5%    1.2 (3)  98%  87% 40.0G  0 s  slowest
@@ -108,7 +116,7 @@ def test_stopped_and_resumed(exp: Path) -> None:
         show(exp, 5116)
         == """\
 exp/asr: running (adpsgd, 2 learners, Slurm job 4711, restart 1)
-  epoch 1/3  step 90/100  loss 2.500  8.0 samples/s  9 min 59 s left
+  epoch 1/3  step 90/100  latest loss 2.500  8.0 samples/s  9 min 59 s left
   learner  host      step  samples/s  comm  wait  staleness  cpu  gpu  age
         0  node-1  90/100        4.0    2%    5%    1.2 (3)  98%    -  1 s
         1  node-2  90/100        4.0    2%    5%    1.2 (3)  98%    -  1 s
@@ -133,7 +141,7 @@ def test_finished(last: str, exp: Path) -> None:
         show(exp, 3650)
         == f"""\
 exp/asr: finished (adpsgd, 2 learners)
-  epoch 1/{1 if last == "epoch" else 3}  step 60/60  loss 2.500  valid loss 2.250  consensus distance 0.004  16.0 samples/s
+  epoch 1/{1 if last == "epoch" else 3}  step 60/60  loss 3.125  valid loss 2.250  consensus distance 0.004  16.0 samples/s
   learner  host     step  samples/s  comm  wait  staleness  cpu  gpu         age
         0  node-1  60/60        8.0    2%    5%    1.2 (3)  98%    -  1 h 00 min  finished
         1  node-2  60/60        8.0    2%    5%    1.2 (3)  98%    -  1 h 00 min  finished
@@ -149,7 +157,7 @@ def test_killed_without_a_word(exp: Path) -> None:
         show(exp, 30 + 3 * 3600)
         == """\
 exp/asr: silent since 22:13:50, after epoch 1 step 60 (adpsgd, 2 learners)
-  epoch 1/3  step 60/100  loss 2.500  16.0 samples/s  10 min 00 s left
+  epoch 1/3  step 60/100  latest loss 2.500  16.0 samples/s  10 min 00 s left
   train.log says: RuntimeError: connection closed
   learner  host      step  samples/s  comm  wait  staleness  cpu  gpu         age
         0  node-1  60/100        8.0    2%    5%    1.2 (3)  98%    -  3 h 00 min  silent
@@ -217,7 +225,7 @@ def test_learners_of_an_earlier_and_larger_run_are_left_out(exp: Path) -> None:
 
 def test_validation_is_said(exp: Path) -> None:
     write(exp, *[lines[:-1] for lines in EPOCH_ENDED])
-    assert "step 60/60  validates  loss" in show(exp, 31)
+    assert "step 60/60  validates  latest loss" in show(exp, 31)
 
 
 def test_a_loss_that_is_not_finite_is_shown(exp: Path) -> None:
@@ -277,3 +285,65 @@ def test_deaths_of_an_earlier_run_are_forgotten(exp: Path) -> None:
     write(exp, *pair(line("resume", 40), step(60, 55)))
     first, *_ = show(exp, 56).splitlines()
     assert first == "exp/asr: running (adpsgd, 2 learners)"
+
+
+def test_what_is_not_measured_is_not_shown_as_zero(exp: Path) -> None:
+    """ESPnet's DDP does not tell how long its learners wait for each other."""
+    unmeasured = {"comm_time": None, "wait_time": None, "bytes": None}
+    more = {"staleness": None, "algorithm": "none", **unmeasured}
+    first, second = pair(line("begin", 0, algorithm="none"), step(30, 15, **more))
+    write(exp, first, [*second[:-1], replace(second[-1], seconds=30.0)])
+    first_line, _, _, *rows = show(exp, 16).splitlines()
+    assert first_line == "exp/asr: running (DDP, 2 learners)"
+    assert [row.split()[4:7] for row in rows] == [["-", "-", "-"]] * 2
+    assert not any(row.endswith("slowest") for row in rows)
+
+
+def test_the_loss_of_an_epoch_is_that_of_the_log(exp: Path) -> None:
+    """It was that of the last seconds, and of the mean of all learners."""
+    first, second = EPOCH_ENDED
+    write(exp, first, [*second[:-1], replace(second[-1], epoch_loss=4.0)])
+    assert "step 60/60  loss 3.125  valid loss 2.250" in show(exp, 41)
+
+
+STOCK = """\
+# python -m espnet2.bin.asr_train --max_epoch 3
+[node-7{process}] 2023-11-14 22:13:20,000 (asr:487) INFO: Vocabulary size: 30
+[node-7{process}] 2023-11-14 22:13:20,500 (trainer:336) INFO: 1/3epoch started
+[node-7{process}] 2023-11-14 22:13:30,000 (trainer:811) INFO: 1epoch:train:1-50batch: \
+iter_time=0.003, forward_time=0.359loss_ctc=66.201, loss=1.066e+03backward_time=0.07
+/usr/lib/python3/warnings.py: UserWarning: loss=7
+[node-7{process}] 2023-11-14 22:14:20,500 (trainer:394) INFO: 1epoch results: [train] \
+iter_time=0.002, loss_ctc=52.744, loss=52.744, backward_time=0.68, [valid] loss_ctc=1, \
+cer=nan, loss=48.250, time=1.5 seconds, total_count=2
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "who"), [("", "stock ESPnet, 1 learner"), (":0/2", "DDP, 2 learners")]
+)
+def test_a_training_of_stock_espnet(process: str, who: str, exp: Path) -> None:
+    exp.mkdir(parents=True)
+    log = STOCK.format(process=process)
+    (exp / "train.log").write_text("".join(log.splitlines(keepends=True)[:5]))
+    assert f"exp/asr: running ({who})\n  epoch 1/3  step 50/?  latest loss 1066.0" in (
+        show(exp, 600)
+    )
+    (exp / "train.log").write_text(log)
+    assert (
+        show(exp, 60.5)
+        == f"""\
+exp/asr: running ({who})
+  epoch 1/3  step 50/?  loss 52.744  valid loss 48.250  2 min 00 s left
+  learner  host    step  samples/s  comm  wait  staleness  cpu  gpu  age
+        0  node-7  50/?          -     -     -          -    -    -  0 s
+"""
+    )
+    with (exp / "train.log").open("a") as file:
+        file.write(f"[node-7{process}] 2023-11-14 22:15:00,000 (trainer:324) INFO: ")
+        file.write("2/3epoch started. Estimated time to finish: 2 minutes\n")
+        file.write(f"[node-7{process}] 2023-11-14 22:15:10,000 (trainer:534) INFO: ")
+        file.write("The training was finished at 3 epochs \n")
+    assert f"exp/asr: finished ({who})" in show(exp, 120)
+    write(exp, *RUNNING)
+    assert "(adpsgd, 2 learners)" in show(exp, 30), "our own files tell more"

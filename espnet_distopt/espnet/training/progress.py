@@ -54,14 +54,15 @@ class _Since:
     start: float
     batches: int
     samples: int
-    sums: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(SUMS, 0.0))
+    sums: dict[str, Any] = field(default_factory=dict)
     staleness: list[float] = field(default_factory=list)
     staleness_max: float = 0.0
 
     def add(self, figures: Mapping[str, float]) -> None:
         """Count the session's figures of one step."""
         for key in SUMS:
-            self.sums[key] += figures.get(key, 0.0)
+            if key in figures:
+                self.sums[key] = self.sums.get(key, 0.0) + figures[key]
         if "staleness" in figures:
             self.staleness.append(figures["staleness"])
             largest = figures.get("staleness_max", 0.0)

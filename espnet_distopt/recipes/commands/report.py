@@ -47,7 +47,7 @@ class Training:
     Attributes:
         name: The name of the experiment.
         directory: Its directory.
-        history: What its learners have written, all of it; None for a stock training.
+        history: What its learners have written, all of it; None without that.
         scores: How it was trained and what was scored, for each decoding.
     """
 
@@ -136,7 +136,7 @@ def _summary(histories: Mapping[str, Experiment], now: float) -> Table:
         rows.append(
             [
                 name,
-                last.algorithm,
+                each.algorithm,
                 each.state(now),
                 str(last.learners),
                 f"{each.behind.epoch} of {last.max_epoch}",

@@ -72,7 +72,7 @@ def test_lines_hold_what_happened_since_the_last(
     assert (first.comm_time, first.bytes, first.staleness) == (0.5, 8.0, 1.0)
     assert (second.step, second.batches, second.samples) == (4, 3, 12)
     assert (second.loss, second.comm_time, second.wait_time) == (2.0, 0.5, 1.0)
-    assert (second.exchanges, second.bytes) == (2.0, 0.0)
+    assert (second.exchanges, second.bytes) == (2.0, None)
     assert (second.staleness, second.staleness_max) == (3.0, 7.0)
     assert second.seconds > 0
     assert (epoch.seconds, epoch.samples, epoch.epoch_samples) == (0.0, 0, 16)
