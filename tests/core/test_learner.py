@@ -129,6 +129,12 @@ def test_mixed_types_are_refused() -> None:
         Learner(model, SGD(model.parameters(), lr=0.1))
 
 
+def test_complex_parameters_are_refused() -> None:
+    model = nn.Linear(2, 2).to(torch.complex64)
+    with pytest.raises(InputError, match=r"'weight' is complex .*view_as_real"):
+        Learner(model, SGD(model.parameters(), lr=0.1))
+
+
 def test_nothing_to_train_is_refused() -> None:
     model = nn.Linear(2, 2).requires_grad_(False)
     with pytest.raises(InputError, match="found: no trainable parameter"):

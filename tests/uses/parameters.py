@@ -117,6 +117,15 @@ class MixedTypes(Use):
         return model
 
 
+class Complex(Use):
+    title = "complex parameters"
+    note = "Train real ones (`view_as_real`), and use `view_as_complex` of them."
+    refused = refused("is complex")
+
+    def net(self) -> nn.Module:
+        return super().net().to(torch.complex64)
+
+
 class HalfAdam(Use):
     title = "float16 parameters with Adam's `eps` of 1e-8"
     note = "`eps` is 0 in float16: keep parameters in float32 and use autocast."
@@ -261,6 +270,7 @@ ROWS: list[type[Use]] = [
     FrozenLater,
     LateGroup,
     MixedTypes,
+    Complex,
     HalfAdam,
     HalfSgd,
     Sparse,
