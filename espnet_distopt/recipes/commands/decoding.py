@@ -135,6 +135,8 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
         tokens[name], texts[name] = " ".join(found or []), model.spell(found or [])
         print(f"{name} (speech length: {samples[name]}): {texts[name]}", flush=True)
     _write_tables(args.out, {"token": tokens, "text": texts})
+    if model.undecoded.reasons:
+        print(model.undecoded)
     print(f"{len(mine)} utterances, {lost} of them without a path")
 
 

@@ -22,6 +22,7 @@ from espnet_distopt.recipes.hmm.graph import Graph, check_memory, ngram_grammar
 from espnet_distopt.recipes.hmm.ngram import Ngram
 from espnet_distopt.recipes.hmm.search import WordSearch, best_path
 from espnet_distopt.recipes.models.trained import encode, load_ctc_model
+from espnet_distopt.recipes.models.undecoded import Undecoded
 
 # ESPnet prints while it is imported; standard output is kept for the program's result.
 with importing_espnet():
@@ -35,6 +36,9 @@ frames of the frontend. It is long enough that the rounding of the output length
 not change the quotient."""
 _BATCH = 16
 """How many utterances are encoded together."""
+_SHORT = 2000
+"""Utterances of fewer samples are encoded alone: padded to a longer one, those that are
+too short for the encoder would have words, of the padding."""
 
 
 class CTCModel:
@@ -45,6 +49,7 @@ class CTCModel:
         token_type: the kind of its tokens: `word`, `char` or `bpe`.
         samples_per_frame: how many audio samples one frame of the posteriors covers:
             the frontend's hop times the encoder's subsampling.
+        undecoded: the utterances that could not be encoded.
     """
 
     def __init__(self, config: Path, model: Path) -> None:
@@ -60,6 +65,7 @@ class CTCModel:
         self._tokenizer: Any = build_tokenizer(
             token_type=self.token_type, bpemodel=self._args.bpemodel
         )
+        self.undecoded = Undecoded()
         self.samples_per_frame = self._hop(config) * self._subsampling(config)
 
     def tokenize(self, text: str) -> list[str]:
@@ -80,7 +86,8 @@ class CTCModel:
 
         The utterances come in the order of `wavs`. Audio is read as ESPnet's own
         inference reads it. Neighbours are encoded in one batch, padded to the longest,
-        so the caller should sort utterances by length.
+        so the caller should sort utterances by length. One that cannot be encoded, as
+        it is too short, has no frames, and is noted in `undecoded`.
 
         Args:
             wavs: utterance -> its audio as `path.ark:offset`.
@@ -98,9 +105,29 @@ class CTCModel:
                 inference=True,
             )
             for names, batch in loader:
-                log_probs, lengths = self._forward(**batch)
-                for name, row, length in zip(names, log_probs, lengths, strict=True):
-                    yield name, row[: int(length)].numpy()
+                yield from zip(names, self._rows(names, **batch), strict=True)
+        self.undecoded.check(len(wavs))
+
+    def _rows(
+        self, names: Sequence[str], speech: torch.Tensor, speech_lengths: torch.Tensor
+    ) -> list[NDArray[np.float32]]:
+        """Return the log-posteriors of each utterance of a batch."""
+        if len(names) == 1 or int(speech_lengths.min()) >= _SHORT:
+            try:
+                log_probs, lengths = self._forward(speech, speech_lengths)
+            except Exception as error:  # of many kinds: too short, out of memory
+                if len(names) == 1:
+                    self.undecoded.add(names[0], int(speech_lengths[0]), error)
+                    return [np.zeros((0, len(self.tokens)), np.float32)]
+            else:
+                return [
+                    row[: max(int(length), 0)].numpy()
+                    for row, length in zip(log_probs, lengths, strict=True)
+                ]
+        return [
+            self._rows([name], wav[None, :length], length[None])[0]
+            for name, wav, length in zip(names, speech, speech_lengths, strict=True)
+        ]
 
     def _forward(
         self, speech: torch.Tensor, speech_lengths: torch.Tensor

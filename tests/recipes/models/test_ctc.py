@@ -1,12 +1,14 @@
 """Word times from a real ESPnet model that knows where its tones are."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.files.tables import read_table, write_table
-from espnet_distopt.recipes.commands import decoding
+from espnet_distopt.recipes.commands import asr_inference, decoding
 from espnet_distopt.recipes.commands.decoding import ctc_align_command as main
 from espnet_distopt.recipes.corpora.hub5.ctm import read_ctm
 from espnet_distopt.recipes.corpora.kaldi.arks import WavArkWriter, read_wav
@@ -37,31 +39,34 @@ from espnet_distopt.recipes.models.ctc import (
     time_words,
     token_frames,
 )
-from tests.espnet.toy import WORDS, arguments, write_toy_data
+from tests.espnet.toy import RNN, WORDS, arguments, conformer, write_toy_data
 
 TONE = 0.3  # seconds from word to word
 FRAME = 0.02  # seconds; a word has eight
 GAP = 10.0  # seconds between the starts of two utterances of a recording
 
 
-def write_model(directory: Path, *options: str, steps: int = 0) -> None:
+def write_model(
+    directory: Path, *options: str, steps: int = 0, model: Mapping[str, str] = RNN
+) -> None:
     """Write config.yaml and model.pth into a new directory under toy data."""
     root = directory.parent
     directory.mkdir()
-    args = ASRTask.get_parser().parse_args(arguments(root, directory, *options))
+    given = arguments(root, directory, *options, model=model)
+    args = ASRTask.get_parser().parse_args(given)
     torch.manual_seed(0)
-    model = ASRTask.build_model(args)
-    pad_rnn_encoders(model)  # takes unsorted batches
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    built = ASRTask.build_model(args)
+    pad_rnn_encoders(built)  # takes unsorted batches
+    optimizer = torch.optim.Adam(built.parameters(), lr=0.03)
     batch, labels = _tones(root / "train") if steps else ({}, torch.empty(0))
     for _ in range(steps):
-        encoded, _ = model.encode(**batch)
-        scores = model.ctc.ctc_lo(encoded).transpose(1, 2)
+        encoded, _ = built.encode(**batch)
+        scores = built.ctc.ctc_lo(encoded).transpose(1, 2)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(scores, labels).backward()
         optimizer.step()
     (directory / "config.yaml").write_text(yaml_no_alias_safe_dump(vars(args)))
-    torch.save(model.state_dict(), directory / "model.pth")
+    torch.save(built.state_dict(), directory / "model.pth")
 
 
 def _tones(folder: Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -397,6 +402,87 @@ def test_a_decoding_that_cannot_be_written_is_refused_before_the_work(
     streams = capsys.readouterr()
     assert f"{tmp_path}/file/out: cannot be written" in streams.err
     assert not streams.out
+
+
+def with_short_ones(toy: Path, folder: Path, kind: str) -> dict[str, int]:
+    """Make a model, and a set with utterances of a few samples; return the lengths."""
+    folder.mkdir()
+    for name in ("train", "valid", "tokens.txt"):
+        (folder / name).symlink_to(toy / name)
+    write_model(folder / "exp", model=RNN if kind == "rnn" else conformer())
+    data, lengths = folder / "data", {"short-1": 1, "short-2": 90, "short-3": 500}
+    data.mkdir()
+    wavs = {name: read_wav(place) for name, place in _wavs(toy / "valid").items()}
+    with WavArkWriter(data / "wav.ark") as ark:
+        for name, (rate, wav) in wavs.items():
+            ark[name] = (rate, wav)
+            lengths[name] = len(wav)
+        for name in ("short-1", "short-2", "short-3"):
+            ark[name] = (8000, np.full(lengths[name], 9, np.int16))
+    write_table(data / "wav.scp", ark.locations)
+    write_table(data / "utt2num_samples", lengths)
+    return lengths
+
+
+def decode_by_espnet(folder: Path) -> None:
+    options = ["--asr_train_config", folder / "exp" / "config.yaml"]
+    options += ["--asr_model_file", folder / "exp" / "model.pth", "--ngpu", 0]
+    options += ["--data_path_and_name_and_type"]
+    options += [f"{folder / 'data' / 'wav.scp'},speech,kaldi_ark", "--beam_size", 2]
+    options += ["--ctc_weight", 1.0, "--output_dir", folder / "out"]
+    asr_inference.main([str(option) for option in options])
+
+
+def decode_by_ctc(folder: Path) -> None:
+    options = ["--exp", folder / "exp", "--model", "model.pth", "--data"]
+    options += [folder / "data", "--out", folder / "out" / "1best_recog"]
+    decoding.ctc_inference_command([str(option) for option in options])
+
+
+@pytest.mark.parametrize("program", [decode_by_espnet, decode_by_ctc])
+@pytest.mark.parametrize("kind", ["rnn", "conformer"])
+def test_a_few_samples_are_decoded_to_nothing(
+    program: Callable[[Path], None],
+    kind: str,
+    toy: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / kind
+    lengths = with_short_ones(toy, folder, kind)
+    program(folder)
+    found = read_table(folder / "out" / "1best_recog" / "text", str)
+    assert found.keys() == lengths.keys()
+    assert found["short-1"] == found["short-2"] == ""
+    streams = capsys.readouterr()
+    assert "short-1 is decoded to nothing: 1 samples: " in streams.err
+    told = re.search(
+        r"(\d) utterance\(s\) decoded to nothing.* is (\S+): ", streams.out
+    )
+    assert told and int(told[1]) == (2 if kind == "rnn" else 3)
+
+
+@pytest.mark.parametrize("program", [decode_by_espnet, decode_by_ctc])
+def test_if_nothing_can_be_decoded_something_else_is_wrong(
+    program: Callable[[Path], None],
+    toy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "rnn"
+    with_short_ones(toy, folder, "rnn")
+
+    def fail(*args: object, **batch: object) -> None:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(CTCModel, "_subsampling", lambda *args: 1)  # encodes, too
+    monkeypatch.setattr(ESPnetASRModel, "encode", fail)
+    with pytest.raises(SystemExit):
+        program(folder)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: none of 11 utterances could be decoded, the first ")
+    assert error.endswith("RuntimeError: no such device")
 
 
 def ngram_of(text: list[list[str]], path: Path) -> str:
