@@ -35,6 +35,10 @@ METHODS = [
 ]
 """The methods that are ranked. Of equally fast ones the first comes first."""
 
+TIE = 1.03
+"""A method that takes at most so many times as long as the fastest is as fast. Links
+and steps are never known more exactly than that."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
@@ -103,6 +107,8 @@ def advice_table(
 ) -> str:
     """Return a table, and the lines of YAML for the fastest method.
 
+    Of methods that tie, the lines are for the first of `METHODS`.
+
     Args:
         ranked: the methods, the fastest first.
         samples: the number of samples whose time the table shows.
@@ -124,10 +130,15 @@ def advice_table(
             f"| {stale} |",
             file=text,
         )
-    best = ranked[0].method
+    tied = [a.method for a in ranked if a.seconds <= TIE * ranked[0].seconds]
+    best = min(tied, key=METHODS.index)
+    which = "The fastest"
+    if len(tied) > 1:
+        names = ", ".join(method.name for method in tied)
+        which = f"A tie within {TIE - 1:.0%}: {names}. The simplest of them"
     print(
         f"\nSimulated, {learners} learners: time alone, which says nothing of how well "
-        "a method trains (docs/claims.md does). The fastest, for the training's "
+        f"a method trains (docs/claims.md does). {which}, for the training's "
         "configuration:\n",
         file=text,
     )
