@@ -119,6 +119,7 @@ class Session:
         self._may_pause = False
         self._stop_requested = False
         self._stop_at: Place | None = None
+        self._averaged = False
         self._hold = contextlib.ExitStack()
         try:
             with advised():
@@ -278,12 +279,27 @@ class Session:
         finally:
             self.learner.accumulates = before
 
+    def average_gradients(self) -> None:
+        """Average the parameters' `.grad` over the learners, in place.
+
+        `loss.backward()` does so by itself. Call this where gradients come in another
+        way (`torch.autograd.grad`, `torch.func`, compiled autograd, by hand), once
+        `.grad` has them and before they are clipped or used. Nothing happens with
+        algorithms that average models.
+
+        Raises:
+            InputError: a gradient is sparse; or `d1d_grad` has averaged in this step.
+            PeerLostError: another learner has died; the message names it.
+        """
+        self._check()
+        self.learner.gather_gradients()
+
     def step(self) -> None:
         """Follow one attempted step; call it also where the update was skipped.
 
         Raises:
             InputError: a parameter was frozen, unfrozen, added or moved, or a state was
-                loaded into the model; or all backward passes were in `no_sync`.
+                loaded into the model; or gradients were used without being averaged.
             PeerLostError: another learner has died; the message names it.
         """
         self._check()
@@ -293,6 +309,7 @@ class Session:
         self._changes.check_others()
         self._changes.count_update()
         self._train(self._lifecycle.step())
+        self._averaged = False
         self._changes.remember()
 
     def finish(self) -> bool:
@@ -383,10 +400,23 @@ class Session:
         params = self.learner.params
         own = params.clone()
         mean: Tensor = self._run(self._lifecycle.consensus())
-        distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
+        own_distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)
-        return self.mean(float(distance))
+        distance = self.mean(float(own_distance))
+        if distance and self.learner.rank == 0 and self._keeps_equal():
+            logging.getLogger(__name__).warning(
+                f"{self.learner.where}: the learners' models differ (consensus "
+                f"distance {distance:.2g}), and {self.name} keeps them equal: after gradients "
+                "were averaged, a learner has changed them, or the parameters, in its "
+                "own way (noise, another optimizer, a state that it loaded); validated "
+                "and saved is learner 0's model"
+            )
+        return distance
+
+    def _keeps_equal(self) -> bool:
+        equal = self.algorithm.equal_replicas(self.learner)
+        return len(equal) == self.learner.size
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if they were set aside."""
@@ -530,6 +560,15 @@ class Session:
                 "not averaged: leave no_sync() for the last backward pass of each "
                 "update"
             )
+        averages = self.algorithm.wants_gradients and learner.size > 1
+        if averages and not self._averaged and self._changes.updated():
+            raise InputError(
+                f"{learner.where}: the parameters were updated without a gradient that "
+                "was averaged over the learners: where it comes from something else "
+                "than loss.backward() (autograd.grad, torch.func, by hand), call "
+                "session.average_gradients() once .grad has it, or use an algorithm "
+                "that averages models (local_sgd, bmuf, adpsgd)"
+            )
 
     def _check_between_epochs(self, call: str) -> None:
         """Raise InputError within an epoch, where what is under way would be mixed in.
@@ -574,3 +613,4 @@ class Session:
 
     def _after_backward(self) -> None:
         self._train(self._lifecycle.after_backward())
+        self._averaged = True

@@ -188,7 +188,7 @@ class Changes:
         A step that the optimizer has skipped itself is not an update.
         """
         learner = self._learner
-        if not learner.take_stepped() and self._updated():
+        if not learner.take_stepped() and self.updated():
             learner.updates += 1
             self._warn_of_moments()
 
@@ -211,7 +211,7 @@ class Changes:
         self._other_versions = {n: p._version for n, p in self._others.items()}
         self._sample = self._sampled_bits()
 
-    def _updated(self) -> bool:
+    def updated(self) -> bool:
         """Return whether parameters have changed since `remember`.
 
         An update in place raises the parameters' versions. What the algorithm writes to

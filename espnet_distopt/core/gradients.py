@@ -5,7 +5,8 @@ gathered as soon as the pass has reached all its parameters and those of the buc
 before it; what is left is gathered when the pass ends. The gradient tensors stay the
 user's own. Their values are copied to the learner's message, and the mean is copied
 back into the same tensors. So a gradient that the user keeps from one backward pass is
-not overwritten by the next.
+not overwritten by the next. Gradients that come without a backward pass that can be
+watched, as those of `torch.func`, are gathered when the user asks for it.
 
 While `learner.accumulates`, a backward pass only adds to the parameters' `.grad`, as
 autograd does, and the next pass that does not accumulate sends the sum.
@@ -67,6 +68,8 @@ class BackwardWatch:
             # A backward pass that fails calls no callback at its end, so a new pass is
             # recognised by its number.
             current = torch._C._current_graph_task_id()
+            if current < 0:
+                return  # The end of a pass of compiled autograd cannot be seen.
             if current != self._pass:
                 self._pass = current
                 self._begin()
@@ -87,11 +90,20 @@ class BackwardWatch:
         if learner.accumulates:
             learner.accumulated = learner.samples
             return
-        self._versions = [p._version for p in learner.parameters]
-        self._missing = [len(bucket) for bucket in self._buckets]
-        self._gathered = 0
+        self._reset()
         # PyTorch has no public hook for the end of a backward pass; DDP uses this one.
         torch.autograd.Variable._execution_engine.queue_callback(self._end)
+
+    def _reset(self) -> None:
+        self._versions = [p._version for p in self._learner.parameters]
+        self._missing = [len(bucket) for bucket in self._buckets]
+        self._gathered = 0
+
+    def gather(self) -> None:
+        """Gather the gradients that the parameters have now, and call `done`."""
+        self._learner.used = [p.grad is not None for p in self._learner.parameters]
+        self._reset()
+        self._end()
 
     @torch.no_grad()
     def _gather_complete(self) -> None:

@@ -137,6 +137,24 @@ class Learner:
 
     def _begin_step(self, *_: Any) -> None:
         self._stepping += 1
+        if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
+            self._check_sparse()
+
+    def _check_sparse(self) -> None:
+        """Refuse gradients that are sparse in all dimensions.
+
+        PyTorch 2.13 adds the storage's offset twice when it adds one to a
+        view: a parameter in the flat buffer would stay as it is, and memory behind it
+        would be overwritten. An embedding's gradient has dense rows, and is right.
+        """
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            grad = parameter.grad
+            if grad is not None and grad.is_sparse and grad.dense_dim() == 0:
+                raise InputError(
+                    f"{self.where}: the gradient of parameter '{name}' is sparse in "
+                    "all its dimensions, and PyTorch cannot add it to a view: use "
+                    "gradient.to_dense(), or to_sparse(1) where rows are sparse"
+                )
 
     def _count_update(self, optimizer: Optimizer, *_: Any) -> None:
         """Count an update, unless a fused optimizer has found infinite gradients.
@@ -272,6 +290,11 @@ class Learner:
         self.gradient_buffer = self.params.new_zeros(room + size)
         self.grads = self.gradient_buffer[room:]
         self._watch = BackwardWatch(self, done, bucket_done)
+
+    def gather_gradients(self) -> None:
+        """Gather the present gradients, as a backward pass does at its end."""
+        if self._watch is not None:
+            self._watch.gather()
 
     def use_gradients(self, used: list[bool], divisor: float = 1.0) -> None:
         """Write `grads`, divided by `divisor`, into the parameters' `.grad`.

@@ -1,5 +1,7 @@
 """Averaged gradients are the user's own; what cannot be averaged is refused."""
 
+import io
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +133,28 @@ def test_what_cannot_be_averaged_is_refused_or_right(
         assert words in message and "\n" not in message
     first, second = launch(2, refusal, train, "local_sgd")
     assert first == second and first.startswith("[")
+
+
+def noisy(name: str) -> tuple[float, list[float], str]:
+    """Add each learner's own noise to gradients after they were averaged."""
+    stream = io.StringIO()
+    logging.getLogger("espnet_distopt").addHandler(logging.StreamHandler(stream))
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with Session(model, optimizer, name) as session:
+        optimizer.zero_grad()
+        loss(model, 1.0).backward()
+        for p in model.parameters():
+            p.grad += dist.get_rank()
+        optimizer.step()
+        session.step()
+        with session.consensus() as distance:
+            found = flat(list(model.parameters())).tolist()
+    return distance, found, stream.getvalue()
+
+
+def test_the_distance_of_replicas_that_should_be_equal_is_measured() -> None:
+    (first, here, told), (second, there, _) = launch(2, noisy, "allreduce")
+    assert here == there
+    assert first == second > 0.01
+    assert "allreduce keeps them equal" in told

@@ -2,6 +2,7 @@
 
 import itertools
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,22 +163,32 @@ class Run:
     def _samples(self) -> int:
         return 4 + 2 * self.rank
 
-    def backward(self, loss: Tensor, like: Tensor | None = None) -> None:
+    def backward(
+        self,
+        loss: Tensor,
+        like: Tensor | None = None,
+        by: Callable[[], None] | None = None,
+    ) -> None:
+        by = by or loss.backward
         if self._column is None or not self._column.gradients or self._size == 1:
-            loss.backward()
+            by()
             return
         expected = loss if like is None else like
         pairs = self.use.pairs
         tracked = [_tracked(optimizer) for _, optimizer in pairs]
         before = [_gradients(parameters) for parameters in tracked]
         local = [_local(expected, parameters) for parameters in tracked]
-        loss.backward()
+        by()
         for record, parameters, *grads in zip(
             self.records, tracked, before, local, strict=True
         ):
             if np.any(grads[1]):
                 after = _gradients(parameters)
                 record.passes.append(Pass(self._samples, *grads, after))
+
+    def average(self) -> None:
+        for session in self.sessions:
+            session.average_gradients()
 
     def stepped(self, pair: int = 0) -> None:
         if not self.sessions:

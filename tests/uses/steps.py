@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import compiled_autograd
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.checkpoint import checkpoint
 
@@ -70,6 +71,144 @@ class FusedScaler(Scaler):
 
     def optimize(self, model: nn.Module) -> Optimizer:
         return Adam(model.parameters(), lr=0.01, fused=True)
+
+
+class Given(Use):
+    title = "gradients by `torch.autograd.grad`, written to `.grad`"
+    note = (
+        "Call `session.average_gradients()` once `.grad` has them, before they are "
+        "clipped or used; without that, an algorithm that averages gradients refuses "
+        "the step."
+    )
+
+    def fill(self, turn: Turn, loss: Tensor) -> None:
+        parameters = list(self.model.parameters())
+        found = torch.autograd.grad(loss, parameters, retain_graph=True)
+        for p, gradient in zip(parameters, found, strict=True):
+            p.grad = gradient
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        loss = self.loss(turn)
+
+        def fill() -> None:
+            self.fill(turn, loss)
+            turn.average()
+
+        turn.backward(loss, by=fill)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.3)
+        self.optimizer.step()
+        turn.stepped()
+
+
+class ScaledGiven(Given):
+    title = "the same, times the scale of a `GradScaler`"
+    note = "All learners skip a step that is not finite on one of them."
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        loss = self.scaler.scale(self.loss(turn))
+        if turn.k == 4 + turn.rank:
+            loss = loss * float("inf")
+
+        def fill() -> None:
+            self.fill(turn, loss)
+            turn.average()
+
+        turn.backward(loss, by=fill)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        turn.stepped()
+
+    def skipped(self, column: str) -> int:
+        return Scaler.skipped(self, column)  # type: ignore[arg-type]
+
+
+class PerSample(Given):
+    title = "each sample's gradient by `torch.func.vmap`, clipped and averaged"
+    note = "As for `torch.autograd.grad`."
+
+    def fill(self, turn: Turn, loss: Tensor) -> None:
+        x, y = turn.batch()
+
+        def of_one(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            output = torch.func.functional_call(self.model, parameters, (x[None],))
+            return (output[0] - y).square().mean()
+
+        named = {n: p.detach() for n, p in self.model.named_parameters()}
+        every = torch.func.vmap(torch.func.grad(of_one), (None, 0, 0))(named, x, y)
+        for name, p in self.model.named_parameters():
+            p.grad = every[name].clamp(-50, 50).mean(0)
+
+
+class ByHand(Given):
+    title = "gradients by hand (`p.grad = ...`), without `average_gradients()`"
+    note = "Where gradients are averaged, the step is refused: nobody has averaged."
+    refused = refused("average_gradients", GRADIENTS)
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        self.fill(turn, self.loss(turn))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        turn.stepped()
+
+
+class Functional(ByHand):
+    title = "updates by hand by gradients that `.grad` never has"
+    note = "Where gradients are averaged, write them to `.grad` and average them."
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return SGD(model.parameters(), lr=0.05)
+
+    def step(self, turn: Turn) -> None:
+        parameters = list(self.model.parameters())
+        found = torch.autograd.grad(self.loss(turn), parameters)
+        for p, gradient in zip(parameters, found, strict=True):
+            p.data -= 0.05 * gradient
+        turn.stepped()
+
+
+class SparseByHand(ByHand):
+    title = "gradients that are sparse in all dimensions (`to_sparse()`)"
+    note = "Make them dense: PyTorch adds them to the wrong place of a flat buffer."
+    refused = refused("sparse")
+
+    def optimize(self, model: nn.Module) -> Optimizer:
+        return SGD(model.parameters(), lr=0.05)
+
+    def step(self, turn: Turn) -> None:
+        self.fill(turn, self.loss(turn))
+        for p in self.model.parameters():
+            p.grad = p.grad.to_sparse()
+        turn.average()
+        self.optimizer.step()
+        turn.stepped()
+
+
+class Compiled(Given):
+    title = "compiled autograd"
+    note = "Its backward pass cannot be watched: as for `torch.autograd.grad`."
+
+    def fill(self, turn: Turn, loss: Tensor) -> None:
+        with compiled_autograd._enable(lambda graph: graph):
+            loss.backward(retain_graph=True)
+
+
+class Inputs(Use):
+    title = "`loss.backward(inputs=...)`"
+
+    def step(self, turn: Turn) -> None:
+        self.optimizer.zero_grad()
+        loss = self.loss(turn)
+        some = list(self.model.parameters())
+        turn.backward(loss, by=lambda: loss.backward(inputs=some))
+        self.optimizer.step()
+        turn.stepped()
 
 
 class Clipping(Use):
@@ -233,6 +372,14 @@ ROWS: list[type[Use]] = [
     Autocast,
     Scaler,
     FusedScaler,
+    Given,
+    ScaledGiven,
+    PerSample,
+    ByHand,
+    Functional,
+    SparseByHand,
+    Compiled,
+    Inputs,
     Clipping,
     Sam,
     Surgery,

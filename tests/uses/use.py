@@ -1,6 +1,6 @@
 """The module defines a row of the table: a user's training loop, which learners run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -42,8 +42,19 @@ class Turn(Protocol):
     def batch(self, number: int = 0) -> tuple[Tensor, Tensor]:
         """Return inputs (n, 3) and targets (n, 2) of this learner and this step."""
 
-    def backward(self, loss: Tensor, like: Tensor | None = None) -> None:
-        """Call `loss.backward()`; the expected gradient is that of `like` or `loss`."""
+    def backward(
+        self,
+        loss: Tensor,
+        like: Tensor | None = None,
+        by: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `by` or `loss.backward()`.
+
+        The gradient must be that of `like` or `loss`.
+        """
+
+    def average(self) -> None:
+        """Call the session's `average_gradients`."""
 
     def stepped(self, pair: int = 0) -> None:
         """Call the step of a session."""
