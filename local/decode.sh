@@ -107,9 +107,15 @@ joined() {
         die "decoding $data: $((count)) of $total utterances have a result, see $out/log"
 }
 
-# finish: join the results of all parts, and note which model they are of.
+# finish: join the results of all parts, and note which model they are of, and which file
+# that is a link to.
 finish() {
+    local target
     merge
+    if [ "$dry_run" = false ]; then
+        target=$(readlink "$exp/$model") || target=
+        echo "$model${target:+ ($target)}" >"$out/model"
+    fi
     made_of "$out/text" "$exp/$model"
 }
 

@@ -50,7 +50,10 @@ def train() -> None:
     print("epoch 1: loss 1.0")
     print("a line of the log", file=sys.stderr)
     (directory / "config.yaml").write_text("-\n")
-    (directory / "valid.loss.ave.pth").write_text("-\n")
+    (directory / "valid.loss.ave_3best.pth").write_text("-\n")
+    average = directory / "valid.loss.ave.pth"  # a link, as ESPnet makes it
+    average.unlink(missing_ok=True)
+    average.symlink_to("valid.loss.ave_3best.pth")
 
 
 def asr_train() -> None:

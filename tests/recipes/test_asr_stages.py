@@ -28,6 +28,7 @@ def test_all_stages(recipe: Recipe) -> None:
     ]
     report = (recipe.directory / "exp" / "RESULTS.md").read_text()
     assert "Toy speech." in report
+    assert "- decoded model: valid.loss.ave.pth (valid.loss.ave_3best.pth)\n" in report
     for name in ("asr_none_1", "asr_allreduce_2"):
         assert f"| {name} | - | - | - | - | 0.0 | 0.0 | 0.0 |" in report
     assert "epoch 1: loss 1.0" in done.stdout

@@ -9,7 +9,7 @@ import os
 import pickle
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,56 @@ def ended_early(output_dir: Path, patience: int, criterion: Sequence[str]) -> in
     reporter.load_state_dict(saved)
     ended = reporter.check_early_stopping(patience, *criterion)
     return reporter.get_epoch() if ended else 0
+
+
+_FAR = 2.0  # times the best epoch's loss, or a half of its accuracy
+_OF_RANGE = 0.1  # of the way from the best epoch to the worst; small losses vary more
+
+
+def far_averages(
+    output_dir: Path, criteria: Sequence[Sequence[str]], nbest: int | Collection[int]
+) -> list[str]:
+    """Return a line for each average that an epoch far worse than the best is part of.
+
+    ESPnet averages the parameters of its best epochs, however bad they are: those of a
+    short training may include the first one. Averages by training figures, which
+    nobody decodes, are not looked at.
+
+    Args:
+        output_dir: The experiment's directory.
+        criteria: What epochs are compared by: phase, key, and `min` or `max` each.
+        nbest: How many epochs are averaged, or several such numbers, of which
+            `*.ave.pth` has the largest.
+    """
+    saved = _saved_reporter(output_dir)
+    if saved is None:
+        return []
+    reporter = Reporter()
+    reporter.load_state_dict(saved)
+    lines = []
+    for phase, key, mode in criteria:
+        if phase != "valid" or not reporter.has(phase, key):
+            continue
+        epochs = reporter.sort_epochs_and_values(phase, key, mode)
+        counts = [nbest] if isinstance(nbest, int) else nbest
+        averaged = epochs[: max((n for n in counts if n <= len(epochs)), default=1)]
+        (best, least), worst = epochs[0], epochs[-1][1]
+        number = 0
+        for _, value in averaged:
+            near = value <= _FAR * least if mode == "min" else value >= least / _FAR
+            if not near and not abs(value - least) <= _OF_RANGE * abs(worst - least):
+                break
+            number += 1
+        else:
+            continue
+        epoch, value = averaged[number]
+        lines.append(
+            f"{output_dir}/{phase}.{key}.ave.pth averages {len(averaged)} epochs, and "
+            f"{phase} {key} of epoch {epoch} is {value:.4g}, where the best epoch, "
+            f"{best}, has {least:.4g}: decode {phase}.{key}.best.pth, train longer, or "
+            f"average fewer (keep_nbest_models: {number})"
+        )
+    return lines
 
 
 def recover_checkpoint(output_dir: Path) -> None:

@@ -101,6 +101,13 @@ class DistoptTrainer(Trainer):
                 **kwargs,
             )
             run.confirm_end()
+            if run.progress.talks:
+                for line in checkpoints.far_averages(
+                    run.output_dir,
+                    options.best_model_criterion,
+                    options.keep_nbest_models,
+                ):
+                    print(line, flush=True)
 
     @staticmethod
     def resume(

@@ -11,6 +11,7 @@ from pathlib import Path
 from platform import python_version
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.recipes.scoring.counts import columns, format_interval
 from espnet_distopt.recipes.scoring.result import AS_IS, CER, Result
@@ -67,12 +68,14 @@ class DecodedExperiment:
         results: The results of each set.
         worst: The worst lines of each set of which scoring has kept some, the worst
             first.
+        models: The files of parameters that have decoded the sets, as far as known.
     """
 
     name: str
     summary: TrainingSummary
     results: dict[str, list[Result]]
     worst: dict[str, list[WorstLine]] = field(default_factory=dict)
+    models: frozenset[str] = frozenset()
 
     @classmethod
     def read(
@@ -80,7 +83,8 @@ class DecodedExperiment:
     ) -> "list[DecodedExperiment]":
         """Read `EXP/distopt/summary.json` and `EXP/DECODE/SET/score_?er/result.json`.
 
-        The worst lines are in `worst.json` beside a result. A file, or a directory of
+        The worst lines are in `worst.json` beside a result, and `EXP/DECODE/SET/model`
+        names the model that has decoded. A file, or a directory of
         something else, is an experiment without results.
 
         Args:
@@ -103,7 +107,10 @@ class DecodedExperiment:
         summary = TrainingSummary.read(directory / "distopt" / "summary.json")
         return [
             cls(
-                f"{name}/{way}" if len(ways) > 1 else name, summary, *_results_of(found)
+                f"{name}/{way}" if len(ways) > 1 else name,
+                summary,
+                *_results_of(found),
+                _models_of(found),
             )
             for way, found in (ways or {"": []}).items()
         ]
@@ -121,6 +128,11 @@ def _results_of(
         if lines := read_worst(path.parent):
             worst[test_set] = lines
     return results, worst
+
+
+def _models_of(paths: Sequence[Path]) -> frozenset[str]:
+    notes = {path.parents[1] / "model" for path in paths}
+    return frozenset(read_text(note).strip() for note in notes if note.is_file())
 
 
 NONE = "-"
@@ -316,7 +328,7 @@ def _details(
 
 
 def environment_lines(
-    experiments: Iterable[DecodedExperiment],
+    experiments: Sequence[DecodedExperiment],
     environment: Environment,
     command: str | None,
 ) -> list[str]:
@@ -327,6 +339,14 @@ def environment_lines(
         if exp.summary.espnet or exp.summary.torch
     }
     results = [r for exp in experiments for each in exp.results.values() for r in each]
+    decoded: dict[str, list[str]] = {}
+    for exp in experiments:
+        decoded.setdefault(", ".join(sorted(exp.models)), []).append(exp.name)
+    unknown = decoded.pop("", [])
+    models = [
+        model if len(decoded) == 1 and not unknown else f"{model} of {', '.join(names)}"
+        for model, names in decoded.items()
+    ]
     scorers = {result.scorer for result in results}
     scorers |= {r.cross_check.scorer for r in results if r.cross_check}
     return [
@@ -336,6 +356,7 @@ def environment_lines(
         f"torch: {environment.torch}",
         f"espnet: {environment.espnet}",
         *(["trained with: " + "; ".join(sorted(trained))] if trained else []),
+        *([f"decoded model: {'; '.join(models)}"] if models else []),
         *([f"scorer: {'; '.join(sorted(scorers))}"] if scorers else []),
         *([f"command: `{command}`"] if command else []),
     ]

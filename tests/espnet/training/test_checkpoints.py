@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from espnet_distopt.bin import asr_train
 from espnet_distopt.espnet.training import checkpoints
+from tests.espnet.toy import arguments, write_toy_data
 
 
 def test_a_save_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -81,3 +83,55 @@ def test_a_missing_epoch_model_is_written_from_the_checkpoint(tmp_path: Path) ->
     before = (tmp_path / "3epoch.pth").read_bytes()
     checkpoints.recover_epoch_model(tmp_path, 3, {"w": torch.zeros(2)})
     assert (tmp_path / "3epoch.pth").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("losses", "nbest", "keep"),
+    [
+        ([12.3, 0.66, 0.58], 3, 2),
+        ([12.3, 0.66, 0.58], [1, 3, 10], 2),  # there are no ten epochs
+        ([12.3, 0.58, 9.0], 3, 1),
+        ([12.3, 0.66, 0.58], 2, None),
+        ([12.3, 0.66, 0.58], 4, None),  # ESPnet takes the best one then
+        ([22.0, 19.0, 17.0], 3, None),
+        ([40.0, 0.05, 0.01, 0.03], 3, None),  # far above in quotient only
+        ([40.0, float("nan"), 0.03], 3, 1),
+    ],
+)
+def test_an_average_over_a_far_worse_epoch_is_told_of(
+    losses: list[float], nbest: int | list[int], keep: int | None, tmp_path: Path
+) -> None:
+    stats = {
+        epoch: {"valid": {"loss": loss, "acc": -loss}}
+        for epoch, loss in enumerate(losses, start=1)
+    }
+    state = {"reporter": {"stats": stats, "epoch": len(losses)}}
+    torch.save(state, tmp_path / "checkpoint.pth")
+    criteria = [("train", "loss", "min"), ("valid", "loss", "min")]
+    lines = checkpoints.far_averages(tmp_path, criteria, nbest)
+    assert len(lines) == (keep is not None)
+    if keep is not None:
+        assert lines[0].startswith(f"{tmp_path}/valid.loss.ave.pth averages 3 epochs, ")
+        assert lines[0].endswith(f"fewer (keep_nbest_models: {keep})")
+
+
+def test_an_accuracy_of_less_than_half_of_the_best_is_far_worse(tmp_path: Path) -> None:
+    stats = {e: {"valid": {"acc": acc}} for e, acc in enumerate((0.1, 0.7, 0.9), 1)}
+    state = {"reporter": {"stats": stats, "epoch": 3}}
+    torch.save(state, tmp_path / "checkpoint.pth")
+    (line,) = checkpoints.far_averages(tmp_path, [("valid", "acc", "max")], 3)
+    assert "valid acc of epoch 1 is 0.1, where the best epoch, 3, has 0.9: " in line
+
+
+def test_a_training_ends_by_telling_of_a_far_average(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy_data(tmp_path)
+    more = ("--keep_nbest_models", "2")
+    for times, told in ((2.0, False), (0.5, True)):
+        monkeypatch.setattr(checkpoints, "_FAR", times)
+        monkeypatch.setattr(checkpoints, "_OF_RANGE", -1.0)
+        asr_train.main(arguments(tmp_path, tmp_path / f"exp{times}", *more))
+        printed = capsys.readouterr().out.splitlines()
+        found = f"exp{times}/valid.loss.ave.pth averages 2 epochs" in printed[-1]
+        assert found == told

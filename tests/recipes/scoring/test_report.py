@@ -116,6 +116,27 @@ def test_golden(experiments: list[Path]) -> None:
     assert report == GOLDEN
 
 
+def test_the_decoded_models_are_named(experiments: list[Path]) -> None:
+    def line() -> list[str]:
+        read = [one for path in experiments for one in DecodedExperiment.read(path)]
+        report = render(read, ENVIRONMENT, title="toy")
+        return [each for each in report.splitlines() if "decoded model" in each]
+
+    assert line() == []
+    names = [path.name for path in experiments]
+    average = "valid.loss.ave.pth (valid.loss.ave_3best.pth)"
+    places = [path / "decode" / "eval2000" / "model" for path in experiments]
+    places[0].write_text(f"{average}\n")
+    assert line() == [f"- decoded model: {average} of {names[0]}"]
+    places[1].write_text(f"{average}\n")
+    assert line() == [f"- decoded model: {average}"]
+    places[1].write_text("valid.acc.best.pth (7epoch.pth)\n")
+    assert line() == [
+        f"- decoded model: {average} of {names[0]}; "
+        f"valid.acc.best.pth (7epoch.pth) of {names[1]}"
+    ]
+
+
 def test_command(
     experiments: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
