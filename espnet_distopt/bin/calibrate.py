@@ -119,7 +119,7 @@ def _step_time(directory: Path) -> "StepTime":
         Computed(line.batches, line.samples, line.computing)
         for each in (found.learners.values() if found else ())
         for line in each.lines
-        if line.samples
+        if line.samples and line.computing is not None
     ]
     if not computed:
         raise InputError(
