@@ -5,9 +5,10 @@ the learner that has died. A command shows an `InputError` as one line, without 
 traceback, and ends with exit code 2.
 """
 
+import difflib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 STOPPED = 75
@@ -64,6 +65,16 @@ def in_words(error: BaseException) -> str:
         raised = [line for line in rest if name in line.partition(":")[0]]
         first = raised[-1].partition(":")[2].strip() if raised else first
     return f"{name}: {first}".rstrip(": ")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word; empty if none is like it.
+
+    >>> did_you_mean("adpsdg", ["adpsgd", "bmuf"]), did_you_mean("x", ["adpsgd"])
+    ('; did you mean adpsgd?', '')
+    """
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Main(Protocol):

@@ -22,7 +22,14 @@ while [ $# -gt 0 ]; do
     case $1 in
         -h | --help)
             echo "Options of ${options_of##*/}, with their defaults:"
-            sed -nE 's/^([a-z][a-z0-9_]*)=/  --\1 /p' <<<"$option_lines"
+            # Options given before --help, as a recipe's own, are its defaults.
+            while IFS= read -r line; do
+                option=${line%%=*} text=
+                [[ $line != *"# "* ]] || text="# ${line#*"# "}"
+                value=${!option}
+                [[ $value != *[[:space:]]* ]] || value="\"$value\""
+                printf '  --%-27s %s\n' "$option $value" "$text"
+            done < <(grep -E '^[a-z][a-z0-9_]*=' <<<"$option_lines")
             exit 0
             ;;
         --?*) ;;

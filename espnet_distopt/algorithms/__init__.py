@@ -31,7 +31,7 @@ from espnet_distopt.algorithms.synchronous.d1d import (
 )
 from espnet_distopt.algorithms.synchronous.dpsgd import Dpsgd, DpsgdConfig
 from espnet_distopt.core.learner import Learner
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, did_you_mean
 
 __all__ = [
     "ALGORITHMS",
@@ -87,6 +87,7 @@ def lookup(name: str) -> Registration:
     if name not in known:
         raise InputError(
             f"unknown algorithm '{name}'; there are: {', '.join(sorted(known))}"
+            f"{did_you_mean(name, known)}"
         )
     return known[name]
 

@@ -21,7 +21,7 @@ from typing import (
     get_type_hints,
 )
 
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, did_you_mean
 
 Config = TypeVar("Config")
 
@@ -47,7 +47,7 @@ def configure(
             known = ", ".join(f"{n}={f.default!r}" for n, f in fields.items())
             raise InputError(
                 f"{where}: unknown option '{key}'; known (with defaults): "
-                f"{known or 'none'}"
+                f"{known or 'none'}{did_you_mean(str(key), fields)}"
             )
         if not _matches(value, hints[key]):
             raise InputError(

@@ -13,6 +13,10 @@ from collections.abc import Sequence
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
+from espnet_distopt.espnet.training.options import check_early
+
+if __name__ == "__main__":
+    check_early()
 
 # ESPnet prints while it is imported, and stdout is for the training's progress.
 with importing_espnet():

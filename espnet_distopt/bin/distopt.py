@@ -4,7 +4,6 @@
 """
 
 import ast
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from espnet_distopt.bin import WINGS
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.errors import InputError, did_you_mean, one_line_errors
 
 COMPLETION = """\
 _distopt() {{
@@ -47,9 +46,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         module, function = known[name]
         getattr(importlib.import_module(module), function)()
     else:
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"no command {name}: {meant}`distopt --help` lists them")
+        meant = did_you_mean(name, known)
+        raise InputError(f"no command {name}: `distopt --help` lists them{meant}")
 
 
 Place = tuple[str, str]

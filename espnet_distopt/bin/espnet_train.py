@@ -14,6 +14,10 @@ from collections.abc import Sequence
 from espnet_distopt.distributed import slurm_step
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
+from espnet_distopt.espnet.training.options import check_early
+
+if __name__ == "__main__":
+    check_early()
 
 with importing_espnet():
     from espnet_distopt.espnet.training.tasks import names, task

@@ -58,7 +58,7 @@ def test_a_commands_help_shows_how_it_was_called(
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("statsu", "did you mean status? "), ("zzzzz", "")]
+    ("name", "advice"), [("statsu", "; did you mean status?"), ("zzzzz", "")]
 )
 def test_an_unknown_command(
     name: str, advice: str, capsys: pytest.CaptureFixture[str]
@@ -66,7 +66,7 @@ def test_an_unknown_command(
     with pytest.raises(SystemExit) as ended:
         distopt.main([name])
     assert ended.value.code == 2
-    said = f"error: no command {name}: {advice}`distopt --help` lists them\n"
+    said = f"error: no command {name}: `distopt --help` lists them{advice}\n"
     assert capsys.readouterr().err == said
 
 

@@ -87,8 +87,16 @@ def test_parse_options_errors(
 def test_help_is_the_block_of_options(options: Path) -> None:
     done = run(options, "--help")
     assert done.returncode == 0
-    assert "  --stage 1        # first stage\n" in done.stdout
+    assert "  --stage 1                     # first stage\n" in done.stdout
     assert "hidden" not in done.stdout
+
+
+def test_help_has_the_defaults_of_the_recipe(options: Path) -> None:
+    """A recipe's run.sh gives its own options first."""
+    done = run(options, "--stage", "3", "--name", "two words", "--help")
+    assert "  --stage 3                     # first stage\n" in done.stdout
+    assert '  --name "two words"            # any text\n' in done.stdout
+    assert "  --use_it false                # whether\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,20 @@ command that only checks options does without it, since its import takes seconds
 import argparse
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from espnet_distopt.algorithms import check_options, names
-from espnet_distopt.errors import InputError
+from espnet_distopt.algorithms import check_options, names, options
+from espnet_distopt.algorithms.options import algorithm_options
+from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.files.yaml import read_yaml
+
+_UNSAID = ""
+"""The algorithm of somebody who has not named one. Who says `none` may keep options."""
 
 _EPOCHS = re.compile(r"(\d+\.?\d*) ?epochs?")
 
@@ -29,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distopt",
         type=str_or_none,
-        default=None,
+        default=_UNSAID,
         help=f"The algorithm, one of: {', '.join(names())}; none is stock ESPnet",
     )
     group.add_argument(
@@ -59,6 +64,54 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
     return content
 
 
+@one_line_errors
+def check_early(cmd: Sequence[str] | None = None) -> None:
+    """Refuse what is wrong in an algorithm's options before ESPnet is imported.
+
+    That takes seconds. `settle` checks all of it again, with the number of learners.
+    Only the first learner of a machine looks, so that a mistake is told once.
+
+    Raises:
+        InputError: The algorithm or an option is unknown, or a value is impossible.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_arguments(parser)
+    parser.add_argument("--config", type=Path)
+    first, _ = parser.parse_known_args(cmd)
+    if first.config is not None:
+        try:
+            content = read_yaml(first.config)
+        except InputError:  # ESPnet's parser says what is wrong with a file.
+            return
+        known = {"distopt", "distopt_conf", "distopt_config"} & content.keys()
+        parser.set_defaults(**{key: content[key] for key in known})
+    args, _ = parser.parse_known_args(cmd)
+    _complete(args)
+    if args.distopt is not None and os.environ.get("LOCAL_RANK", "0") == "0":
+        conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
+        options(args.distopt, algorithm_options(conf))
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Fill `distopt` and `distopt_conf` from the file `distopt_config`.
+
+    Raises:
+        InputError: The file is wrong, or there are options of no algorithm.
+    """
+    if args.distopt_config is not None:
+        content = read_distopt_config(Path(args.distopt_config))
+        args.distopt = args.distopt or content.get("distopt")
+        confs = [option_lines(each, "distopt_conf") for each in (content, vars(args))]
+        args.distopt_conf = {**confs[0], **confs[1]}
+    if args.distopt == _UNSAID:
+        args.distopt = None
+        if args.distopt_conf:
+            raise InputError(
+                f"distopt_conf has {', '.join(args.distopt_conf)}, and no distopt says "
+                "of which algorithm: add distopt (none: stock ESPnet), or leave it out"
+            )
+
+
 Counting = Callable[[argparse.Namespace, int], int]
 """Returns the number of batches in an epoch, for ESPnet's options and the learners."""
 
@@ -68,18 +121,15 @@ def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
 
     `distopt` and `distopt_conf` are filled from the file `distopt_config`. Schedules in
     epochs become steps, by `batches` of an epoch. Learners on CPUs communicate by gloo.
+    An algorithm that has one learner only is told on stderr.
 
     Raises:
         InputError: The algorithm or an option is unknown, a value has the wrong type,
             the number of learners is impossible, a learner would have several GPUs, an
-            option is of DDP, or early stopping looks at a figure that the learners do
-            not share.
+            option is of DDP, there are options of no algorithm, or early stopping looks
+            at a figure that the learners do not share.
     """
-    if args.distopt_config is not None:
-        content = read_distopt_config(Path(args.distopt_config))
-        args.distopt = args.distopt or content.get("distopt")
-        confs = [option_lines(each, "distopt_conf") for each in (content, vars(args))]
-        args.distopt_conf = {**confs[0], **confs[1]}
+    _complete(args)
     if args.ngpu == 0 and args.dist_backend == "nccl":
         args.dist_backend = "gloo"
     count_epochs(args, number_of_learners(args), batches)
@@ -99,6 +149,13 @@ def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
         )
     size = number_of_learners(args)
     check_options(args.distopt, args.distopt_conf, size)
+    if size == 1:
+        print(
+            f"{args.distopt} has one learner, and trains as without an algorithm: "
+            "`distopt launch --nproc 2 -m espnet_distopt.bin.asr_train ...` starts two",
+            file=sys.stderr,
+            flush=True,
+        )
     shared = {
         "patience": args.patience is not None and args.early_stopping_criterion,
         "val_scheduler_criterion": args.val_scheduler_criterion,

@@ -108,7 +108,15 @@ def distopt_task(
         def get_parser(cls) -> argparse.ArgumentParser:
             _offer_lamb()
             parser: argparse.ArgumentParser = super().get_parser()
+            # Else 270 lines of options stand before the one that says what is wrong.
+            parser.usage = "%(prog)s [--config FILE] OPTIONS... (--help lists them)"
             return parser
+
+        @classmethod
+        def check_required_command_args(cls, args: argparse.Namespace) -> None:
+            lacking = [name for name in args.required if getattr(args, name) is None]
+            if lacking:  # ESPnet prints its help of 500 lines before it says so.
+                raise InputError(f"--{', --'.join(lacking)} is required")
 
         @classmethod
         def build_optimizers(

@@ -1,13 +1,20 @@
 """Wrong options end in one line, before anything is trained."""
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.bin import asr_train
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.options import check_gpus, gpus_of_machine
+from espnet_distopt.espnet.training.options import (
+    check_gpus,
+    gpus_of_machine,
+    settle,
+)
 from espnet_distopt.recipes.commands import check
 from tests.espnet.toy import arguments, write_toy_data
 
@@ -20,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRONG = {
-    "unknown algorithm": (["--distopt", "adpsdg"], "unknown algorithm 'adpsdg'"),
+    "unknown algorithm": (["--distopt", "adpsdg"], "; did you mean adpsgd?"),
     "unknown option": (
         ["--distopt", "bmuf", "--distopt_conf", "perod=4"],
         "unknown option 'perod'; known (with defaults): period=8",
@@ -51,6 +58,10 @@ WRONG = {
             *("--dist_world_size", "3", "--dist_rank", "0"),
         ],
         "3 learners do not make nodes of per_node = 2",
+    ),
+    "options without an algorithm": (
+        ["--distopt_conf", "period=4"],
+        "distopt_conf has period, and no distopt says of which algorithm",
     ),
     "no such file": (
         ["--distopt_config", "nowhere.yaml"],
@@ -138,8 +149,75 @@ def test_a_training_without_a_directory(
     with pytest.raises(SystemExit) as end:
         asr_train.main(words[:at] + words[at + 2 :])
     assert end.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("arguments are required: --output_dir")
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) <= 3, "ESPnet's own message is 500 lines long"
+    assert said[-1] == "error: --output_dir is required"
+
+
+def test_a_mistake_of_a_word_is_told_in_two_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The list of options was 270 lines long."""
+    with pytest.raises(SystemExit):
+        asr_train.main(["--max_epoch", "many"])
+    usage, said = capsys.readouterr().err.splitlines()
+    assert "--help lists them" in usage and "argument --max_epoch: invalid" in said
+
+
+EARLY = {
+    "as options": ["--distopt", "bmuf", "--distopt_conf", "perod=4"],
+    "in the configuration": ["--config", "train.yaml"],
+    "over the configuration": ["--config", "good.yaml", "--distopt_conf", "perod=4"],
+    "in a file of its own": ["--distopt_config", "train.yaml", "--config", "no.yaml"],
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_a_wrong_option_is_refused_before_espnet_is_imported(
+    case: str, tmp_path: Path
+) -> None:
+    """The import takes seconds, and much longer on a busy machine."""
+    (tmp_path / "train.yaml").write_text("distopt: bmuf\ndistopt_conf: {perod: 4}\n")
+    (tmp_path / "good.yaml").write_text("distopt: bmuf\ndistopt_conf: {period: 4}\n")
+    (tmp_path / "no.yaml").write_text("max_epoch: 3\n")
+    command = [sys.executable, "-X", "importtime", "-m"]
+    command += ["espnet_distopt.bin.asr_train", *EARLY[case]]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "unknown option 'perod'" in last and "did you mean period?" in last
+    assert "espnet2.tasks" not in done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_algorithm_that_has_one_learner_is_told(
+    size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who forgets the launcher gets a training without a word of the algorithm."""
+    words = ["--distopt", "adpsgd", "--output_dir", str(tmp_path), "--ngpu", "0"]
+    words += ["--dist_world_size", str(size), "--dist_rank", "0"]
+    settle(asr_train.get_parser().parse_args(words))
+    told = capsys.readouterr().err
+    assert ("adpsgd has one learner, and trains as without" in told) == (size == 1)
+
+
+def test_stock_espnet_by_a_configuration_of_an_algorithm(tmp_path: Path) -> None:
+    """`--distopt none` beside options is a baseline, and no mistake."""
+    words = ["--distopt", "none", "--distopt_conf", "period=4"]
+    words += ["--output_dir", str(tmp_path), "--ngpu", "0"]
+    args = asr_train.get_parser().parse_args(words)
+    settle(args)
+    assert args.distopt is None
+    args = asr_train.get_parser().parse_args(words[4:])
+    settle(args)
+    assert args.distopt is None
 
 
 def test_any_learner_says_why_it_is_refused(
