@@ -407,10 +407,10 @@ class Session:
         if distance and self.learner.rank == 0 and self._keeps_equal():
             logging.getLogger(__name__).warning(
                 f"{self.learner.where}: the learners' models differ (consensus "
-                f"distance {distance:.2g}), and {self.name} keeps them equal: after gradients "
-                "were averaged, a learner has changed them, or the parameters, in its "
-                "own way (noise, another optimizer, a state that it loaded); validated "
-                "and saved is learner 0's model"
+                f"distance {distance:.2g}), and {self.name} keeps them equal: after "
+                "gradients were averaged, a learner has changed them or the parameters "
+                "in its own way (noise, another optimizer, a loaded state); learner "
+                "0's model is validated and saved"
             )
         return distance
 

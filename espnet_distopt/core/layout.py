@@ -49,9 +49,9 @@ def lay_out(
         optimizer: the optimizer that trains it.
 
     Raises:
-        InputError: there is no trainable parameter, or they have several dtypes or
-            devices; one stands in the optimizer twice; or one shares its memory with
-            another tensor.
+        InputError: there is no trainable parameter, or they are complex, or have
+            several dtypes or devices; one stands in the optimizer twice; or one shares
+            its memory with another tensor.
     """
     names = {id(p): name for name, p in model.named_parameters()}
     parameters: dict[str, nn.Parameter] = {}
@@ -74,6 +74,14 @@ def lay_out(
 
 
 def _check_kinds(parameters: Mapping[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        if parameter.is_complex():
+            raise InputError(
+                f"parameter '{name}' is complex, and a session trains real ones: keep "
+                "its real and imaginary parts in a parameter of (..., 2), as "
+                "torch.view_as_real gives them, and use torch.view_as_complex of it in "
+                "forward()"
+            )
     kinds = {(p.dtype, p.device) for p in parameters.values()}
     if len(kinds) != 1:
         found = ", ".join(f"{d} on {v}" for d, v in sorted(kinds, key=str))

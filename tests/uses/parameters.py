@@ -117,6 +117,39 @@ class MixedTypes(Use):
         return model
 
 
+class Complex(Use):
+    title = "complex parameters"
+    note = (
+        "Keep real and imaginary parts in one real parameter, and use "
+        "`torch.view_as_complex` in `forward`."
+    )
+    refused = refused("view_as_complex")
+    everybody = True
+
+    def net(self) -> nn.Module:
+        return nn.Linear(3, 2, dtype=torch.complex64)
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        x, y = turn.batch(number)
+        return (self.model(x + 0j) - y).abs().square().mean()
+
+
+class Rotations(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x + 0j) @ torch.view_as_complex(self.weight)).abs()
+
+
+class RealViews(Use):
+    title = "real parameters that the model uses as complex ones (`view_as_complex`)"
+
+    def net(self) -> nn.Module:
+        return Rotations()
+
+
 class HalfAdam(Use):
     title = "float16 parameters with Adam's `eps` of 1e-8"
     note = "`eps` is 0 in float16: keep parameters in float32 and use autocast."
@@ -261,6 +294,8 @@ ROWS: list[type[Use]] = [
     FrozenLater,
     LateGroup,
     MixedTypes,
+    Complex,
+    RealViews,
     HalfAdam,
     HalfSgd,
     Sparse,
