@@ -408,9 +408,9 @@ class Session:
             logging.getLogger(__name__).warning(
                 f"{self.learner.where}: the learners' models differ (consensus "
                 f"distance {distance:.2g}), and {self.name} keeps them equal: after "
-                "gradients were averaged, a learner has changed them, or the "
-                "parameters, in its own way (noise, another optimizer, a state that it "
-                "loaded); validated and saved is learner 0's model"
+                "gradients were averaged, a learner has changed them or the parameters "
+                "in its own way (noise, another optimizer, a loaded state); learner "
+                "0's model is validated and saved"
             )
         return distance
 

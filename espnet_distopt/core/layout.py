@@ -49,8 +49,8 @@ def lay_out(
         optimizer: the optimizer that trains it.
 
     Raises:
-        InputError: there is no trainable parameter, or they have several dtypes or
-            devices; one is complex; one stands in the optimizer twice; or one shares
+        InputError: there is no trainable parameter, or they are complex, or have
+            several dtypes or devices; one stands in the optimizer twice; or one shares
             its memory with another tensor.
     """
     names = {id(p): name for name, p in model.named_parameters()}
@@ -75,12 +75,12 @@ def lay_out(
 
 def _check_kinds(parameters: Mapping[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
-        # An optimizer takes one for two real ones; the algorithms' formulas do not.
         if parameter.is_complex():
             raise InputError(
-                f"parameter '{name}' is complex ({parameter.dtype}): keep its real and "
-                "imaginary parts in a real one, nn.Parameter(torch.view_as_real(x)), "
-                "and use torch.view_as_complex of that in the forward pass"
+                f"parameter '{name}' is complex, and a session trains real ones: keep "
+                "its real and imaginary parts in a parameter of (..., 2), as "
+                "torch.view_as_real gives them, and use torch.view_as_complex of it in "
+                "forward()"
             )
     kinds = {(p.dtype, p.device) for p in parameters.values()}
     if len(kinds) != 1:

@@ -131,7 +131,7 @@ def test_mixed_types_are_refused() -> None:
 
 def test_complex_parameters_are_refused() -> None:
     model = nn.Linear(2, 2).to(torch.complex64)
-    with pytest.raises(InputError, match=r"'weight' is complex .*view_as_real"):
+    with pytest.raises(InputError, match=r"'weight' is complex.*view_as_real"):
         Learner(model, SGD(model.parameters(), lr=0.1))
 
 

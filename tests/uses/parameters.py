@@ -119,11 +119,35 @@ class MixedTypes(Use):
 
 class Complex(Use):
     title = "complex parameters"
-    note = "Train real ones (`view_as_real`), and use `view_as_complex` of them."
-    refused = refused("is complex")
+    note = (
+        "Keep real and imaginary parts in one real parameter, and use "
+        "`torch.view_as_complex` in `forward`."
+    )
+    refused = refused("view_as_complex")
+    everybody = True
 
     def net(self) -> nn.Module:
-        return super().net().to(torch.complex64)
+        return nn.Linear(3, 2, dtype=torch.complex64)
+
+    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+        x, y = turn.batch(number)
+        return (self.model(x + 0j) - y).abs().square().mean()
+
+
+class Rotations(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x + 0j) @ torch.view_as_complex(self.weight)).abs()
+
+
+class RealViews(Use):
+    title = "real parameters that the model uses as complex ones (`view_as_complex`)"
+
+    def net(self) -> nn.Module:
+        return Rotations()
 
 
 class HalfAdam(Use):
@@ -271,6 +295,7 @@ ROWS: list[type[Use]] = [
     LateGroup,
     MixedTypes,
     Complex,
+    RealViews,
     HalfAdam,
     HalfSgd,
     Sparse,
