@@ -13,15 +13,33 @@ autograd does, and the next pass that does not accumulate sends the sum.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from espnet_distopt.core.buckets import Bucket
+from espnet_distopt.core.layout import Slot
 from espnet_distopt.errors import InputError
 
-if TYPE_CHECKING:
-    from espnet_distopt.core.learner import Learner
+
+class Learner(Protocol):
+    """What is asked of a `core.learner.Learner`, and what it is told."""
+
+    names: list[str]
+    parameters: list[nn.Parameter]
+    slots: list[Slot]
+    grads: Tensor | None
+    buckets: list[Bucket]
+    samples: float
+    weighted: bool
+    accumulates: bool
+    accumulated: float | None
+    used: list[bool]
+
+    @property
+    def where(self) -> str:
+        """The learner's rank and step, in words."""
 
 
 class BackwardWatch:
@@ -36,7 +54,7 @@ class BackwardWatch:
 
     def __init__(
         self,
-        learner: "Learner",
+        learner: Learner,
         done: Callable[[], None],
         bucket_done: Callable[[int], None] | None = None,
     ) -> None:
