@@ -1,5 +1,6 @@
 """Whether a model has a frame for each label of an utterance, as CTC needs it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -19,8 +20,8 @@ _MARGIN = 8  # frames by which the quotient of lengths may be wrong
 def enough_frames(options: Sequence[str]) -> Callable[[int, int], bool]:
     """Build a model, and return whether samples are enough for a number of labels.
 
-    The length of an utterance is measured by encoding silence where the subsampling
-    leaves a doubt. An utterance that the encoder refuses is never long enough.
+    Where the subsampling leaves a doubt, silence is encoded to find the least samples
+    that have so many frames. What the encoder refuses is never long enough.
 
     Args:
         options: Those of `asr_train` that make the model: `--config`, `--token_list`
@@ -35,7 +36,6 @@ def enough_frames(options: Sequence[str]) -> Callable[[int, int], bool]:
         raise InputError("the model has no frontend, so it reads no samples")
     has_ctc = getattr(model, "ctc", None) is not None
 
-    @cache
     @torch.no_grad()
     def frames(samples: int) -> int:
         speech = torch.zeros(1, samples)
@@ -49,9 +49,18 @@ def enough_frames(options: Sequence[str]) -> Callable[[int, int], bool]:
 
     per_frame = _PROBED / max(frames(_PROBED), 1)
 
+    def about(count: int) -> int:
+        return max(0, int(count * per_frame))
+
+    @cache
+    def least(needed: int) -> int:
+        doubtful = range(about(needed - _MARGIN), about(needed + _MARGIN))
+        return doubtful.start + bisect_left(doubtful, needed, key=frames)
+
     def enough(samples: int, labels: int) -> bool:
         needed = max(labels, 1) if has_ctc else 1
-        likely = samples / per_frame - _MARGIN
-        return needed <= likely or needed <= frames(samples)
+        if samples >= about(needed + _MARGIN):
+            return True
+        return samples >= about(needed - _MARGIN) and samples >= least(needed)
 
     return enough
