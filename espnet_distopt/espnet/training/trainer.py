@@ -174,7 +174,13 @@ class DistoptTrainer(Trainer):
             )
             return invalid
 
-        return epoch.train_by(loop, iterator)
+        if options.distopt is None or options.accum_grad == 1:
+            return epoch.train_by(loop, iterator)
+        hook = model.register_forward_hook(_keep_reported_loss)
+        try:
+            return epoch.train_by(loop, iterator)
+        finally:
+            hook.remove()
 
     @classmethod
     def validate_one_epoch(
@@ -227,6 +233,17 @@ def _out_of_ddp(model: Any) -> torch.nn.Module:
         owner.reducer = owner.logger = None
     bare: torch.nn.Module = getattr(model, "module", model)
     return bare
+
+
+def _keep_reported_loss(model: torch.nn.Module, args: Any, output: Any) -> None:
+    """Give the loss to report memory of its own, as DDP's average over learners has.
+
+    ESPnet divides the loss by `accum_grad` in place, and models mostly report a view
+    of the same memory. Losses were too small by that factor beside those of DDP.
+    """
+    stats = output["stats"] if isinstance(output, dict) else output[1]
+    if isinstance(stats.get("loss"), torch.Tensor):
+        stats["loss"] = stats["loss"].clone()
 
 
 def _reporting(
