@@ -233,6 +233,14 @@ class Session:
     # The steps of an epoch
 
     @property
+    def is_leader(self) -> bool:
+        """Whether this learner is the first of those that live: who prints and saves.
+
+        After a consensus or `means` all learners agree on who that is.
+        """
+        return self.learner.rank == self.learner.members.ranks[0]
+
+    @property
     def first_epoch(self) -> int:
         """The number, from 0, of the epoch in which this learner has begun.
 

@@ -2,6 +2,8 @@
 
 import copy
 import logging
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -494,3 +496,24 @@ def test_close_in_a_finally_tells_the_others_of_the_error() -> None:
     failed, other = launch(2, fail_in_a_finally)
     assert failed == "disk full"
     assert other.endswith("learner 0 ended with OSError: disk full")
+
+
+def led() -> tuple[bool, bool]:
+    """Return whether this learner leads before the first one dies, and after."""
+    model = nn.Linear(3, 1)
+    driver = ProcessGroupDriver(silence=2)
+    optimizer = Adam(model.parameters())
+    with Session(model, optimizer, "adpsgd", driver) as session:
+        before = session.is_leader
+        session.barrier()
+        if dist.get_rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        session.step()
+        with session.consensus():
+            return before, session.is_leader
+
+
+def test_the_first_of_those_that_live_leads() -> None:
+    assert launch(3, led, dying={0})[1:] == [(False, True), (False, False)]
