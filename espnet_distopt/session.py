@@ -326,8 +326,12 @@ class Session:
         The result is True if the epoch has ended. It is False if another learner has
         stopped within the epoch meanwhile: then this learner has paused with it, and
         what follows is what follows `pause`.
+
+        Raises:
+            InputError: the optimizer has stepped, and `step` was never called.
         """
         self._check()
+        self._check_followed()
         finished: bool = self._train(self._lifecycle.finish())
         self._may_pause = False
         self._changes.remember()
@@ -576,6 +580,16 @@ class Session:
                 "than loss.backward() (autograd.grad, torch.func, by hand), call "
                 "session.average_gradients() once .grad has it, or use an algorithm "
                 "that averages models (local_sgd, bmuf, adpsgd)"
+            )
+
+    def _check_followed(self) -> None:
+        learner = self.learner
+        followed = learner.steps != self._lifecycle.epoch_start
+        if learner.size > 1 and learner.stepped and not followed:
+            raise InputError(
+                f"{learner.where}: the optimizer has stepped, and session.step() was "
+                "not called in this epoch, so that the learners know nothing of each "
+                "other's updates: call it after each optimizer.step()"
             )
 
     def _check_between_epochs(self, call: str) -> None:

@@ -517,3 +517,28 @@ def led() -> tuple[bool, bool]:
 
 def test_the_first_of_those_that_live_leads() -> None:
     assert launch(3, led, dying={0})[1:] == [(False, True), (False, False)]
+
+
+def forgetful(name: str, batches: int) -> str:
+    model = nn.Linear(3, 1)
+    optimizer = Adam(model.parameters())
+    try:
+        with Session(model, optimizer, name) as session:
+            for _ in range(batches):
+                model(torch.ones(1, 3)).sum().backward()
+                optimizer.step()
+            session.finish()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "local_sgd", "allreduce"])
+def test_an_epoch_without_the_sessions_steps_is_refused(name: str) -> None:
+    assert all(
+        "session.step() was not called" in t for t in launch(2, forgetful, name, 2)
+    )
+
+
+def test_an_epoch_without_batches_is_none_without_steps() -> None:
+    assert launch(2, forgetful, "adpsgd", 0) == ["", ""]
