@@ -233,6 +233,14 @@ class Session:
     # The steps of an epoch
 
     @property
+    def is_leader(self) -> bool:
+        """Whether this learner is the first of those that live: who prints and saves.
+
+        After a consensus or `means` all learners agree on who that is.
+        """
+        return self.learner.rank == self.learner.members.ranks[0]
+
+    @property
     def first_epoch(self) -> int:
         """The number, from 0, of the epoch in which this learner has begun.
 
@@ -318,8 +326,12 @@ class Session:
         The result is True if the epoch has ended. It is False if another learner has
         stopped within the epoch meanwhile: then this learner has paused with it, and
         what follows is what follows `pause`.
+
+        Raises:
+            InputError: the optimizer has stepped, and `step` was never called.
         """
         self._check()
+        self._check_followed()
         finished: bool = self._train(self._lifecycle.finish())
         self._may_pause = False
         self._changes.remember()
@@ -568,6 +580,16 @@ class Session:
                 "than loss.backward() (autograd.grad, torch.func, by hand), call "
                 "session.average_gradients() once .grad has it, or use an algorithm "
                 "that averages models (local_sgd, bmuf, adpsgd)"
+            )
+
+    def _check_followed(self) -> None:
+        learner = self.learner
+        followed = learner.steps != self._lifecycle.epoch_start
+        if learner.size > 1 and learner.stepped and not followed:
+            raise InputError(
+                f"{learner.where}: the optimizer has stepped, and session.step() was "
+                "not called in this epoch, so that the learners know nothing of each "
+                "other's updates: call it after each optimizer.step()"
             )
 
     def _check_between_epochs(self, call: str) -> None:

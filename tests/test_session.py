@@ -2,6 +2,8 @@
 
 import copy
 import logging
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -494,3 +496,49 @@ def test_close_in_a_finally_tells_the_others_of_the_error() -> None:
     failed, other = launch(2, fail_in_a_finally)
     assert failed == "disk full"
     assert other.endswith("learner 0 ended with OSError: disk full")
+
+
+def led() -> tuple[bool, bool]:
+    """Return whether this learner leads before the first one dies, and after."""
+    model = nn.Linear(3, 1)
+    driver = ProcessGroupDriver(silence=2)
+    optimizer = Adam(model.parameters())
+    with Session(model, optimizer, "adpsgd", driver) as session:
+        before = session.is_leader
+        session.barrier()
+        if dist.get_rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        session.step()
+        with session.consensus():
+            return before, session.is_leader
+
+
+def test_the_first_of_those_that_live_leads() -> None:
+    assert launch(3, led, dying={0})[1:] == [(False, True), (False, False)]
+
+
+def forgetful(name: str, batches: int) -> str:
+    model = nn.Linear(3, 1)
+    optimizer = Adam(model.parameters())
+    try:
+        with Session(model, optimizer, name) as session:
+            for _ in range(batches):
+                model(torch.ones(1, 3)).sum().backward()
+                optimizer.step()
+            session.finish()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["adpsgd", "local_sgd", "allreduce"])
+def test_an_epoch_without_the_sessions_steps_is_refused(name: str) -> None:
+    assert all(
+        "session.step() was not called" in t for t in launch(2, forgetful, name, 2)
+    )
+
+
+def test_an_epoch_without_batches_is_none_without_steps() -> None:
+    assert launch(2, forgetful, "adpsgd", 0) == ["", ""]

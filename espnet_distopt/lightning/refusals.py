@@ -33,6 +33,7 @@ _WORDS = (
         "between epochs, call session.restart_from_model() on all learners after it",
         "do so before trainer.fit, or let fit(ckpt_path=...) do it",
     ),
+    ("call session.average_gradients() once .grad has it, or use", "use"),
     ("give its optimizer a session of its own", "give its parameters to that one"),
     ("while the session is open", "within a fit"),
     ("before the session is made", "before trainer.fit"),

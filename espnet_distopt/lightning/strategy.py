@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -433,9 +434,17 @@ class DistoptStrategy(DDPStrategy):
     # The end
 
     def on_train_end(self) -> None:
-        """End the epoch of a tuner's search, which has put its own callbacks in."""
+        """End the epoch of a tuner's search, and tell all which checkpoints there are.
+
+        The search has put callbacks of its own in the place of ours.
+        """
         if self._fit is not None and self._fit.alone:
             self._fit.meet()
+        assert self.lightning_module is not None
+        # Each learner has named the files after its own step; they have learner 0's.
+        for saving in self.lightning_module.trainer.checkpoint_callbacks:
+            if isinstance(saving, ModelCheckpoint):
+                saving.load_state_dict(self.broadcast(saving.state_dict()))
         super().on_train_end()
 
     def on_exception(self, exception: BaseException) -> None:

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateFinder
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    LearningRateFinder,
+    ModelCheckpoint,
+)
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.tuner import Tuner
 from torch.utils.data import DataLoader
@@ -153,6 +158,34 @@ def test_skipped_steps_of_one_learner_are_lightnings_own(tmp_path: Path) -> None
     free = fit(tmp_path, Toy(), None, 1, plugins=[scaled(0)])
     assert ours["model"] == plain["model"] != free["model"]
     assert (ours["attempted"], ours["made"]) == (24, 24 - OVERFLOWS)
+
+
+def best(folder: Path, again: bool) -> tuple[str, int, list[float]]:
+    """Fit with a slow learner, and load what its ModelCheckpoint calls the best."""
+    save = ModelCheckpoint(folder, monitor="valid_loss")
+    pause = 0.1 if dist.get_rank() else 0.0
+    options: dict[str, Any] = {"enable_checkpointing": True, "callbacks": [save]}
+    own = trainer(folder, strategy("adpsgd"), 2, max_epochs=2, **options)
+    module = Toy(pause=pause)
+    own.fit(module, **loaders())
+    steps = own.global_step
+    if again:
+        own.fit_loop.max_epochs = 3
+        own.fit(module, **loaders(), ckpt_path="best")
+    else:
+        own.validate(module, loaders()["val_dataloaders"], ckpt_path="best")
+    Toy.load_from_checkpoint(save.best_model_path)
+    return save.best_model_path, steps, flat(module).tolist()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("again", [False, True])
+def test_the_best_checkpoint_is_the_same_for_all(tmp_path: Path, again: bool) -> None:
+    first, second = launch(2, best, tmp_path, again)
+    assert first[1] != second[1], "learners count their own steps"
+    assert first[0] == second[0]
+    assert first[2] == second[2]
 
 
 SEARCH: dict[str, Any] = {"early_stop_threshold": None, "max_lr": 0.1}
