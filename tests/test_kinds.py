@@ -64,7 +64,8 @@ def test_a_test_has_one_kind(request: pytest.FixtureRequest) -> None:
 
 def test_the_tests_of_a_file_run_on_one_worker() -> None:
     """Otherwise both workers would set up the fixtures of a module."""
-    words = "-m pytest -n 2 -v -p no:cacheprovider -k test_what_starts_learners"
+    words = "-m pytest -n 2 --dist loadfile -v -p no:cacheprovider "
+    words += "-k test_what_starts_learners"
     done = subprocess.run(
         [sys.executable, *words.split(), __file__],
         cwd=Path(__file__).parents[1],
