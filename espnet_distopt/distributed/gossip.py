@@ -323,6 +323,7 @@ class GossipSide:
     ) -> None:
         self.rounds = 0
         self.thread: GossipThread | None = None
+        self._bytes_counted = 0
         self.streams = Streams(torch.device("cpu"))
         self._monitor, self._tell = monitor, tell
         self._spent, self._record = spent, record
@@ -344,6 +345,7 @@ class GossipSide:
     def start(self, program: Program, device: torch.device) -> None:
         """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
         assert self.thread is None
+        self._bytes_counted = 0
         self.streams = Streams(device)
         self.rounds += 1
         end_of_gossip = EndOfGossip(
@@ -366,7 +368,14 @@ class GossipSide:
         """Tell the gossip that the training side has made a step; holds the monitor."""
         assert self.thread is not None
         self.thread.steps += 1
+        self._count_bytes(self.thread)
         self._monitor.notify_all()
+
+    def _count_bytes(self, thread: GossipThread) -> None:
+        """Count what a thread has sent since the last call among the totals."""
+        sent = thread.bytes_sent
+        self._spent["bytes"] += sent - self._bytes_counted
+        self._bytes_counted = sent
 
     def stop(self) -> None:
         """End the gossip of this epoch: returns when no exchange can come any more.
@@ -384,7 +393,7 @@ class GossipSide:
             thread.join(0.2)
         with self._monitor:
             self.check()
-        self._spent["bytes"] += thread.bytes_sent
+        self._count_bytes(thread)
         self.thread = None
 
     def check(self) -> None:

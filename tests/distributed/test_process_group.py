@@ -65,6 +65,24 @@ def epochs(lengths: list[list[int]], lr: float) -> list[float]:
     return after
 
 
+def figures_within_an_epoch() -> tuple[float, float]:
+    with session("adpsgd", size=1000) as run:
+        sent = exchanges = 0.0
+        while exchanges < 5:
+            step(run)
+            time.sleep(0.001)
+            figures = run.metrics()
+            sent += figures["bytes"]
+            exchanges += figures["exchanges"]
+        run.finish()
+    return sent / 8000, exchanges
+
+
+def test_bytes_are_those_of_the_exchanges_that_are_counted_with_them() -> None:
+    for sent, exchanges in launch(2, figures_within_an_epoch, timeout=20):
+        assert abs(sent - exchanges) <= 1, "one may be between the two counts"
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_adpsgd_conserves_the_sum_whoever_ends_first(size: int) -> None:
     rows = [[200] * size, [0] * size]
