@@ -36,7 +36,7 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with Session(model, optimizer, args.algorithm) as session:
-        first = resume(args.out, session, optimizer)
+        first = resume(args.out, model, session, optimizer)
         for epoch in range(first, args.epochs):
             batches = train(epoch, rank, data, model, optimizer, session)
             with session.consensus() as distance:
@@ -93,18 +93,35 @@ def save(
     (folder / f"learner{rank}.{epoch - 2}.pt").unlink(missing_ok=True)
 
 
-def resume(folder: Path, session: Session, optimizer: torch.optim.Optimizer) -> int:
-    """Load the last epoch that all learners have saved; return its number, or 0."""
+def resume(
+    folder: Path, model: nn.Module, session: Session, optimizer: torch.optim.Optimizer
+) -> int:
+    """Go on from the last epoch that all learners have saved; return its number, or 0.
+
+    A learner that has died long before the run ended has no such save. Then all go on
+    from the model of those that lived.
+    """
     rank = dist.get_rank()
     saves = [int(p.suffixes[-2][1:]) for p in folder.glob(f"learner{rank}.*.pt")]
-    common = torch.tensor(max(saves, default=0))
-    dist.all_reduce(common, dist.ReduceOp.MIN)
-    epoch = int(common)
-    if epoch:
-        state = torch.load(folder / f"learner{rank}.{epoch}.pt", weights_only=True)
+    last = max(saves, default=0)
+    common = least(last)
+    if least(common in saves):
+        state = torch.load(folder / f"learner{rank}.{common}.pt", weights_only=True)
         optimizer.load_state_dict(state["optimizer"])
         session.load_state_dict(state["session"])
-    return epoch
+        return common
+    newest = -least(-last)
+    if newest:
+        model.load_state_dict(torch.load(folder / "model.pt", weights_only=True))
+        session.restart_from_model()
+    return newest
+
+
+def least(number: int) -> int:
+    """Return the least of the learners' numbers."""
+    found = torch.tensor(int(number))
+    dist.all_reduce(found, dist.ReduceOp.MIN)
+    return int(found)
 
 
 def replace(path: Path, content: object) -> None:

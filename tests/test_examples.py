@@ -48,9 +48,14 @@ def test_a_run_goes_on_where_it_has_ended(tmp_path: Path) -> None:
     for epoch in range(3):
         taken = [b for e, _, b, _ in first + second if e == epoch]
         assert sum(taken) == (128 if epoch == 1 else 64)
+    # Learner 1 has died in the second epoch, and has no later save.
+    for save in tmp_path.glob("learner1.*.pt"):
+        save.rename(tmp_path / "learner1.1.pt")
+    second += launch(*words, "4")
+    assert [epoch for epoch, _, _, _ in second] == [1, 1, 2, 2, 3, 3]
     # Both validate one model, and it gets better from run to run.
     assert second[-1][3] == second[-2][3]
-    assert second[-1][3] < first[0][3]
+    assert second[-1][3] < second[0][3] < first[0][3]
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     assert model["0.weight"].shape == (32, 20)
 
