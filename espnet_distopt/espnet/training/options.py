@@ -69,20 +69,19 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     """Refuse what is wrong in an algorithm's options before ESPnet is imported.
 
     That takes seconds. `settle` checks all of it again, with the number of learners.
-    Only the first learner of a machine looks, so that a mistake is told once.
+    Only the first learner of a machine looks, so that a mistake is told once. The first
+    learner of all says on stderr what begins.
 
     Raises:
-        InputError: The algorithm or an option is unknown, or a value is impossible.
+        InputError: The algorithm or an option is unknown, a value is impossible, or
+            the file `config` cannot be read.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
     parser.add_argument("--config", type=Path)
     first, _ = parser.parse_known_args(cmd)
     if first.config is not None:
-        try:
-            content = read_yaml(first.config)
-        except InputError:  # ESPnet's parser says what is wrong with a file.
-            return
+        content = read_yaml(first.config)
         known = {"distopt", "distopt_conf", "distopt_config"} & content.keys()
         parser.set_defaults(**{key: content[key] for key in known})
     args, _ = parser.parse_known_args(cmd)
@@ -90,6 +89,10 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     if args.distopt is not None and os.environ.get("LOCAL_RANK", "0") == "0":
         conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
         options(args.distopt, algorithm_options(conf))
+        if os.environ.get("RANK") == "0":
+            learners = os.environ.get("WORLD_SIZE", "1")
+            what = f"{learners} learner(s) by {args.distopt}: ESPnet is being imported"
+            print(what, file=sys.stderr, flush=True)
 
 
 def _complete(args: argparse.Namespace) -> None:
