@@ -80,7 +80,7 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
     def report(turns: int) -> None:
-        """Write what is there; whoever has little time has that, if no more ends."""
+        """Write what has been measured so far, in case the rest does not end."""
         caption = (
             f"Device: {name}. The network has {size.layers} bidirectional layers of "
             f"{size.cells} cells, a bottleneck of {layers.BOTTLENECK} and "

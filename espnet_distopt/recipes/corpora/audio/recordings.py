@@ -243,8 +243,9 @@ _LOUDEST = 16.0
 def _frames(location: str, file: soundfile.SoundFile, count: int) -> Samples:
     """Read the next samples of all channels, shape (time, channels); clip them.
 
-    libsndfile is asked for floats, which have one scale whatever the file holds. Asked
-    for integers, it does not scale floats, and lets loud Vorbis and Opus wrap around.
+    The samples are read as floats, which libsndfile scales alike for all kinds of
+    files. As integers it would not scale floats, and loud Vorbis and Opus would wrap
+    around.
     """
     exact = file.subtype == "PCM_16"
     with _explained(location):

@@ -9,7 +9,7 @@ begins as soon as without it, and later epochs read nothing.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class HeldFrames:
 
 def hold(
     frames: Mapping[str, int],
-    sample: Mapping[str, NDArray[np.generic]],
+    sample: Callable[[], Mapping[str, NDArray[np.generic]]],
     length: int,
     gib: float | None,
     device: torch.device,
@@ -89,7 +89,7 @@ def hold(
 
     Args:
         frames: Utterance -> its number of frames.
-        sample: The sequences of one of them, each of shape (T, ...).
+        sample: Reads the sequences of one of them, each of shape (T, ...).
         length: The number of frames of a chunk.
         gib: The most memory to take, in GiB; None for half of what a GPU has free, and
             nothing on a CPU.
@@ -98,10 +98,10 @@ def hold(
     if gib is None:
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
         gib = free / 2 / GIB
-    a_frame = sum(values.nbytes / len(values) for values in sample.values())
-    wanted = sum(frames.values()) * a_frame / GIB
     if gib == 0:
         return None
+    a_frame = sum(values.nbytes / len(values) for values in sample().values())
+    wanted = sum(frames.values()) * a_frame / GIB
     of = f"the frames of {len(frames)} utterances, {wanted:.2f} GiB,"
     if wanted > gib:
         logging.info(

@@ -255,10 +255,12 @@ def _holding(
     length: int,
 ) -> HeldFrames | None:
     """Return room for the frames of the training set, where they may be held."""
-    if args.frames_in_memory == 0:
-        return None
     device = torch.device("cuda" if args.ngpu else "cpu")
-    _, sample = stock.per_sample_iter_factory.dataset[next(iter(frames))]
+
+    def sample() -> Mapping[str, Any]:
+        _, sequences = stock.per_sample_iter_factory.dataset[next(iter(frames))]
+        return sequences  # type: ignore[no-any-return]
+
     return hold(frames, sample, length, args.frames_in_memory, device)
 
 

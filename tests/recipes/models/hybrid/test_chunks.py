@@ -165,11 +165,13 @@ def test_frames_are_held_where_there_is_room(caplog: pytest.LogCaptureFixture) -
     sample = {"speech": np.zeros((3, 120), np.float16), "states": np.zeros(3, np.int64)}
     gib = 2**21 * 248 / 2**30
     with caplog.at_level(logging.INFO):
-        assert hold(frames, sample, 5, 1.01 * gib, torch.device("cpu")) is not None
+        assert (
+            hold(frames, lambda: sample, 5, 1.01 * gib, torch.device("cpu")) is not None
+        )
         assert "the frames of 2 utterances, 0.48 GiB, are read once" in caplog.text
-        assert hold(frames, sample, 5, 0.99 * gib, torch.device("cpu")) is None
+        assert hold(frames, lambda: sample, 5, 0.99 * gib, torch.device("cpu")) is None
         assert "frames_in_memory allows 0.48 GiB" in caplog.text
-    assert hold(frames, sample, 5, None, torch.device("cpu")) is None
+    assert hold(frames, lambda: sample, 5, None, torch.device("cpu")) is None
 
 
 def test_an_utterance_is_read_once_and_only_if_it_is_needed() -> None:
