@@ -260,7 +260,7 @@ class Pairs:
         ready = self.wakeup.until_ready([*self._peer_listener.sockets, *waiting])
         for rank, connection in self._peer_listener.admit(ready):
             if rank in self._inviting:  # Its earlier connection was broken.
-                self._end(rank)
+                self._end(rank, None)
             self._inviting[rank] = self._channel(connection, rank)
         calling = [channels[descriptor] for descriptor in ready & channels.keys()]
         calling = [peer for peer in calling if peer in self._inviting]
@@ -277,11 +277,10 @@ class Pairs:
             if (header.kind, header.epoch) != (Kind.INVITE, epoch):
                 raise ConnectionError(f"expected an invitation, and received {header}")
         except DroppedError:
-            self._end(peer)
+            self._end(peer, None)
             return False
         except OSError as error:
-            self._end(peer)
-            self._liveness.suspect([peer], f"its connection has failed: {error}")
+            self._end(peer, error)
             return False
         channel.verdict = None  # The peer goes on, and so has had it.
         self._count += 1
@@ -290,19 +289,29 @@ class Pairs:
         return True
 
     def settle(self) -> None:
-        """Write the verdicts of connections that have broken since: their peers wait.
+        """Close the connections that have broken since, and write their verdicts.
 
-        They may wait for it before this learner can make a step, as it does in a
-        barrier of the training loop, where it answers nobody.
+        Their peers may have died, or may wait for a verdict before this learner can
+        make a step, as it does in a barrier of the training loop, where it answers
+        nobody.
         """
+        broken = ConnectionError("it was closed")
         for peer, channel in tuple(self._inviting.items()):
-            if channel.verdict is not None and channel.is_broken():
-                self._end(peer)
+            if channel.is_broken():
+                self._end(peer, broken)
+        for peer, channel in tuple(self._invited.items()):
+            if channel.is_broken():
+                self._break(peer, broken)
 
-    def _end(self, peer: int) -> None:
-        """Close the connection of a peer that may not have heard of a verdict."""
+    def _end(self, peer: int, error: OSError | None) -> None:
+        """Close the connection of a peer that may not have heard of a verdict.
+
+        It may have died if there is an error.
+        """
         channel = self._inviting.pop(peer)
         channel.close()
+        if error is not None:
+            self._liveness.suspect([peer], f"its connection has failed: {error}")
         if channel.verdict is not None:
             number, verdict = channel.verdict
             with self._watch.asking("the verdict on an exchange"):
@@ -367,10 +376,9 @@ class Pairs:
             channel.verdict = header.number, verdict
             channel.send(header._replace(kind=verdict))
         except DroppedError:
-            self._end(peer)
+            self._end(peer, None)
         except OSError as error:
-            self._end(peer)
-            self._liveness.suspect([peer], f"its connection has failed: {error}")
+            self._end(peer, error)
         return verdict is Kind.COMMIT
 
     def _ask_for_verdict(self, peer: int, header: Header) -> Kind:

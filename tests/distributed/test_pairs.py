@@ -192,6 +192,21 @@ def test_a_verdict_is_found_while_the_passive_learner_waits_for_a_step(
     proxies[0].close()
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_learner_that_dies_while_another_waits_for_a_step_is_suspected(
+    learners: list[Pairs], waiting: int
+) -> None:
+    """Nobody else may notice: the other one may wait in a barrier for the dead one."""
+    assert exchange(learners) == APPLIED
+    one, other = learners[waiting], learners[1 - waiting]
+    one.settle()
+    assert not one._liveness.suspects([1 - waiting])
+    other.close()  # As it happens when a process dies; its heartbeats go on here.
+    one._liveness.leave()  # They would clear the suspicion.
+    one.settle()
+    assert one._liveness.suspects([1 - waiting])
+
+
 def test_a_passive_learner_without_a_lease_lets_nobody_apply(
     learners: list[Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
