@@ -15,13 +15,13 @@ across the N/m nodes. Ranks of a node are consecutive.
 
 Cost of combining, for n bytes of parameters in L tensors: 2n(N-1)/N, or 3n(m-1)/m
 inside a node and 2(n/m)(K-1)/K across K = N/m nodes; and about 8 L K^2 bytes of Gram
-matrices, 13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements (none with
-combine: gradients), and P/m for one shard of every node's vector, whose place the
-result takes. While updates are combined, they overwrite the parameters (or the
-gradients), and only some MB and the Gram matrices are needed beside that.
+matrices, 13 MB for 400 tensors of 64 nodes. Memory, at all times: P elements, and
+P/m for one shard of every node's vector, whose place the result takes. While updates
+are combined, they overwrite the parameters, and only some MB and the Gram matrices are
+needed beside that.
 
-With combine: deltas and without nodes, the training survives the death of any learner:
-the others combine their own updates, which an exchange leaves as they are.
+Without nodes, the training survives the death of any learner: the others combine their
+own updates, which an exchange leaves as they are.
 
 **The arithmetic** is a tree of pairs, by Gram matrices.
 
@@ -65,13 +65,12 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Optimizer
 
-from espnet_distopt.algorithms.base import Algorithm, UnequalStepsError
+from espnet_distopt.algorithms.base import Algorithm
 from espnet_distopt.core.effects import (
     AllGather,
     AllReduceMean,
@@ -454,14 +453,11 @@ class AdasumConfig:
 
     Attributes:
         period: number of local steps before updates are combined.
-        combine: deltas (updates, with any optimizer), or gradients (in every step, and
-            only for SGD without momentum; all learners need equal numbers of steps).
         per_node: number of learners on each node, whose mean is taken before Adasum; 1
             is full Adasum.
     """
 
     period: int = 1
-    combine: Literal["deltas", "gradients"] = "deltas"
     per_node: int = 1
 
     def __post_init__(self) -> None:
@@ -469,36 +465,21 @@ class AdasumConfig:
             raise InputError(f"period must be >= 1, not {self.period}")
         if self.per_node < 1:
             raise InputError(f"per_node must be >= 1, not {self.per_node}")
-        if self.combine == "gradients" and self.period > 1:
-            raise InputError(
-                "combine: gradients exchanges in every step and needs period: 1, not "
-                f"{self.period}; use combine: deltas for local steps"
-            )
 
 
 class Adasum(Algorithm):
-    """Adasum of the learners' updates, or of their gradients.
+    """Adasum of the learners' updates.
 
     Attributes:
         config: the options.
-        shared: the common parameters (P,) at the start of the period, x; an empty
-            tensor if gradients are combined.
-
-    Raises:
-        InputError: gradients are to be combined, and the optimizer is not plain SGD.
+        shared: the common parameters (P,) at the start of the period, x.
     """
 
     def __init__(self, config: AdasumConfig, learner: Learner) -> None:
         self.config = config
-        self.wants_gradients = config.combine == "gradients"
-        self.equal_steps = self.may_freeze = self.wants_gradients
-        if self.wants_gradients:
-            _check_plain_sgd(learner.optimizer)
-            self.shared = learner.params.new_empty(0)
-        else:
-            self.shared = learner.params.detach().clone()
+        self.shared = learner.params.detach().clone()
         # With nodes, the learners of one node may not know what another has met with.
-        self.survives = config.combine == "deltas" and config.per_node == 1
+        self.survives = config.per_node == 1
         self._exchange = AdasumExchange(learner, config.per_node)
         self._local_steps = 0
         self._some_ended = False
@@ -521,41 +502,19 @@ class Adasum(Algorithm):
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters as the common ones."""
         yield from super().start(learner)
-        if not self.wants_gradients:
-            self.shared.copy_(learner.params)
-
-    def after_backward(self, learner: Learner) -> Program:
-        """Combine the gradients, with the option combine: gradients.
-
-        Raises:
-            UnequalStepsError: another learner has come to the end of its epoch.
-        """
-        if learner.size == 1 or learner.grads is None:
-            return
-        used = yield from self._agree_to_step(learner)
-        for part, combined in (yield from self._exchange(learner.grads)) or ():
-            learner.grads[part] = combined
-        learner.use_gradients(used)
+        self.shared.copy_(learner.params)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a period, combine the updates."""
-        if learner.size == 1 or self.wants_gradients:
+        if learner.size == 1:
             return
         self._local_steps += 1
         if self._local_steps >= self.config.period:
             yield from self._end_period(learner, ended=False)
 
     def finish(self, learner: Learner) -> Program:
-        """End the last, shorter period; join in those of learners with more data.
-
-        Raises:
-            UnequalStepsError: gradients are combined, and other learners have more
-                steps.
-        """
+        """End the last, shorter period; join in those of learners with more data."""
         if learner.size == 1:
-            return
-        if self.wants_gradients:
-            yield from self._agree_to_step(learner, ended=True)
             return
         while True:
             everybody_ended = yield from self._end_period(learner, ended=True)
@@ -564,8 +523,6 @@ class Adasum(Algorithm):
 
     def next_stop(self, learner: Learner) -> int:
         """Return the step that ends the period: others may wait there already."""
-        if self.wants_gradients:
-            return super().next_stop(learner)
         return learner.steps + self.config.period - self._local_steps
 
     def can_pause(self, learner: Learner) -> bool:
@@ -594,25 +551,9 @@ class Adasum(Algorithm):
         self._updates = learner.updates
         return bool(share_ended == 1.0)
 
-    def _agree_to_step(
-        self, learner: Learner, ended: bool = False
-    ) -> Generator[Effect, Any, list[bool]]:
-        """Return, for each parameter, whether any learner's backward pass reached it.
-
-        Raises:
-            UnequalStepsError: some learners have ended their epoch, others have not.
-        """
-        message = [float(ended), *map(float, learner.used)]
-        agreed: Tensor = yield AllReduceMean(learner.params.new_tensor(message))
-        share_ended, *used = agreed.tolist()
-        if share_ended != float(ended):
-            raise UnequalStepsError(learner, ended, "combine: deltas")
-        return [use > 0 for use in used]
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the period, at any of its steps."""
         return {
-            "combine": self.config.combine,
             "shared": self.shared.clone(),
             "local_steps": self._local_steps,
             "updates": self._updates,
@@ -624,29 +565,7 @@ class Adasum(Algorithm):
         self._updates = learner.updates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` has returned.
-
-        Raises:
-            InputError: the state was saved with another value of `combine`.
-        """
-        if state["combine"] != self.config.combine:
-            raise InputError(
-                f"the training was saved with combine: {state['combine']}, not "
-                f"{self.config.combine}; resume with the same"
-            )
+        """Restore what `state_dict` has returned."""
         self.shared.copy_(state["shared"])
         self._local_steps = state["local_steps"]
         self._updates = state["updates"]
-
-
-def _check_plain_sgd(optimizer: Optimizer) -> None:
-    plain = isinstance(optimizer, SGD) and not any(
-        group["momentum"] for group in optimizer.param_groups
-    )
-    if not plain:
-        raise InputError(
-            "combine: gradients is for SGD without momentum, not "
-            f"{type(optimizer).__name__}"
-            f"{' with momentum' if isinstance(optimizer, SGD) else ''}; "
-            "use combine: deltas"
-        )

@@ -24,17 +24,14 @@ class UnequalStepsError(RuntimeError):
         learner: the learner that has noticed.
         ended: True if this learner has come to the end of its epoch before another one,
             False if another one has done so before it.
-        instead: the options to recommend, which do not need equal numbers of steps.
     """
 
-    def __init__(
-        self, learner: Learner, ended: bool, instead: str = "bmuf or adpsgd"
-    ) -> None:
+    def __init__(self, learner: Learner, ended: bool) -> None:
         whose = "this learner" if ended else "another learner"
         super().__init__(
             f"learner {learner.rank}, step {learner.steps}: {whose} has ended its "
             "epoch before others: they have unequal numbers of steps, and this "
-            f"algorithm needs equal ones; even out the data, or use {instead}"
+            f"algorithm needs equal ones; even out the data, or use bmuf or adpsgd"
         )
 
 

@@ -19,8 +19,7 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import adasum as algorithm
 from espnet_distopt.algorithms import build, check
 from espnet_distopt.algorithms.adasum import SHORT, Shard, coefficients, cut
-from espnet_distopt.algorithms.base import UnequalStepsError
-from espnet_distopt.core.learner import Learner, Slot
+from espnet_distopt.core.learner import Slot
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Simulation, VirtualLearner
@@ -170,14 +169,6 @@ def test_training_is_local_steps_and_the_tree_of_updates(
     assert distance(learners[0].learner.params, expected) < 1e-12
 
 
-def test_as12_for_plain_sgd_gradients_and_updates_are_the_same() -> None:
-    deltas, gradients = (
-        train(virtual(OPTIMIZERS["sgd"], 3, combine=what), 5, 3)[0].learner.params
-        for what in ("deltas", "gradients")
-    )
-    assert distance(gradients, deltas) < 1e-12
-
-
 def test_as12_optimizers_keep_their_own_state() -> None:
     learners = train(virtual(OPTIMIZERS["adam"], 2), 5)
     first, second = (
@@ -195,12 +186,6 @@ def test_a_skipped_update_changes_nothing() -> None:
     for _ in range(4):
         alone.step()
     assert distance(first.learner.params, alone.flat()) < 1e-15
-
-
-def test_gradients_need_equal_numbers_of_steps() -> None:
-    learners = virtual(OPTIMIZERS["sgd"], 3, combine="gradients")
-    with pytest.raises(UnequalStepsError, match=r"combine: deltas"):
-        train(learners, [3, 3, 2])
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
@@ -254,8 +239,6 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"per_node": 0}, 2, "per_node must be >= 1, not 0"),
     ({"per_node": 4}, 6, "6 learners do not fill nodes of per_node: 4"),
     ({"per_node": 4}, 2, "2 learners do not fill nodes of per_node: 4"),
-    ({"combine": "mean"}, 2, "combine must be one of deltas, gradients"),
-    ({"combine": "gradients", "period": 2}, 2, "needs period: 1, not 2"),
 ]
 
 
@@ -265,26 +248,6 @@ def test_what_cannot_run_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         check("adasum", options, size)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "words"),
-    [("adam", "not Adam"), ("momentum", "not SGD with momentum"), ("lamb", "not Lamb")],
-)
-def test_gradients_are_for_plain_sgd(optimizer: str, words: str) -> None:
-    model = layers()
-    learner = Learner(model, OPTIMIZERS[optimizer](model.parameters()), 0, 2)
-    with pytest.raises(InputError, match=words):
-        build("adasum", {"combine": "gradients"}, learner)
-
-
-def test_state_of_the_other_kind_is_refused() -> None:
-    (deltas, gradients) = (
-        build("adasum", {"combine": kind}, virtual(OPTIMIZERS["sgd"], 1)[0].learner)
-        for kind in ("deltas", "gradients")
-    )
-    with pytest.raises(InputError, match="saved with combine: deltas, not gradients"):
-        gradients.load_state_dict(deltas.state_dict())
 
 
 RANKS = [(1.0, 0.0), (1.0, 1.0), (0.0, 2.0), (-1.0, 1.0), (2.0, 1.0), (1.0, -1.0)]

@@ -141,7 +141,6 @@ def test_lazy_modules_are_refused() -> None:
         ("allreduce", {}, 2, True),
         ("d1d_grad", {}, 2, True),
         ("dpsgd", {}, 2, True),
-        ("adasum", {"combine": "gradients"}, 2, True),
         ("hadpsgd", {"per_node": 2}, 2, True),
         ("hadpsgd", {"per_node": 2}, 4, False),
         ("adasum", {}, 2, False),
