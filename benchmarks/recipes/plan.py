@@ -15,6 +15,12 @@ MOMENTUM: Options = (("period", 8), ("warmup", 150))
 RATES = (None, 0.0015, 0.00075)
 """BMUF's learning rates: that of all-reduce, a half and a quarter of it."""
 
+HELP: dict[str, Options] = {
+    "diloco": (("period", 50),),
+    "slowmo": (("moments", "local"),),
+}
+"""Options for the algorithms that are behind at their defaults in short trainings."""
+
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
 
@@ -27,18 +33,23 @@ def plan() -> list[Cell]:
 def defaults() -> list[Cell]:
     """Return the cells of all algorithms at their defaults, seed by seed.
 
-    H-ADPSGD has nodes of two, and with two learners it would be all-reduce.
+    After them come the cells that measure what helps those that are behind. H-ADPSGD
+    has nodes of two, and with two learners it would be all-reduce.
     """
-    return [
+    methods = {name: NODES if name == "hadpsgd" else () for name in ALGORITHMS}
+    pairs = {name: methods[name] for name in methods if name != "hadpsgd"}
+    cells = [
         cell
         for seed in range(3)
         for recipe in ("fsdd", "fsdd_hybrid", "mini_ocr", "mini_swbd")
-        for learners in (2, 4)
-        for name in ALGORITHMS
-        if (name, learners) != ("hadpsgd", 2)
-        for options in [NODES if name == "hadpsgd" else ()]
-        for cell in _cells(recipe, learners, {name: options}, [seed])
+        for learners, those in ((2, pairs), (4, methods))
+        for cell in _cells(recipe, learners, those, [seed])
     ]
+    cells += _cells("fsdd", 4, methods, (3, 4))
+    for recipe, lr in (("fsdd", 0.0015), ("fsdd_hybrid", 0.002)):
+        cells += _cells(recipe, 4, HELP, range(3))
+        cells += _cells(recipe, 4, {"d1d_grad": ()}, range(3), lr)
+    return cells
 
 
 def _digits() -> Iterator[Cell]:
