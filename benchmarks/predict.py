@@ -1,8 +1,8 @@
 """The benchmark predicts step times that others measured on real clusters.
 
 It calibrates a few constants of each cluster on some published rows, predicts the
-others, and reports the errors with the worst first. The rows that were kept back when
-this was written are predicted, too. docs/prediction.md says what explains the errors.
+others, and reports the errors with the worst first. docs/prediction.md says what
+explains the errors.
 
     python benchmarks/predict.py          # half a minute; one core
 """
@@ -15,8 +15,6 @@ from typing import Any
 from prediction.model import (
     A40,
     A100,
-    BATCH,
-    METHODS,
     T4,
     Calibration,
     Cell,
@@ -53,14 +51,15 @@ def constants_table(calibration: Calibration) -> list[str]:
     """Return what was calibrated."""
     lines = [
         "| cluster | fixed part of a step | for 1,000 tokens | model through a card "
-        "| model through the bus | DDP's overlap |",
-        "| :-- | --: | --: | --: | --: | --: |",
+        "| through one connection | through the bus | DDP's overlap |",
+        "| :-- | --: | --: | --: | --: | --: | --: |",
     ]
     for name, found in calibration.constants.items():
         lines.append(
             f"| {name} | {1e3 * found.step.fixed:.1f} ms "
             f"| {1e6 * found.step.sample:.1f} ms | {1e3 * found.card:.1f} ms "
-            f"| {1e3 * found.bus:.1f} ms | {found.overlap:g} |"
+            f"| {1e3 * found.link:.1f} ms | {1e3 * found.bus:.1f} ms "
+            f"| {found.overlap:g} |"
         )
     return lines
 
@@ -96,29 +95,6 @@ def summary(calibration: Calibration) -> dict[str, float]:
     return figures
 
 
-def kept_back(calibration: Calibration) -> dict[int, dict[str, float]]:
-    """Return the milliseconds predicted for the A40's rows that were not known."""
-    found = calibration.constants[A40.name]
-    return {
-        learners: {m: found.milliseconds((A40, learners, m)) for m in METHODS}
-        for learners in A40.steps
-    }
-
-
-def kept_back_table(calibration: Calibration) -> list[str]:
-    """Return the predictions that were made before the values were looked up."""
-    lines = [
-        "| learners | tokens of a learner | " + " | ".join(NAMES.values()) + " |",
-        "| --: | --: |" + " --: |" * len(NAMES),
-    ]
-    for learners, row in kept_back(calibration).items():
-        cells = [f"{row[method]:.1f} ms" for method in METHODS]
-        lines.append(
-            f"| {learners} | {BATCH // learners} | " + " | ".join(cells) + " |"
-        )
-    return lines
-
-
 def record(calibration: Calibration) -> dict[str, Any]:
     """Return all figures for the JSON file."""
     return {
@@ -127,6 +103,7 @@ def record(calibration: Calibration) -> dict[str, Any]:
                 "fixed_seconds": found.step.fixed,
                 "seconds_per_token": found.step.sample,
                 "card_seconds": found.card,
+                "link_seconds": found.link,
                 "bus_seconds": found.bus,
                 "overlap": found.overlap,
             }
@@ -143,7 +120,6 @@ def record(calibration: Calibration) -> dict[str, Any]:
             }
             for cell in published_cells()
         ],
-        "kept_back_ms": kept_back(calibration),
         **summary(calibration),
     }
 
@@ -159,10 +135,6 @@ def main() -> None:
         "Errors, the worst first:",
         "",
         *errors_table(calibration),
-        "",
-        "Rows that were kept back, but for all-reduce:",
-        "",
-        *kept_back_table(calibration),
         "",
         "What was calibrated:",
         "",

@@ -8,8 +8,9 @@ most.
 
 For each cluster the constants are a compute time that is a line in the samples of a
 learner (`fixed` and `sample` seconds) and the time of one model through each class of
-links (the bus inside a node, and the card between nodes). One overlap factor of DDP
-holds for all clusters. There is no constant for a single method or a single row.
+links: the bus inside a node, the card between nodes, and one connection through it. On
+InfiniBand one connection fills the card. One overlap factor of DDP holds for all
+clusters. There is no constant for a single method or a single row.
 """
 
 import math
@@ -20,7 +21,7 @@ from typing import Literal, NamedTuple, get_args
 
 from espnet_distopt.simulation.cluster_file import StepTime
 from espnet_distopt.simulation.collective import all_reduce, tree_all_reduce
-from espnet_distopt.simulation.network import Network, Sent, Traffic
+from espnet_distopt.simulation.network import Link, Network, Sent, Traffic
 
 Method = Literal["ddp", "sgp", "exp", "aer"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -39,8 +40,7 @@ class PublishedCluster:
         name: how tables call it.
         per_node: the number of GPUs of a node, each of which is a learner.
         card: the bytes a second of a node's network card, by its name plate.
-        steps: number of learners -> method -> milliseconds. Methods that are missing
-            were not known when the predictions were made.
+        steps: number of learners -> method -> milliseconds.
     """
 
     name: str
@@ -77,7 +77,11 @@ A40 = PublishedCluster(
     "4 x A40, 25 Gbit/s Ethernet",
     4,
     3.125e9,
-    _rows((8, [166.1]), (16, [195.5]), (32, [188.5])),
+    _rows(
+        (8, [166.1, 150.5, 122.8, 122.0]),
+        (16, [195.5, 99.9, 97.4, 78.9]),
+        (32, [188.5, 112.4, 110.8, 67.9]),
+    ),
 )
 
 
@@ -90,15 +94,17 @@ class Load(NamedTuple):
 
     Attributes:
         card: what passes the network card that is loaded most, in one direction.
+        link: what passes the connection between nodes that is loaded most.
         bus: what passes the bus inside a node that is loaded most.
     """
 
     card: float
+    link: float
     bus: float
 
-    def seconds(self, card: float, bus: float) -> float:
-        """Return the time, given the seconds of one model through each of the two."""
-        return max(self.card * card, self.bus * bus)
+    def seconds(self, card: float, link: float, bus: float) -> float:
+        """Return the time, given the seconds of one model through each of the three."""
+        return max(self.card * card, self.link * link, self.bus * bus)
 
 
 def step_seconds(
@@ -107,6 +113,7 @@ def step_seconds(
     learners: int,
     compute: float,
     card: float,
+    link: float,
     bus: float,
     overlap: float,
 ) -> float:
@@ -117,13 +124,15 @@ def step_seconds(
         per_node: the number of learners of a node.
         learners: the number of learners, N.
         compute: the seconds that a learner computes for a step.
-        card: the seconds in which a message of the model's size passes a card alone.
+        card: the seconds in which a message of the model's size passes a card alone, in
+            as many connections as fill it.
+        link: the seconds in which it passes one connection between nodes.
         bus: the seconds in which it passes the bus inside a node alone.
         overlap: the share of DDP's communication that its buckets hide behind the
             backward pass, as far as that is long enough.
     """
     steps = [
-        min(load.seconds(card, bus) for load in choices)
+        min(load.seconds(card, link, bus) for load in choices)
         for choices in loads(method, per_node, learners)
     ]
     if method == "ddp":
@@ -138,7 +147,7 @@ def step_seconds(
 @cache
 def loads(method: Method, per_node: int, learners: int) -> list[list[Load]]:
     """Return what each step loads until they repeat; NCCL takes the fastest choice."""
-    network = Network(per_node=per_node, card=1, bus=1)
+    network = Network(per_node=per_node, between=Link(bandwidth=1), card=1, bus=1)
     match method:
         case "ddp":
             return [_all_reduce(network, range(learners))]
@@ -171,12 +180,12 @@ def _all_reduce(network: Network, ranks: Sequence[int]) -> list[Load]:
 
 
 def _load(traffic: Traffic) -> Load:
-    most = {"card sends": 0.0, "bus": 0.0}
+    most = {"card sends": 0.0, "sends between": 0.0, "bus": 0.0}
     for resource, nbytes in traffic.load.items():
         assert isinstance(resource, tuple)
         if resource[0] in most:
             most[resource[0]] = max(most[resource[0]], nbytes)
-    return Load(card=most["card sends"], bus=most["bus"])
+    return Load(most["card sends"], most["sends between"], most["bus"])
 
 
 Cell = tuple[PublishedCluster, int, Method]
@@ -190,12 +199,14 @@ class Constants:
     Attributes:
         step: the time of a step that does not communicate.
         card: the seconds in which a message of the model's size passes a node's card.
+        link: the seconds in which it passes one connection between nodes.
         bus: the seconds in which it passes the bus inside a node.
         overlap: the share of DDP's communication that hides behind the backward pass.
     """
 
     step: StepTime
     card: float
+    link: float
     bus: float
     overlap: float
 
@@ -203,8 +214,10 @@ class Constants:
         """Return the step time that the constants predict."""
         cluster, learners, method = cell
         compute = self.step.of(BATCH / learners)
-        arguments = cluster.per_node, learners, compute, self.card, self.bus
-        return 1e3 * step_seconds(method, *arguments, self.overlap)
+        constants = self.card, self.link, self.bus, self.overlap
+        return 1e3 * step_seconds(
+            method, cluster.per_node, learners, compute, *constants
+        )
 
 
 @dataclass(frozen=True)
@@ -232,8 +245,10 @@ def calibrate() -> Calibration:
 
     - T4 and A100: all four methods at the smallest size give card and bus, and with the
       alternating ring at the second size they give the line of the compute time.
-    - A40: its three rows of DDP give its card, and a factor on the compute time of an
-      A100. Its GPUs have no NVLink, as the T4, whose bus is taken.
+    - A40: its three rows of DDP give what one connection carries, and a factor on the
+      compute time of an A100. One row of the exponential graph, where four messages
+      pass a card at once, gives the card. Its GPUs have no NVLink, as the T4, whose bus
+      is taken.
     """
     found = [with_overlap(overlap) for overlap in OVERLAPS]
     return min(found, key=Calibration.misfit)
@@ -246,16 +261,17 @@ def with_overlap(overlap: float) -> Calibration:
         cells = _cells(cluster)
         constants[cluster.name] = _fit(cluster, cells, overlap)
         rows += cells
-    cells = [(A40, learners, "ddp") for learners in A40.steps]
+    cells = [*((A40, learners, "ddp") for learners in A40.steps), (A40, 16, "exp")]
     of_a100, bus = constants[A100.name].step, constants[T4.name].bus
 
     def of(point: list[float]) -> Constants:
-        factor, card = map(math.exp, point)
+        factor, link, card = map(math.exp, point)
         fixed, sample = of_a100.fixed * factor, of_a100.sample * factor
         step = StepTime(fixed=fixed, sample=sample)
-        return Constants(step=step, card=card, bus=bus, overlap=overlap)
+        return Constants(step=step, card=card, link=link, bus=bus, overlap=overlap)
 
-    point = search(lambda point: misfit(of(point), cells), [0.5, math.log(0.08)])
+    start = [0.5, math.log(0.08), math.log(0.04)]
+    point = search(lambda point: misfit(of(point), cells), start)
     constants[A40.name] = of(point)
     return Calibration(constants, rows + cells)
 
@@ -274,7 +290,7 @@ def _fit(cluster: PublishedCluster, cells: list[Cell], overlap: float) -> Consta
     def of(point: list[float]) -> Constants:
         fixed, sample, card, bus = map(math.exp, point)
         step = StepTime(fixed=fixed, sample=sample)
-        return Constants(step=step, card=card, bus=bus, overlap=overlap)
+        return Constants(step=step, card=card, link=card, bus=bus, overlap=overlap)
 
     smallest = min(cluster.steps)
     step = cluster.steps[smallest]["aer"] * 1e-3

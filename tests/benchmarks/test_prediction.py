@@ -11,7 +11,7 @@ from prediction.model import (
     with_overlap,
 )
 
-SLOW_CARD = {"compute": 1.0, "card": 1.0, "bus": 0.0, "overlap": 0.5}
+SLOW_CARD = {"compute": 1.0, "card": 1.0, "link": 1.0, "bus": 0.0, "overlap": 0.5}
 """A message of the model's size takes a second through a card, and none in a node."""
 
 
@@ -34,14 +34,22 @@ def test_steps_of_two_nodes_of_four(method: str, seconds: float) -> None:
 
 
 def test_ddp_hides_no_more_than_the_backward_pass() -> None:
-    found = step_seconds("ddp", 4, 8, compute=0.3, card=1.0, bus=0.0, overlap=0.5)
+    found = step_seconds("ddp", 4, 8, 0.3, card=1.0, link=1.0, bus=0.0, overlap=0.5)
     assert found == pytest.approx(0.3 + 1 - 0.2)
+
+
+def test_a_ring_is_one_connection_and_pairs_are_four() -> None:
+    """A fast card does not help all-reduce, whose ring has one message at a time."""
+    fast = {**SLOW_CARD, "card": 0.25}
+    ring = step_seconds("ddp", per_node=4, learners=8, **fast)
+    assert ring == pytest.approx(1 + 1 - 0.5)
+    assert step_seconds("exp", per_node=4, learners=8, **fast) == pytest.approx(1)
 
 
 def test_an_exchange_inside_a_node_loads_its_bus_with_all_learners() -> None:
     near, _, far = loads("exp", per_node=4, learners=8)
-    assert near == [Load(card=0, bus=4)]
-    assert far == [Load(card=4, bus=0)]
+    assert near == [Load(card=0, link=0, bus=4)]
+    assert far == [Load(card=4, link=1, bus=0)]
 
 
 def test_search_finds_a_minimum() -> None:
