@@ -21,6 +21,7 @@ from torch.optim import SGD
 
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.cluster_file import StepTime, read_cluster
+from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.study.problem import DIMENSION, StandIn, without_steps
 
 SAMPLES = 16 * 2000 * 3600 * 100 / 21
@@ -105,8 +106,17 @@ LINE = ROWS[0], ROWS[2]
 """The rows that give the time of a step on one GPU."""
 
 
-def hours(row: Row, step: StepTime) -> float:
-    """Return the simulated hours of a training whose learners compute so long."""
+def hours(
+    row: Row, step: StepTime, network: Network | None = None, steps: int = STEPS
+) -> float:
+    """Return the simulated hours of a training.
+
+    Args:
+        row: the training.
+        step: how long a learner computes.
+        network: the links between learners; None means those of the row's cluster.
+        steps: the number of steps that are simulated.
+    """
     scale = SAMPLES / (row.learners * row.batch) / 3600
     if row.learners == 1:
         return step.of(row.batch) * scale
@@ -117,14 +127,14 @@ def hours(row: Row, step: StepTime) -> float:
         replicas.append(
             VirtualLearner(*parts, rank, row.learners, FACTOR, **row.options)
         )
-    network = read_cluster(row.cluster).network.for_larger_messages(FACTOR)
+    links = network or read_cluster(row.cluster).network
     compute = Compute(seconds=step.of(row.batch), spread=SPREAD)
-    simulation = Simulation(replicas, compute, network)
+    simulation = Simulation(replicas, compute, links.for_larger_messages(FACTOR))
     simulation.start()
     began = simulation.seconds
-    simulation.epoch(STEPS)
+    simulation.epoch(steps)
     last = {line.rank: line.seconds for line in simulation.record}
-    return (fmean(last.values()) - began) / STEPS * scale
+    return (fmean(last.values()) - began) / steps * scale
 
 
 def line() -> StepTime:
