@@ -90,8 +90,8 @@ def main() -> None:
         f"Simulated in time alone: 16 epochs of 2,000 h, {TOTAL:,} chunks of 21 frames "
         f"in a step of all learners, at most {MOST:,} of one; a step takes "
         f"{1e3 * step.fixed:.1f} ms and {1e3 * step.sample:.4f} ms a chunk "
-        "(log-normal, sigma 0.1), a message 165 MB. Without the loading of data, and without what "
-        "an algorithm computes."
+        "(log-normal, sigma 0.1), a message 165 MB. Without the loading of data, and "
+        "without what an algorithm computes."
     )
     write_report(
         "gpu_hours", False, args.out, table, caption, data, seeds=[0], repeats=1
