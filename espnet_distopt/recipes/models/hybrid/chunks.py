@@ -21,6 +21,7 @@ An example: 3 utterances of 4, 6 and 2 chunks, 2 learners, and batches of 6 chun
 Each of the two batches has three chunks of each learner.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -46,7 +47,7 @@ from espnet_distopt.recipes.models.hybrid.cutting import (
     batches_of,
     cutting_of,
 )
-from espnet_distopt.recipes.models.hybrid.held import HeldFrames
+from espnet_distopt.recipes.models.hybrid.held import HeldFrames, PassingFrames
 
 Numbers = NDArray[np.int64]
 
@@ -134,14 +135,6 @@ class ChunkPlan:
         """Return the place in `names` of each chunk's utterance."""
         return np.searchsorted(self.ends, chunks, side="right")
 
-    def chunks_of(self, utterance: int) -> tuple[int, int]:
-        """Return the first chunk of the utterance at a place in `names`, and the end.
-
-        The end is the number behind that of the last one.
-        """
-        first = int(self.ends[utterance - 1]) if utterance else 0
-        return first, int(self.ends[utterance])
-
     def starts(self, chunks: Numbers) -> Numbers:
         """Return the first frame of each chunk in its utterance."""
         utterances = self.utterances(chunks)
@@ -176,10 +169,6 @@ def mix(items: Numbers, window: int, rng: np.random.Generator) -> Numbers:
     for place, other in enumerate(places.tolist()):
         mixed[place], mixed[other] = mixed[other], mixed[place]
     return np.asarray(mixed, np.int64)
-
-
-_Chunk = tuple[str, dict[str, Tensor]]
-"""The id of an utterance, and a piece of each of its sequences."""
 
 
 class FrameChunks(DealingIterFactory):
@@ -318,87 +307,41 @@ class EpochChunks(EpochBatches):
         """
         if not batches:
             return iter(())
-        wanted = np.concatenate(batches)
-        utterances, first = np.unique(self._plan.utterances(wanted), return_index=True)
-        order = utterances[np.argsort(first)].tolist()
-        if self._held is not None:
-            held = self._held
-            places = {self._plan.names[place]: place for place in order}
-            missing = [name for name in places if name not in held]
-            self._chosen[:] = [[name] for name in missing]
-            alone: Iterator[Batch] = iter(self._loader) if missing else iter(())
-            return self._cut_held(batches, places, held, alone)
-        self._chosen[:] = [[self._plan.names[utterance]] for utterance in order]
-        read = zip(order, iter(self._loader), strict=True)
-        return _gather(batches, self._cut_each(read, np.sort(wanted)))
+        plan = self._plan
+        numbers = plan.utterances(np.concatenate(batches))
+        used, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        places = used[order].tolist()
+        chunks = Counter[str]()
+        for place, count in zip(places, counts[order].tolist(), strict=True):
+            chunks[plan.names[place]] += count
+        frames = self._held or PassingFrames(chunks, plan.cutting.length)
+        missing = [name for name in chunks if name not in frames]
+        self._chosen[:] = [[name] for name in missing]
+        read: Iterator[Batch] = iter(self._loader) if missing else iter(())
+        lengths = {plan.names[place]: int(plan.frames[place]) for place in places}
+        return self._cut(batches, frames, _sequences(read, lengths))
 
-    def _cut_held(
+    def _cut(
         self,
         batches: Sequence[Numbers],
-        places: Mapping[str, int],
-        held: HeldFrames,
-        read: Iterator[Batch],
+        frames: HeldFrames | PassingFrames,
+        read: Iterator[tuple[str, dict[str, Tensor]]],
     ) -> Iterator[Batch]:
-        """Yield batches that are cut from memory.
+        """Yield batches.
 
         Args:
             batches: For each, the numbers of its chunks in the plan.
-            places: Utterance -> its place in the plan.
-            held: The memory.
-            read: The utterances that are not held, in the order of their first chunk.
+            frames: What they are cut from.
+            read: The utterances that are not in it, in the order of their first chunk.
         """
         plan = self._plan
         for chunks in batches:
             names = [plan.names[place] for place in plan.utterances(chunks)]
             for name in names:
-                while name not in held:
-                    (found,), batch = next(read)
-                    frames = int(plan.frames[places[found]])
-                    held.put(found, self._sequences(found, batch, frames))
-            tensors = held.cut(held.places(names, plan.starts(chunks)))
-            yield names, _with_lengths(tensors)
-
-    def _cut_each(
-        self, read: Iterable[tuple[int, Batch]], wanted: Numbers
-    ) -> Iterator[dict[int, _Chunk]]:
-        """Yield the wanted chunks of utterances, one utterance after the other.
-
-        Args:
-            read: The place of each utterance in the plan, and the utterance.
-            wanted: The chunks, sorted.
-        """
-        plan = self._plan
-        for utterance, (names, batch) in read:
-            first, end = plan.chunks_of(utterance)
-            chunks = wanted[slice(*np.searchsorted(wanted, [first, end]))]
-            starts = plan.starts(chunks).tolist()
-            pieces = self._cut(names[0], batch, int(plan.frames[utterance]), starts)
-            yield dict(zip(chunks.tolist(), pieces, strict=True))
-
-    def _cut(
-        self, name: str, batch: dict[str, Tensor], frames: int, starts: Sequence[int]
-    ) -> list[_Chunk]:
-        sequences = self._sequences(name, batch, frames)
-        length = self._plan.cutting.length
-        # Copies, because a view would keep the whole utterance in memory.
-        return [
-            (name, {k: v[at : at + length].clone() for k, v in sequences.items()})
-            for at in starts
-        ]
-
-    def _sequences(
-        self, name: str, batch: dict[str, Tensor], frames: int
-    ) -> dict[str, Tensor]:
-        """Return the sequences of a batch of one utterance, each of shape (T, ...)."""
-        sequences = {
-            key: value[0]
-            for key, value in batch.items()
-            if not key.endswith("_lengths")
-        }
-        found = {key: len(value) for key, value in sequences.items()}
-        if set(found.values()) != {frames}:
-            raise InputError(f"{name}: {frames} frames in the shape file, but {found}")
-        return sequences
+                while name not in frames:
+                    frames.put(*next(read))
+            yield names, _with_lengths(frames.cut(names, plan.starts(chunks)))
 
 
 class LoadedShare:
@@ -423,23 +366,27 @@ class LoadedShare:
         return LoadedShare(self._epoch, self._batches[count:])
 
 
-def _gather(
-    batches: Sequence[Numbers], read: Iterator[dict[int, _Chunk]]
-) -> Iterator[Batch]:
-    """Yield batches; `read` has their chunks, in the order of each one's utterance."""
-    held: dict[int, _Chunk] = {}
-    for chunks in batches:
-        for chunk in chunks.tolist():
-            while chunk not in held:
-                held.update(next(read))
-        yield _batch([held.pop(chunk) for chunk in chunks.tolist()])
+def _sequences(
+    read: Iterable[Batch], lengths: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield the utterances of batches of one, with their sequences (T, ...).
 
-
-def _batch(chunks: Sequence[_Chunk]) -> Batch:
-    names = [name for name, _ in chunks]
-    keys = chunks[0][1]
-    stacked = {key: torch.stack([pieces[key] for _, pieces in chunks]) for key in keys}
-    return names, _with_lengths(stacked)
+    Args:
+        read: The batches, as ESPnet's loader has them.
+        lengths: Utterance -> its number of frames.
+    """
+    for (name,), batch in read:
+        sequences = {
+            key: value[0]
+            for key, value in batch.items()
+            if not key.endswith("_lengths")
+        }
+        found = {key: len(value) for key, value in sequences.items()}
+        if set(found.values()) != {lengths[name]}:
+            raise InputError(
+                f"{name}: {lengths[name]} frames in the shape file, but {found}"
+            )
+        yield name, sequences
 
 
 def _with_lengths(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

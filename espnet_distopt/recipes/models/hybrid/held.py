@@ -1,15 +1,17 @@
-"""The frames of a whole set in memory, from which a learner cuts its chunks itself.
+"""The frames from which a learner cuts its chunks: those of a set, or a window of them.
 
-A loader that cuts chunks on the CPU gives a GPU less than it takes, as IBM's network
-trains on a million frames a second. Frames in the GPU's memory are cut there, by one
-gather for each sequence of a batch. Nothing is copied but the places of the chunks.
+Frames that are cut on the CPU give a GPU less than it takes, as IBM's network trains on
+a million frames a second. Where its memory has room for the whole set (`HeldFrames`),
+they are cut there, by one gather for each sequence of a batch. Nothing is copied but
+the places of the chunks. An utterance comes into memory when it is read for the first
+time, so that a training begins as soon as without it, and later epochs read nothing.
 
-An utterance comes into memory when it is read for the first time, so that a training
-begins as soon as without it, and later epochs read nothing.
+Else an utterance is held from its first chunk to its last one (`PassingFrames`).
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -55,27 +57,53 @@ class HeldFrames:
             room[first : first + len(values)].copy_(values)
         self._held.add(name)
 
-    def places(self, names: list[str], starts: NDArray[np.int64]) -> Tensor:
-        """Return where chunks begin in the room, shape (B,), on its device.
-
-        Args:
-            names: The utterance of each chunk.
-            starts: Its first frame, shape (B,).
-        """
-        found = torch.from_numpy(starts + [self._first[name] for name in names])
-        if self._device.type != "cuda":
-            return found
-        # Pinned, so that the copy does not wait for the steps before it.
-        return found.pin_memory().to(self._device, non_blocking=True)
-
-    def cut(self, places: Tensor) -> dict[str, Tensor]:
+    def cut(self, names: Sequence[str], starts: NDArray[np.int64]) -> dict[str, Tensor]:
         """Return chunks of all sequences, each of shape (B, T, ...).
 
         Args:
-            places: Where they begin, shape (B,). Their utterances are held.
+            names: The utterance of each chunk, which is held.
+            starts: Its first frame, shape (B,).
         """
+        places = torch.from_numpy(starts + [self._first[name] for name in names])
+        if self._device.type == "cuda":
+            # Pinned, so that the copy does not wait for the steps before it.
+            places = places.pin_memory().to(self._device, non_blocking=True)
         frames = places[:, None] + self._within
         return {key: room[frames] for key, room in self._tensors.items()}
+
+
+class PassingFrames:
+    """The utterances of which chunks have been cut, and others are still to be.
+
+    Args:
+        chunks: Utterance -> the number of its chunks that will be cut.
+        length: The number of frames of a chunk.
+    """
+
+    def __init__(self, chunks: Counter[str], length: int) -> None:
+        self._left, self._length = chunks, length
+        self._sequences: dict[str, Mapping[str, Tensor]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether an utterance is held."""
+        return name in self._sequences
+
+    def put(self, name: str, sequences: Mapping[str, Tensor]) -> None:
+        """Hold an utterance: the sequences of its frames, each of shape (T, ...)."""
+        self._sequences[name] = sequences
+
+    def cut(self, names: Sequence[str], starts: NDArray[np.int64]) -> dict[str, Tensor]:
+        """Return chunks as `HeldFrames.cut` does; each is cut once."""
+        ends = (starts + self._length).tolist()
+        pieces = [
+            {key: values[start:end] for key, values in self._sequences[name].items()}
+            for name, start, end in zip(names, starts.tolist(), ends, strict=True)
+        ]
+        found = {key: torch.stack([p[key] for p in pieces]) for key in pieces[0]}
+        self._left.subtract(names)
+        for name in {name for name in names if not self._left[name]}:
+            del self._sequences[name]
+        return found
 
 
 def hold(
