@@ -49,9 +49,8 @@ def stepping(size: int, device: torch.device, fused: bool, batches: int) -> Adam
 
 def adasum(size: int, device: torch.device) -> Callable[[], object]:
     """Return Adasum's arithmetic of a learner: `VECTORS` times its share of a model."""
-    length = size // VECTORS
+    length, each = size // VECTORS, size // TENSORS
     block = torch.randn(VECTORS, length, device=device)
-    each = length // TENSORS
     places = [(n * each, (n + 1) * each) for n in range(TENSORS)]
     slots = [Slot(a, b, torch.Size([b - a]), 0) for a, b in places]
     shard = Shard(block, cut(slots, 0, length, VECTORS, block.device), TENSORS)
