@@ -95,8 +95,8 @@ class Progress:
     ) -> None:
         self.talks = talks
         self._output_dir = output_dir
-        self._about = {"algorithm": algorithm, "learners": learners}
-        self._max_epoch, self._learners = max_epoch, learners
+        self._about: dict[str, Any] = {"algorithm": algorithm, "learners": learners}
+        self._max_epoch = max_epoch
         self._epochs: list[tuple[float, float]] = []  # seconds of training, and of all
         self._ended = time.perf_counter()  # the end of the epoch before
         self._train_loss = float("nan")
@@ -149,7 +149,21 @@ class Progress:
         self._since = _Since(self._printed, self.batches, self.samples)
         if self._last is None:
             goes_on = epoch > 1 or step != 0
+            if self.talks and goes_on:
+                self._say_what_changed()
             self._write("resume" if goes_on else "begin")
+
+    def _say_what_changed(self) -> None:
+        """Say whether another algorithm, or another number of learners, goes on."""
+        before = self._read_summary()
+        before = {key: before.get(key, now) for key, now in self._about.items()}
+        if before != self._about:
+            was, now = (
+                f"{each['algorithm']} with {each['learners']} learner"
+                + "s" * (each["learners"] > 1)
+                for each in (before, self._about)
+            )
+            self._say(f"goes on by {now}, after {was}".replace("none", "stock ESPnet"))
 
     def total_samples(self, epoch: float | None = None) -> float:
         """Return the utterances of all learners since the training began.
@@ -161,7 +175,7 @@ class Progress:
             self._before = sum(e["samples"] for e in self._earlier_epochs().values())
         if epoch is None:
             each = self.samples / max(1, self.batches)
-            epoch = each * self.position * self._learners
+            epoch = each * self.position * self._about["learners"]
         return self._before + epoch
 
     def spent(self) -> dict[str, float]:
@@ -356,12 +370,16 @@ class Progress:
         self._summary.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._summary, summary)
 
+    def _read_summary(self) -> dict[str, Any]:
+        try:
+            summary: dict[str, Any] = json.loads(self._summary.read_text())
+        except (OSError, ValueError):
+            return {}
+        return summary
+
     def _earlier_epochs(self) -> dict[str, Any]:
         """Return the summary's entries of the epochs before this one, by number."""
-        try:
-            epochs = json.loads(self._summary.read_text())["per_epoch"]
-        except (OSError, ValueError, KeyError):
-            return {}
+        epochs = self._read_summary().get("per_epoch", {})
         return {key: e for key, e in epochs.items() if int(key) < self._epoch}
 
     def _gpu_use(self) -> dict[str, Any]:
