@@ -82,7 +82,7 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
 
     That takes seconds. `settle` checks all of it again, with the number of learners.
     Only the first learner of a machine looks, so that a mistake is told once. The first
-    learner of all says on stderr what begins, and that it takes a while.
+    learner of all says on stderr what begins.
 
     Raises:
         InputError: The algorithm or an option is unknown, a value is impossible, or
@@ -105,9 +105,8 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     if args.distopt is not None:
         conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
         options(args.distopt, algorithm_options(conf))
-    if int(args.dist_rank or launched_rank()) == 0:
-        what = f"{_in_words(args)}: " if args.output_dir is not None else ""
-        print(f"{what}ESPnet is being imported", file=sys.stderr, flush=True)
+    if args.output_dir is not None and int(args.dist_rank or launched_rank()) == 0:
+        print(_in_words(args), file=sys.stderr, flush=True)
 
 
 def _in_words(args: argparse.Namespace) -> str:

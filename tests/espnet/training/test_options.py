@@ -151,7 +151,7 @@ def test_a_training_without_a_directory(
         asr_train.main(words[:at] + words[at + 2 :])
     assert end.value.code == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) <= 4, "ESPnet's own message is 500 lines long"
+    assert len(said) <= 3, "ESPnet's own message is 500 lines long"
     assert said[-1] == "error: --output_dir is required"
 
 
@@ -161,7 +161,7 @@ def test_a_mistake_of_a_word_is_told_in_two_lines(
     """The list of options was 270 lines long."""
     with pytest.raises(SystemExit):
         asr_train.main(["--max_epoch", "many"])
-    _, usage, said = capsys.readouterr().err.splitlines()
+    usage, said = capsys.readouterr().err.splitlines()
     assert "--help lists them" in usage and "argument --max_epoch: invalid" in said
 
 
@@ -198,12 +198,12 @@ def test_a_wrong_option_is_refused_before_espnet_is_imported(
 
 
 STARTS = {
-    "2 learners by adpsgd, batch_size 16 each: ": ["--config", "train.yaml"],
-    "2 learners by adpsgd, batch_bins 2000 each, accum_grad 2: ": [
+    "2 learners by adpsgd, batch_size 16 each": ["--config", "train.yaml"],
+    "2 learners by adpsgd, batch_bins 2000 each, accum_grad 2": [
         *("--config", "train.yaml", "--batch_type", "numel", "--batch_bins", "4000"),
         *("--accum_grad", "2"),
     ],
-    "2 learners by DDP, batch_size 10 each: ": [],
+    "2 learners by DDP, batch_size 10 each": [],
 }
 
 
@@ -220,7 +220,7 @@ def test_the_first_line_says_what_begins(
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         check_early([*STARTS[what], "--output_dir", "exp"])
-    assert capsys.readouterr().err == f"{what}ESPnet is being imported\n"
+    assert capsys.readouterr().err == f"{what}\n"
 
 
 @pytest.mark.parametrize("size", [1, 2])
