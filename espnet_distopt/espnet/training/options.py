@@ -135,6 +135,8 @@ def _complete(args: argparse.Namespace) -> None:
         args.distopt = args.distopt or content.get("distopt")
         confs = [option_lines(each, "distopt_conf") for each in (content, vars(args))]
         args.distopt_conf = {**confs[0], **confs[1]}
+    if not isinstance(args.distopt, str | None):
+        raise InputError(f"distopt: expected one name, not {args.distopt!r}")
     if args.distopt == _UNSAID:
         args.distopt = None
         if args.distopt_conf:

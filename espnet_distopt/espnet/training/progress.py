@@ -372,10 +372,9 @@ class Progress:
 
     def _read_summary(self) -> dict[str, Any]:
         try:
-            summary: dict[str, Any] = json.loads(self._summary.read_text())
-        except (OSError, ValueError):
+            return dict(json.loads(self._summary.read_text()))
+        except (OSError, ValueError, TypeError):
             return {}
-        return summary
 
     def _earlier_epochs(self) -> dict[str, Any]:
         """Return the summary's entries of the epochs before this one, by number."""

@@ -197,6 +197,13 @@ def test_a_wrong_option_is_refused_before_espnet_is_imported(
     assert "espnet2.tasks" not in done.stderr
 
 
+@pytest.mark.parametrize("value", ["[adpsgd, bmuf]", "{adpsgd: 4}", "true", "1"])
+def test_an_algorithm_is_one_name(value: str, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(f"distopt: {value}\n")
+    with pytest.raises(InputError, match="distopt: expected one name, not "):
+        check_early(["--config", str(tmp_path / "train.yaml")])
+
+
 STARTS = {
     "2 learners by adpsgd, batch_size 16 each": ["--config", "train.yaml"],
     "2 learners by adpsgd, batch_bins 2000 each, accum_grad 2": [
