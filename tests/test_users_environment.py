@@ -56,7 +56,7 @@ def run(*words: str | Path, folder: Path) -> str:
 
 def test_the_packages_are_those_that_espnet_imports(tmp_path: Path) -> None:
     code = (
-        "import espnet_distopt.bin.asr_train, sys\n"
+        "import espnet_distopt.espnet.training.tasks, sys\n"
         "print(sys.modules['transformers'].__version__)\n"
         "import peft, datasets, accelerate, wandb\n"
         "from espnet2.asr.decoder import hugging_face_transformers_decoder as d\n"

@@ -14,13 +14,7 @@ from collections.abc import Sequence
 from espnet_distopt.distributed import slurm_step
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
-from espnet_distopt.espnet.training.options import check_early
-
-if __name__ == "__main__":
-    check_early()
-
-with importing_espnet():
-    from espnet_distopt.espnet.training.tasks import names, task
+from espnet_distopt.espnet.training.options import check_early, names_of_tasks
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -28,7 +22,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", help=f"one of: {', '.join(names())}")
+    parser.add_argument("task", help=f"one of: {', '.join(names_of_tasks())}")
     parser.add_argument("options", nargs="...", help="`TASK --help` lists them")
     return parser
 
@@ -37,10 +31,12 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train a model."""
     words = list(sys.argv[1:] if cmd is None else cmd)
-    args = get_parser().parse_args(words[:1])
-    chosen, options = task(args.task), words[1:]
+    args, options = get_parser().parse_args(words[:1]), words[1:]
     slurm_step.apply(options)
-    chosen.main(cmd=options)
+    check_early(options)
+    with importing_espnet():
+        from espnet_distopt.espnet.training.tasks import task
+    task(args.task).main(cmd=options)
 
 
 if __name__ == "__main__":

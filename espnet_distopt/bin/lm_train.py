@@ -7,30 +7,32 @@ training of the same model, tokens and text.
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.training.options import check_early
 
-if __name__ == "__main__":
-    check_early()
-
-with importing_espnet():
-    from espnet_distopt.espnet.training.tasks import DistoptLMTask
-
 
 def get_parser() -> argparse.ArgumentParser:
     """Return ESPnet's parser with the distopt options."""
-    parser: argparse.ArgumentParser = DistoptLMTask.get_parser()
+    parser: argparse.ArgumentParser = _task().get_parser()
     return parser
+
+
+def _task() -> Any:
+    with importing_espnet():
+        from espnet_distopt.espnet.training.tasks import DistoptLMTask
+    return DistoptLMTask
 
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train a language model."""
     environment.apply(cmd)
-    DistoptLMTask.main(cmd=cmd)
+    check_early(cmd)
+    _task().main(cmd=cmd)
 
 
 if __name__ == "__main__":

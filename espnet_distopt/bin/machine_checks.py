@@ -165,10 +165,10 @@ def check_espnet(folder: Path) -> Finding:
         fitting = "espnet" if sys.version_info >= (3, 12) else "espnet==202511"
         return missing(f"espnet: pip install {fitting}")
     code = (
-        "from espnet_distopt.bin import asr_train\n"
         "from espnet_distopt.errors import InputError\n"
-        "from espnet_distopt.espnet.training import tasks\n"
-        "for name in tasks.names():\n"
+        "from espnet_distopt.espnet.models.quick_import import importing_espnet\n"
+        "with importing_espnet(): from espnet_distopt.espnet.training import tasks\n"
+        "for name in tasks.names_of_tasks():\n"
         "    why = None\n"
         "    try: tasks.task(name)\n"
         "    except InputError as error: why = error.__cause__ or 'not for us'\n"

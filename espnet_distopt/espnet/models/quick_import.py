@@ -9,6 +9,7 @@ it is expected here, or DISTOPT_PLAIN is 1, ESPnet is imported as it is.
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -22,8 +23,12 @@ from espnet_distopt.core.plain import fall_back, is_plain
 def importing_espnet() -> Iterator[None]:
     """Make the imports of ESPnet in the `with` statement quick.
 
-    What ESPnet prints meanwhile goes to stderr, since stdout is for results.
+    What ESPnet prints meanwhile goes to stderr, since stdout is for results. There it
+    also says, of the first learner, what takes these seconds: minutes if the network is
+    asked for NLTK's data and does not answer.
     """
+    if "espnet2.tasks" not in sys.modules and os.environ.get("RANK", "0") == "0":
+        print("ESPnet is being imported", file=sys.stderr, flush=True)
     with redirect_stdout(sys.stderr), _checks_at_first_call():
         yield
 

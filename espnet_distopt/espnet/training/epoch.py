@@ -248,14 +248,14 @@ class Epoch:
 
     def _report_lost(self, queued: QueuedBatches, batches: int) -> None:
         """Log what learners that have died had of this epoch's batches."""
-        lost = queued.lost(batches)
-        if self.run.lead.leads and sum(lost) > 0:
-            begun, taken = lost
-            logging.warning(
-                f"epoch {self._number}: learners that have died had begun "
-                f"{begun:.0f} of {queued.queue.items} batches, which are not trained "
-                f"on again, and had taken {taken:.0f} that nobody has trained on"
-            )
+        begun, taken = map(round, queued.lost(batches))
+        of = f"of {queued.queue.items} batches"
+        lost = [f"had begun {begun} {of}, which are not trained on again"] * (begun > 0)
+        if taken > 0:
+            lost.append(f"had taken {taken} {of} that nobody has trained on")
+        if self.run.lead.leads and lost:
+            what = " and ".join(lost)
+            logging.warning(f"epoch {self._number}: learners that have died {what}")
 
     def _form_consensus(self, training: TrainingState) -> None:
         """Put the consensus model into the parameters, for validation."""

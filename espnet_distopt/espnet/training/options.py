@@ -5,6 +5,7 @@ command that only checks options does without it, since its import takes seconds
 """
 
 import argparse
+import importlib.util
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ import torch
 
 from espnet_distopt.algorithms import check_options, names, options
 from espnet_distopt.algorithms.options import algorithm_options
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.errors import InputError
 from espnet_distopt.files.yaml import read_yaml
 
 _UNSAID = ""
@@ -64,7 +65,18 @@ def read_distopt_config(path: Path) -> dict[str, Any]:
     return content
 
 
-@one_line_errors
+_OF_START = {
+    "batch_type": "folded",
+    "batch_size": 20,
+    "batch_bins": 1000000,
+    "accum_grad": 1,
+    "dist_world_size": None,
+    "dist_rank": None,
+    "output_dir": None,
+}
+"""ESPnet's defaults of the options by which `check_early` says what begins."""
+
+
 def check_early(cmd: Sequence[str] | None = None) -> None:
     """Refuse what is wrong in an algorithm's options before ESPnet is imported.
 
@@ -76,23 +88,40 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
         InputError: The algorithm or an option is unknown, a value is impossible, or
             the file `config` cannot be read.
     """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
     parser.add_argument("--config", type=Path)
+    for name, default in _OF_START.items():
+        parser.add_argument(f"--{name}", default=default)
     first, _ = parser.parse_known_args(cmd)
     if first.config is not None:
         content = read_yaml(first.config)
-        known = {"distopt", "distopt_conf", "distopt_config"} & content.keys()
+        known = vars(first).keys() & content.keys()
         parser.set_defaults(**{key: content[key] for key in known})
     args, _ = parser.parse_known_args(cmd)
     _complete(args)
-    if args.distopt is not None and os.environ.get("LOCAL_RANK", "0") == "0":
+    if args.distopt is not None:
         conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
         options(args.distopt, algorithm_options(conf))
-        if os.environ.get("RANK") == "0":
-            learners = os.environ.get("WORLD_SIZE", "1")
-            what = f"{learners} learner(s) by {args.distopt}: ESPnet is being imported"
-            print(what, file=sys.stderr, flush=True)
+    if args.output_dir is not None and int(args.dist_rank or launched_rank()) == 0:
+        print(_in_words(args), file=sys.stderr, flush=True)
+
+
+def _in_words(args: argparse.Namespace) -> str:
+    """Return which learners train by what, and what each has of a batch."""
+    learners = int(os.environ.get("WORLD_SIZE", args.dist_world_size or 1))
+    stock = "DDP" if learners > 1 else "stock ESPnet"
+    text = f"{learners} learner{'s' * (learners > 1)} by {args.distopt or stock}"
+    bins = args.batch_type in ("numel", "length")
+    name = "batch_bins" if bins else "batch_size"
+    number = str(getattr(args, name))
+    if number.isdecimal():  # ESPnet refuses what is no number.
+        text += f", {name} {int(number) // learners}{' each' * (learners > 1)}"
+    if str(args.accum_grad) != "1":
+        text += f", accum_grad {args.accum_grad}"
+    return text
 
 
 def _complete(args: argparse.Namespace) -> None:
@@ -106,6 +135,8 @@ def _complete(args: argparse.Namespace) -> None:
         args.distopt = args.distopt or content.get("distopt")
         confs = [option_lines(each, "distopt_conf") for each in (content, vars(args))]
         args.distopt_conf = {**confs[0], **confs[1]}
+    if not isinstance(args.distopt, str | None):
+        raise InputError(f"distopt: expected one name, not {args.distopt!r}")
     if args.distopt == _UNSAID:
         args.distopt = None
         if args.distopt_conf:
@@ -155,7 +186,7 @@ def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
     if size == 1:
         print(
             f"{args.distopt} has one learner, and trains as without an algorithm: "
-            "`distopt launch --nproc 2 -m espnet_distopt.bin.asr_train ...` starts two",
+            f"`distopt launch --nproc 2 {_this_program()} ...` starts two",
             file=sys.stderr,
             flush=True,
         )
@@ -169,6 +200,17 @@ def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
                 f"{name} looks at train.{criterion[1]}, which differs between learners "
                 f"under distopt; use valid.{criterion[1]}"
             )
+
+
+def _this_program() -> str:
+    """Return what `distopt launch` must be told to run what runs here."""
+    name, spec = sys.argv[0], sys.modules["__main__"].__spec__
+    if name.startswith("distopt "):
+        words = ["-m", "espnet_distopt", name.removeprefix("distopt ")]
+    else:
+        words = ["-m", spec.name] if spec is not None else [name]
+    task = [word for word in sys.argv[1:2] if not word.startswith("-")]
+    return " ".join([*words, *task])
 
 
 def gpus_of_machine(
@@ -189,6 +231,15 @@ def number_of_learners(args: argparse.Namespace) -> int:
         nodes = get_num_nodes(args.dist_world_size, args.dist_launcher)
         return int(nodes * args.ngpu)
     return int(get_world_size(args.dist_world_size, args.dist_launcher))
+
+
+def names_of_tasks() -> list[str]:
+    """Return the names of ESPnet's tasks, of those with a trainer of their own, too."""
+    spec = importlib.util.find_spec("espnet2.bin")
+    assert spec is not None
+    folders = map(Path, spec.submodule_search_locations or ())
+    found = {path.stem for each in folders for path in each.glob("*_train.py")}
+    return sorted(name.removesuffix("_train") for name in found - {"lightning_train"})
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:

@@ -95,14 +95,16 @@ class Progress:
     ) -> None:
         self.talks = talks
         self._output_dir = output_dir
-        self._about = {"algorithm": algorithm, "learners": learners}
+        self._about: dict[str, Any] = {"algorithm": algorithm, "learners": learners}
         self._max_epoch = max_epoch
-        self._epoch_times: list[float] = []
+        self._epochs: list[tuple[float, float]] = []  # seconds of training, and of all
+        self._ended = time.perf_counter()  # the end of the epoch before
         self._train_loss = float("nan")
         self._trained = False  # A run may begin with the validation of an epoch.
         self.samples = self.batches = self.position = 0
         self.steps: int | None = None
         rank = dist.get_rank() if dist.is_initialized() else 0
+        self._summary = output_dir / "distopt" / "summary.json"
         self._log = output_dir / "distopt" / f"learner{rank}.jsonl"
         self._who: dict[str, Any] = {
             **self._about,
@@ -142,10 +144,39 @@ class Progress:
         self.samples = int(earlier["samples"])
         self.batches = int(earlier["batches"])
         self.position = steps or 0 if step is None else step
+        self._earlier = self._training = earlier["seconds"]
+        self._before: float | None = None
         self._since = _Since(self._printed, self.batches, self.samples)
         if self._last is None:
             goes_on = epoch > 1 or step != 0
+            if self.talks and goes_on:
+                self._say_what_changed()
             self._write("resume" if goes_on else "begin")
+
+    def _say_what_changed(self) -> None:
+        """Say whether another algorithm, or another number of learners, goes on."""
+        before = self._read_summary()
+        before = {key: before.get(key, now) for key, now in self._about.items()}
+        if before != self._about:
+            was, now = (
+                f"{each['algorithm']} with {each['learners']} learner"
+                + "s" * (each["learners"] > 1)
+                for each in (before, self._about)
+            )
+            self._say(f"goes on by {now}, after {was}".replace("none", "stock ESPnet"))
+
+    def total_samples(self, epoch: float | None = None) -> float:
+        """Return the utterances of all learners since the training began.
+
+        Args:
+            epoch: Those of this epoch; None: an estimate from this learner's own.
+        """
+        if self._before is None:
+            self._before = sum(e["samples"] for e in self._earlier_epochs().values())
+        if epoch is None:
+            each = self.samples / max(1, self.batches)
+            epoch = each * self.position * self._about["learners"]
+        return self._before + epoch
 
     def spent(self) -> dict[str, float]:
         """Return the utterances, batches and seconds of this epoch so far."""
@@ -170,9 +201,10 @@ class Progress:
         self._write("step", reporter, left=left)
         if self.talks:
             loss = latest(reporter, "loss", 50)
-            self._say(
-                f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", _in_words(left)
-            )
+            words = _in_words(left)
+            if words and not self._epochs:
+                words = f"at least {words}"  # No validation is known yet.
+            self._say(f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", words)
 
     def stop(self, signal: str | None, saved: bool, resume: bool = True) -> None:
         """Say that the run stops here.
@@ -199,15 +231,18 @@ class Progress:
 
     def end_training(self, reporter: SubReporter) -> None:
         """Note the mean training loss of the epoch; write that validation begins."""
+        self._training = time.perf_counter() - self._began
         self._train_loss = latest(reporter, "loss")
         self._trained = bool(reporter.stats.get("loss"))
         self._write("validate", reporter, left=self._left(1.0))
 
     def end_epoch(self, reporter: SubReporter, total_samples: float) -> None:
         """Print and write the epoch's line, and add the epoch to the summary."""
-        elapsed = time.perf_counter() - self._began
-        self._epoch_times.append(elapsed)
-        left = self._left(1.0)
+        now = time.perf_counter()
+        elapsed = now - self._began
+        self._epochs.append((self._training, now - self._ended + self._earlier))
+        self._ended = now
+        left = self._left(None)
         figures: dict[str, Any] = {
             "epoch_loss": self._train_loss,
             "valid_loss": latest(reporter, "loss"),
@@ -255,16 +290,26 @@ class Progress:
             return
         self._write("end", error=None if error is None else in_words(error))
 
-    def _left(self, done: float) -> float | None:
-        """Return the seconds left, from finished epochs or from this one's pace."""
-        epochs_left = self._max_epoch - self._epoch + 1 - done
-        if self._epoch_times:
-            per_epoch = sum(self._epoch_times) / len(self._epoch_times)
-        elif done > 0:
-            per_epoch = (time.perf_counter() - self._began) / done
+    def _left(self, done: float | None) -> float | None:
+        """Return the seconds left by this run's epochs, or by the pace of its first.
+
+        An epoch lasts until the next one begins to train, so validation counts, and
+        what ESPnet plots and saves. The first epoch has the start of the run in it, and
+        counts only while there is no other.
+
+        Args:
+            done: The share of this epoch's training that is done; None: all is over.
+        """
+        known = self._epochs[1:] or self._epochs
+        if known:
+            training = sum(each for each, _ in known) / len(known)
+            whole = sum(each for _, each in known) / len(known)
+        elif done:
+            training = whole = (time.perf_counter() - self._began) / done
         else:
             return None
-        return max(0.0, per_epoch * epochs_left)
+        here = 0.0 if done is None else whole - done * training
+        return here + whole * (self._max_epoch - self._epoch)
 
     def _write(
         self, event: Event, reporter: SubReporter | None = None, **more: Any
@@ -310,12 +355,7 @@ class Progress:
         print(f"epoch {self._epoch}/{self._max_epoch}  {line}", flush=True)
 
     def _update_summary(self, seconds: float, samples: float) -> None:
-        path = self._output_dir / "distopt" / "summary.json"
-        try:
-            epochs = json.loads(path.read_text())["per_epoch"]
-        except (OSError, ValueError, KeyError):
-            epochs = {}
-        epochs = {key: e for key, e in epochs.items() if int(key) < self._epoch}
+        epochs = self._earlier_epochs()
         epochs[str(self._epoch)] = {"seconds": round(seconds, 2), "samples": samples}
         summary = {
             **self._about,
@@ -327,8 +367,19 @@ class Progress:
             "python": sys.version.split()[0],
             "per_epoch": epochs,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, summary)
+        self._summary.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._summary, summary)
+
+    def _read_summary(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self._summary.read_text()))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def _earlier_epochs(self) -> dict[str, Any]:
+        """Return the summary's entries of the epochs before this one, by number."""
+        epochs = self._read_summary().get("per_epoch", {})
+        return {key: e for key, e in epochs.items() if int(key) < self._epoch}
 
     def _gpu_use(self) -> dict[str, Any]:
         """Return the GPU's memory, and its load where NVML's package is installed."""

@@ -208,6 +208,38 @@ class Lead:
             writer.flush()
 
 
+class BySamples:
+    """TensorBoard's writer of the training figures, with a second axis.
+
+    ESPnet's axis is the steps of the learner that writes, and so differs between
+    trainings of other numbers of learners, and of learners of other speed. Each figure
+    is written once more, as `train_by_samples/NAME`, where the axis is the utterances
+    of all learners; and those of validation as `valid_by_samples/NAME`.
+
+    Args:
+        writer: The writer.
+        progress: It counts the utterances.
+    """
+
+    def __init__(self, writer: Any, progress: Progress) -> None:
+        self._writer, self._progress = writer, progress
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def add_scalar(self, name: str, value: Any, step: int) -> None:
+        """Write a training figure for both axes."""
+        self._writer.add_scalar(name, value, step)
+        samples = round(self._progress.total_samples())
+        self._writer.add_scalar(f"train_by_samples/{name}", value, samples)
+
+    def add_validation(self, reporter: SubReporter, samples: float) -> None:
+        """Write the figures of an epoch in which so many utterances were trained on."""
+        total = round(self._progress.total_samples(samples))
+        for key, values in reporter.stats.items():
+            self._writer.add_scalar(f"valid_by_samples/{key}", aggregate(values), total)
+
+
 # What a replacement takes over
 
 
@@ -288,6 +320,7 @@ class Run:
         handover: What a replacement of another learner takes over from this one, and
             what this one has taken over, if it is a replacement.
         reporter: ESPnet's reporter of this epoch's training; None before the first.
+        writer: TensorBoard's writer of this epoch; None for a learner without one.
         consensus_distance: The distance at the end of the last epoch; None without an
             algorithm.
     """
@@ -310,6 +343,7 @@ class Run:
             learners=size,
         )
         self.session: Session | None = None
+        self.writer: BySamples | None = None
         self.reporter: SubReporter | None = None
         self.stop_signal: str | None = None
         self.consensus_distance: float | None = None
@@ -433,12 +467,16 @@ class Run:
     def end_epoch(self, reporter: SubReporter) -> None:
         """Write the figures of an epoch whose validation is over."""
         samples = float(self.progress.samples)
-        if self.session is not None:
+        if self.session is None:
+            samples *= self.size  # ESPnet divides each batch equally.
+        else:
             self.saved.write()
             mean = self.session.mean(samples)
             samples = mean * len(self.session.learner.members.ranks)
         self.follow()
         self.progress.end_epoch(reporter, samples)
+        if self.writer is not None:
+            self.writer.add_validation(reporter, samples)
         if self.reporter is not None:
             self.lead.write_epoch(self.reporter, reporter)
 

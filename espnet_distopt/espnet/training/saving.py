@@ -351,7 +351,8 @@ class SavedStates:
         A kill during a save can leave states of
         different stops, or of some learners only; those are of no use together. States
         of another number of learners or batches, or of other nodes, are of no use
-        either, because a learner's batches were others then.
+        either, because a learner's batches were others then; nor are those of another
+        algorithm.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
@@ -362,21 +363,23 @@ class SavedStates:
         if session.mean(float(fits and same)) == 1.0:
             self.saves = int(saves)
             return state
-        logging.error(
-            f"learner {self._rank}: there is no common state of all "
-            f"{session.learner.size} learners within epoch {epoch} with these batches: "
-            "the epoch is repeated"
-        )
+        if self._rank == 0:
+            logging.warning(
+                f"there is no common state of all {session.learner.size} learners "
+                f"within epoch {epoch} with {session.name} and these batches: "
+                "the epoch is repeated"
+            )
         _path(self._output_dir, self._rank, epoch).unlink(missing_ok=True)
         return None
 
     def _after(self, session: Session, epoch: int) -> State | None:
         """Return the saved state after `epoch` with which this learner goes on.
 
-        It is the learner's own, if there is one. A learner that had died takes that of
-        another with a block method, where all are alike between epochs. With gossip
-        between nodes, all learners of a node take the first one's state, because they
-        must go on alike.
+        It is the learner's own, if there is one. A learner without one, as after its
+        death, goes on from the checkpoint. With a block method, where all are alike
+        between epochs, it takes the state of the lowest learner that has one. With
+        gossip between nodes, all learners of a node take the first one's state, because
+        they must go on alike. A state of another algorithm counts as none.
         """
         equal = _equal(session) if session.algorithm.wants_gossip else [self._rank]
         state = load_learner(self._output_dir, equal[0], epoch)
@@ -384,31 +387,26 @@ class SavedStates:
             state = None  # It died within the epoch, after it had been saved there.
         if state is not None and not {*equal} <= {*state["equal"]}:
             state = None  # The node has learners that were of others before.
-        if state is None:
-            state = self._of_another(session, epoch)
-        if state is None:
-            whose = "of its own" if len(equal) == 1 else "in common with its node"
-            logging.error(
-                f"learner {self._rank} has no state {whose} after epoch {epoch}; it "
-                "goes on from the consensus model with the checkpoint's optimizer"
+        if state is not None and state["session"]["algorithm"] != session.name:
+            state = None
+        ranks = range(self._size)
+        lacks = session.means([float(state is None and r == self._rank) for r in ranks])
+        having = [r for r in ranks if not lacks[r]]
+        source = "the consensus model with the checkpoint's optimizer"
+        block = session.algorithm.survives and not session.algorithm.wants_gossip
+        if block and having:
+            source = f"that of learner {having[0]}"
+            if state is None:
+                state = load_learner(self._output_dir, having[0], epoch)
+        if self._rank == 0 and len(having) < self._size:
+            lacking = ", ".join(str(r) for r in ranks if r not in having)
+            logging.info(
+                f"learners without a state of their own after epoch {epoch} with "
+                f"{session.name}: {lacking}; they go on from {source}"
             )
         self.saves = 0 if state is None else state["saves"]
         self._agree(session)
         return state
-
-    def _of_another(self, session: Session, epoch: int) -> State | None:
-        """Return the state of the lowest learner that has one, for block methods."""
-        if session.algorithm.wants_gossip or not session.algorithm.survives:
-            return None
-        for rank in range(session.learner.size):
-            state = load_learner(self._output_dir, rank, epoch)
-            if state is not None and state["batches"] is None:
-                logging.error(
-                    f"learner {self._rank} has no state of its own after epoch "
-                    f"{epoch}; it goes on from that of learner {rank}"
-                )
-                return state
-        return None
 
     def _agree(self, session: Session) -> None:
         """Give all learners one number of saves, which none has had before.
@@ -423,6 +421,8 @@ class SavedStates:
 
 def _fits(state: State, session: Session, batches: int | None) -> bool:
     """Return whether a state within an epoch is of the same division of its batches."""
+    if state["session"]["algorithm"] != session.name:
+        return False
     now = _equal(session)
     same = state["learners"] == session.learner.size and state["equal"] == now
     trained = state["batches"] is None  # Only the validation is left.

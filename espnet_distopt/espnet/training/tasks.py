@@ -11,7 +11,6 @@ can be pickled as a name of this module.
 import argparse
 import functools
 import importlib
-import importlib.util
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -44,6 +43,7 @@ from espnet_distopt.espnet.training.options import (
     check_gpus,
     gpus_of_machine,
     launched_rank,
+    names_of_tasks,
     settle,
 )
 from espnet_distopt.espnet.training.same_training import (
@@ -53,8 +53,6 @@ from espnet_distopt.espnet.training.same_training import (
 from espnet_distopt.espnet.training.trainer import DistoptTrainer
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.session import steps_alone
-
-_SUFFIX = "_train"
 
 
 @contextmanager
@@ -230,15 +228,6 @@ DistoptLMTask = distopt_task(
 _READY: dict[str, type[AbsTask]] = {"asr": DistoptASRTask, "lm": DistoptLMTask}
 
 
-def names() -> list[str]:
-    """Return the names of ESPnet's tasks, of those with a trainer of their own, too."""
-    spec = importlib.util.find_spec("espnet2.bin")
-    assert spec is not None
-    folders = map(Path, spec.submodule_search_locations or ())
-    found = {path.stem for each in folders for path in each.glob(f"*{_SUFFIX}.py")}
-    return sorted(name.removesuffix(_SUFFIX) for name in found - {"lightning_train"})
-
-
 @functools.cache
 def task(name: str) -> type[AbsTask]:
     """Return a task that trains with `DistoptTrainer`.
@@ -250,11 +239,11 @@ def task(name: str) -> type[AbsTask]:
         InputError: ESPnet has no such task, it needs a package that is missing, or it
             has a trainer of its own.
     """
-    if name not in names():
-        raise InputError(f"ESPnet has no task {name}: expected {', '.join(names())}")
+    if name not in (known := names_of_tasks()):
+        raise InputError(f"ESPnet has no task {name}: expected {', '.join(known)}")
     if name in _READY:
         return _READY[name]
-    module = f"espnet2.bin.{name}{_SUFFIX}"
+    module = f"espnet2.bin.{name}_train"
     try:
         with importing_espnet():
             command = importlib.import_module(module)
@@ -270,6 +259,6 @@ def task(name: str) -> type[AbsTask]:
 
 def __getattr__(name: str) -> type[AbsTask]:
     """Find a task as a name of this module, as pickle does."""
-    if name.startswith("_") or name not in names():
+    if name.startswith("_") or name not in names_of_tasks():
         raise AttributeError(name)
     return task(name)

@@ -36,6 +36,7 @@ from espnet_distopt.espnet.training.epoch import (
 from espnet_distopt.espnet.training.one_run import RunLock, lock_of_run
 from espnet_distopt.espnet.training.options import add_arguments
 from espnet_distopt.espnet.training.run import (
+    BySamples,
     DistoptOptions,
     Lead,
     Run,
@@ -159,6 +160,8 @@ class DistoptTrainer(Trainer):
             model = _out_of_ddp(model)
             distributed_option = replace(distributed_option, distributed=False)
         epoch = Epoch(run, model, reporter, optimizers, schedulers, scaler)
+        writer = run.lead.writer or summary_writer
+        run.writer = BySamples(writer, run.progress) if writer is not None else None
 
         def loop(epoch: Epoch) -> bool:
             invalid: bool = super(DistoptTrainer, cls).train_one_epoch(
@@ -170,7 +173,7 @@ class DistoptTrainer(Trainer):
                 optimizers=optimizers,
                 schedulers=epoch.schedulers,
                 scaler=scaler,
-                summary_writer=run.lead.writer or summary_writer,
+                summary_writer=run.writer,
             )
             return invalid
 

@@ -244,7 +244,7 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     mine = {name: columns[name] for name in names[share]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
-    progress = ProgressLine("decoded {done} of {total} lines", every=200)
+    progress = ProgressLine("decoded {done} of {total} lines")
     recognized = recognizer.recognize(scp, kind, mine, progress)
     _write_tables(args.out, {"unfit": recognized.unfit, "text": recognized.texts})
     if recognized.unfit:
@@ -503,7 +503,7 @@ def ctc_align_command(cmd: Sequence[str] | None = None) -> None:
         _check_tokens(source, tokens, model.tokens)
     else:
         tokens = {name: model.tokenize(line) for name, line in decoded.items()}
-    progress = ProgressLine("aligned {done} of {total} utterances", every=500)
+    progress = ProgressLine("aligned {done} of {total} utterances")
     aligned = align(model, wavs, tokens, places, samples, spans, progress)
     with explain_failed_write(args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)

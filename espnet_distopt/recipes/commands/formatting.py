@@ -81,7 +81,7 @@ def format_data_command(cmd: Sequence[str] | None = None) -> None:
         sample_rate=args.sample_rate,
         factors=parse_factors(args.speed_factors),
         nj=args.nj,
-        progress=ProgressLine("utterances: {done} of {total}", every=5000),
+        progress=ProgressLine("utterances: {done} of {total}"),
     )
     seconds = sum(formatted.samples.values()) / args.sample_rate
     print(
@@ -150,7 +150,7 @@ def format_lines_command(cmd: Sequence[str] | None = None) -> None:
         feats=args.feats,
         keep_all=args.keep_all,
         nj=args.nj,
-        progress=ProgressLine("lines: {done} of {total}", every=5000),
+        progress=ProgressLine("lines: {done} of {total}"),
     )
     print(
         f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "
@@ -183,7 +183,7 @@ def make_features_command(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.recipes.corpora.audio.log_mel import write_features
 
     started = time.monotonic()
-    progress = ProgressLine("features of {done} of {total} utterances", every=5000)
+    progress = ProgressLine("features of {done} of {total} utterances")
     frames = write_features(args.data, args.out, progress)
     print(f"{args.out}: {frames} frames, in {time.monotonic() - started:.1f} s")
 
@@ -242,7 +242,7 @@ def speech_shapes_command(cmd: Sequence[str] | None = None) -> None:
             known=known,
             enough=enough,
             nj=args.nj,
-            progress=ProgressLine("shapes: {done} of {total}", every=100000),
+            progress=ProgressLine("shapes: {done} of {total}"),
         )
         print(f"{data}: {number} shapes in {time.monotonic() - started:.1f} s")
         if left_out:

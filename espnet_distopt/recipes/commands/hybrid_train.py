@@ -12,31 +12,32 @@ then the learners:
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from espnet_distopt.distributed import slurm_step as environment
 from espnet_distopt.errors import one_line_errors
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.training.options import check_early
 
-if __name__ == "__main__":
-    check_early()
-
-# ESPnet prints while it is imported, and stdout is for the training's progress.
-with importing_espnet():
-    from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
-
 
 def get_parser() -> argparse.ArgumentParser:
     """Return ESPnet's parser with the distopt options."""
-    parser: argparse.ArgumentParser = DistoptHybridTask.get_parser()
+    parser: argparse.ArgumentParser = _task().get_parser()
     return parser
+
+
+def _task() -> Any:
+    with importing_espnet():
+        from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
+    return DistoptHybridTask
 
 
 @one_line_errors
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train an acoustic model."""
     environment.apply(cmd)
-    DistoptHybridTask.main(cmd=cmd)
+    check_early(cmd)
+    _task().main(cmd=cmd)
 
 
 if __name__ == "__main__":

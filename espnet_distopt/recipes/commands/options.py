@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -118,19 +119,22 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+SILENT, EVERY = 2.0, 15.0
+"""The seconds before the first line of progress, and from one to the next."""
+
+
 class ProgressLine:
-    """Prints a line each time that so many more units of work are done.
+    """Prints now and then how much is done, unless all is done in no time.
 
     Args:
         line: The text, in which {done} and {total} stand for numbers of units.
-        every: Number of units between two lines.
     """
 
-    def __init__(self, line: str, every: int) -> None:
-        self._line, self._every, self._next = line, every, every
+    def __init__(self, line: str) -> None:
+        self._line, self._next = line, time.monotonic() + SILENT
 
     def __call__(self, done: int, total: int) -> None:
         """Tell how many units are done; there may be many more than the last time."""
-        if done >= self._next:
+        if (now := time.monotonic()) >= self._next:
             print(self._line.format(done=done, total=total), flush=True)
-            self._next = done - done % self._every + self._every
+            self._next = now + EVERY

@@ -356,7 +356,7 @@ def prepare_lines_command(cmd: Sequence[str] | None = None) -> None:
         if args.sets:
             parts = divide_pages(args.pages[0])
             divided = {args.out / name: pages for name, pages in parts.items()}
-        progress = ProgressLine("pages: {done} of {total}", every=50)
+        progress = ProgressLine("pages: {done} of {total}")
         made = write_pages(divided, args.writer, progress)
     print(summarize({out.name: lines for out, lines in made.items()}))
     for out, lines in made.items():
@@ -394,7 +394,7 @@ def make_mini_swbd_command(cmd: Sequence[str] | None = None) -> None:
     )
 
     started = time.monotonic()
-    progress = ProgressLine("conversations: {done} of {total}", every=10)
+    progress = ProgressLine("conversations: {done} of {total}")
     sizes = Sizes(**{name: getattr(args, name) for name in _SIZES})
     recorded = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")
@@ -428,7 +428,7 @@ def make_mini_ocr_command(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.recipes.corpora.mini_ocr.corpus import LineSizes, make_corpus
 
     started = time.monotonic()
-    progress = ProgressLine("lines: {done} of {total}", every=1000)
+    progress = ProgressLine("lines: {done} of {total}")
     sizes = LineSizes(**{name: getattr(args, name) for name in _LINE_SIZES})
     sets = make_corpus(args.out, sizes, args.seed, args.nj, progress)
     print(f"{args.out}: made in {time.monotonic() - started:.0f} s")

@@ -11,6 +11,7 @@ import pytest
 from espnet_distopt.bin import asr_train
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.options import (
+    check_early,
     check_gpus,
     gpus_of_machine,
     settle,
@@ -196,16 +197,55 @@ def test_a_wrong_option_is_refused_before_espnet_is_imported(
     assert "espnet2.tasks" not in done.stderr
 
 
+@pytest.mark.parametrize("value", ["[adpsgd, bmuf]", "{adpsgd: 4}", "true", "1"])
+def test_an_algorithm_is_one_name(value: str, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(f"distopt: {value}\n")
+    with pytest.raises(InputError, match="distopt: expected one name, not "):
+        check_early(["--config", str(tmp_path / "train.yaml")])
+
+
+STARTS = {
+    "2 learners by adpsgd, batch_size 16 each": ["--config", "train.yaml"],
+    "2 learners by adpsgd, batch_bins 2000 each, accum_grad 2": [
+        *("--config", "train.yaml", "--batch_type", "numel", "--batch_bins", "4000"),
+        *("--accum_grad", "2"),
+    ],
+    "2 learners by DDP, batch_size 10 each": [],
+}
+
+
+@pytest.mark.parametrize("what", STARTS)
+def test_the_first_line_says_what_begins(
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "train.yaml").write_text("distopt: adpsgd\nbatch_size: 32\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        check_early([*STARTS[what], "--output_dir", "exp"])
+    assert capsys.readouterr().err == f"{what}\n"
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_an_algorithm_that_has_one_learner_is_told(
-    size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who forgets the launcher gets a training without a word of the algorithm."""
     words = ["--distopt", "adpsgd", "--output_dir", str(tmp_path), "--ngpu", "0"]
     words += ["--dist_world_size", str(size), "--dist_rank", "0"]
+    monkeypatch.setattr(sys, "argv", ["distopt espnet_train", "st", *words])
     settle(asr_train.get_parser().parse_args(words))
     told = capsys.readouterr().err
     assert ("adpsgd has one learner, and trains as without" in told) == (size == 1)
+    program = "launch --nproc 2 -m espnet_distopt espnet_train st ..."
+    assert (program in told) == (size == 1)
 
 
 def test_stock_espnet_by_a_configuration_of_an_algorithm(tmp_path: Path) -> None:

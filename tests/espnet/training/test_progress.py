@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from espnet2.train.reporter import Reporter
@@ -234,7 +235,8 @@ def test_a_training_goes_on_when_its_lines_cannot_be_written(
 def test_the_status_of_a_training_that_is_stopped_and_goes_on(tmp_path: Path) -> None:
     write_toy_data(tmp_path, train=40)
     exp, log = tmp_path / "exp", tmp_path / "log"
-    options = arguments(tmp_path, exp, "--distopt", "allreduce")
+    options = arguments(tmp_path, exp, "--distopt", "allreduce", "--log_interval", "4")
+    options += ["--use_tensorboard", "true"]
     injection = SignalAt(14, 1, signal.SIGUSR1)
     assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
     stopped = Experiment.read(exp)
@@ -263,3 +265,55 @@ def test_the_status_of_a_training_that_is_stopped_and_goes_on(tmp_path: Path) ->
     assert total == summary["samples"] == 80
     assert finished.at_epoch_end("consensus_distance") == 0.0
     assert finished.samples_per_second is not None
+    assert utterances_in_tensorboard(exp, "valid_by_samples/loss") == [40, 80]
+    first, second, *later = utterances_in_tensorboard(exp, "train_by_samples/loss")
+    assert (first, second) == (12, 28)  # ESPnet writes before a step is counted.
+    assert later and all(40 < count <= 80 for count in later)
+
+
+def utterances_in_tensorboard(exp: Path, name: str) -> list[int]:
+    """Return where a figure is written on the axis, in all runs."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = []
+    for path in sorted((exp / "tensorboard" / "train").iterdir()):
+        events = EventAccumulator(str(path)).Reload()
+        if name in events.Tags()["scalars"]:
+            found += [event.step for event in events.Scalars(name)]
+    return found
+
+
+def test_the_time_left_has_validation_and_saving_in_it_and_not_the_start_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    clock = SimpleNamespace(perf_counter=lambda: now, time=time.time)
+    monkeypatch.setattr(progress_module, "time", clock)
+    progress = Progress(tmp_path, 4, talks=True, algorithm="adpsgd", learners=2)
+    reporter = Reporter()
+    # The start, training, validation and saving of each epoch, in seconds.
+    lengths = [(20.0, 40.0, 10.0, 5.0), (0.0, 30.0, 10.0, 5.0), (0.0, 36.0, 10.0, 5.0)]
+    for epoch, (start, training, validation, saving) in enumerate(lengths, 1):
+        now += start
+        reporter.set_epoch(epoch)
+        progress.begin_epoch(epoch, 2)
+        with reporter.observe("train") as sub:
+            now += training / 2
+            advance(progress, sub, 5.0)
+            now += training / 2
+            progress.end_training(sub)
+        with reporter.observe("valid") as sub:
+            now += validation
+            sub.register({"loss": 1.5})
+            sub.next()
+            progress.end_epoch(sub, 8.0)
+        now += saving
+    said = [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()]
+    assert said == [
+        "at least 2 min 20 s left",  # Half an epoch of 40 s, and three more.
+        "3 min 30 s left",  # Three of 70 s, the start in them.
+        "3 min 10 s left",  # 70 s less half a training of 40 s, and two of 70 s.
+        "1 min 30 s left",  # Two of 45 s, from the end of one to that of the next.
+        "1 min 15 s left",
+        "48 s left",  # The mean of 45 and 51.
+    ]

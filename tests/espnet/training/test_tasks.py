@@ -28,7 +28,7 @@ def test_a_task_with_a_trainer_of_its_own_is_refused(task: type) -> None:
 
 def test_the_tasks_of_espnet_by_name() -> None:
     found = []
-    for name in tasks.names():
+    for name in tasks.names_of_tasks():
         try:
             assert getattr(tasks, name) is tasks.task(name)
             found.append(name)

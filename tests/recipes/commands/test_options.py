@@ -1,16 +1,22 @@
-"""A command prints its progress every so many units of work."""
+"""What several commands print of their progress."""
+
+import time
 
 import pytest
 
 from espnet_distopt.recipes.commands.options import ProgressLine
 
 
-def test_a_line_of_every_so_many(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = ProgressLine("lines: {done} of {total}", every=10)
-    for done in (4, 9, 10, 11, 34, 39, 40, 41):  # also past two tens at once
+def test_what_takes_long_is_told_soon_and_then_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = ProgressLine("lines: {done} of {total}")
+    for seconds, done in enumerate(range(0, 20)):
+        now = 100.0 + seconds
         progress(done, 41)
     assert capsys.readouterr().out.splitlines() == [
-        "lines: 10 of 41",
-        "lines: 34 of 41",
-        "lines: 40 of 41",
+        "lines: 2 of 41",
+        "lines: 17 of 41",
     ]

@@ -269,7 +269,10 @@ def _scaled(location: str, floats: NDArray[np.float32]) -> Samples:
 
 def _check_rate(location: str, rate: int, sample_rate: int) -> None:
     if rate != sample_rate:
-        raise InputError(f"{location}: expected {sample_rate} Hz, got {rate} Hz")
+        raise InputError(
+            f"{location}: expected {sample_rate} Hz, got {rate} Hz: convert it, or say "
+            f"that all are so (--sample_rate {rate}; --fs {rate} of a recipe)"
+        )
 
 
 def _is_sphere(location: str) -> bool:
