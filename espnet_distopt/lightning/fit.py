@@ -470,4 +470,3 @@ def _as_after_a_batch(loops: State, counts: bool) -> None:
     for part in ("total", "current"):
         batches[part]["completed"] = batches[part]["ready"] - open_batches
         epochs[part]["processed"] = epochs[part]["started"] - 1
-
