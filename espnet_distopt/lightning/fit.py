@@ -21,7 +21,11 @@ from espnet_distopt.distributed.stop_signals import Stopped, on_stop_signal
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.files.tensors import plain
 from espnet_distopt.lightning import schedules
-from espnet_distopt.lightning.collectives import Living, cannot_train_on
+from espnet_distopt.lightning.collectives import (
+    Living,
+    cannot_train_on,
+    shared_metrics,
+)
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
@@ -126,6 +130,11 @@ class Fit:
         self.all_trained = True
         self._own = own
         self.signals = Signals(trainer)
+        self._metrics = ExitStack()
+        module = trainer.lightning_module
+        self._metrics.enter_context(
+            shared_metrics(module, self.living, lambda: self.is_apart)
+        )
         self._trainer = trainer
         self._met = False
         self._steps = 0
@@ -368,6 +377,7 @@ class Fit:
 
     def close(self, error: BaseException | None = None) -> None:
         """End the fit: the session and the handlers of signals."""
+        self._metrics.close()
         try:
             # Unlike `close`, this takes no error that is being handled for the fit's:
             # Lightning's tuner ends a fit by an exception that is none.
