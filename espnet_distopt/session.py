@@ -10,8 +10,9 @@ import logging
 import math
 import sys
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +29,23 @@ from espnet_distopt.algorithms.options import SessionConfig
 from espnet_distopt.core.agreement import Items, agree, items
 from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.driver import Driver, Place, Stateful
-from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect, only
+from espnet_distopt.core.effects import AllReduceMean, Barrier, Broadcast, Effect, only
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Meeting, Members
+from espnet_distopt.core.open_queues import position
 from espnet_distopt.core.refusals import check_algorithm, check_model
 from espnet_distopt.distributed.launcher import check_process_group
 from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.state_transfer import check_sendable
-from espnet_distopt.errors import InputError
+from espnet_distopt.distributed.stop_signals import (
+    Stopped,
+    interrupt_in_a_line,
+    on_stop_signal,
+)
+from espnet_distopt.errors import InputError, in_words
+from espnet_distopt.files.random_state import random_state, set_random_state
+from espnet_distopt.files.saves import Parts, Save, Saves
 
 
 def steps_alone(algorithm: str | None) -> bool:
@@ -75,7 +84,8 @@ class Session:
         driver: what carries out the communication; None takes the process group.
         carries: what the training loop keeps beside the session, as a schedule: an
             object with `state_dict` and `load_state_dict`. A learner that joins in the
-            place of a dead one takes its state over from a member; None: nothing.
+            place of a dead one takes its state over from a member; None: nothing. What
+            `resume` is given is carried so, too.
         options: the options of the algorithm, and those of the session itself
             (`algorithms.options.SessionConfig`): `heartbeat_seconds`, after
             whose silence a learner counts as lost, and `repeat_begun`, whether another
@@ -120,6 +130,12 @@ class Session:
         self._stop_requested = False
         self._stop_at: Place | None = None
         self._averaged = False
+        self._joining: Joining | None = None
+        self._saves: Saves | None = None
+        self._parts, self._stops = Parts(), 0
+        self._queues: list[Any] = []
+        self._queues_left: list[dict[str, Any]] = []
+        self._told_of_shares = False
         self._hold = contextlib.ExitStack()
         try:
             with advised():
@@ -153,12 +169,25 @@ class Session:
         if self.algorithm.survives:
             driver.survive(
                 lambda rank: self.algorithm.lost_with(learner, rank),
-                lambda members: self.algorithm.change_members(learner, members),
+                self._follow,
             )
         if learner.size > 1 and can_be_joined(self.algorithm, learner):
             self._admit(found, joins)
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
+
+    def _follow(self, members: Members) -> None:
+        """Let the algorithm follow a change of the members; say what that costs."""
+        self.algorithm.change_members(self.learner, members)
+        lost = {*range(self.learner.size)} - {*members.ranks}
+        if lost and not self._told_of_shares and not position(self.driver).opened:
+            self._told_of_shares = True
+            if self.learner.rank == members.ranks[0]:
+                logging.getLogger(__name__).warning(
+                    f"learner {min(lost)} has died: if the data is divided among the "
+                    "learners (DistributedSampler), nobody trains on its share; a "
+                    "WorkQueue would deal it out to the others"
+                )
 
     def _advise(self) -> None:
         if self.algorithm.advice and self.learner.rank == 0:
@@ -166,7 +195,7 @@ class Session:
 
     def _admit(self, found: Items, joins: bool) -> None:
         """Let replacements join, and join the others if this learner is one."""
-        place = Joining(
+        self._joining = place = Joining(
             self._model,
             self.learner,
             self._lifecycle,
@@ -225,10 +254,13 @@ class Session:
                 None if nothing has failed.
         """
         self._closed = True
+        if isinstance(error, KeyboardInterrupt):
+            interrupt_in_a_line(f"learner {self.driver.rank}")
         try:
             self.driver.leave(error)
         finally:
-            self._hold.close()
+            kind, trace = (type(error), error.__traceback__) if error else (None, None)
+            self._hold.__exit__(kind, error, trace)
 
     # The steps of an epoch
 
@@ -244,8 +276,8 @@ class Session:
     def first_epoch(self) -> int:
         """The number, from 0, of the epoch in which this learner has begun.
 
-        It is 0, but for a learner that has joined in the place of one that has died:
-        the others had ended so many epochs of this session.
+        It is 0, but for a run that `resume` lets go on, and for a learner that has
+        joined in the place of one that has died: the others had ended so many epochs.
         """
         return self._first_epoch
 
@@ -309,6 +341,7 @@ class Session:
             InputError: a parameter was frozen, unfrozen, added or moved, or a state was
                 loaded into the model; or gradients were used without being averaged.
             PeerLostError: another learner has died; the message names it.
+            SystemExit: the learners stop, and have saved themselves (`resume`).
         """
         self._check()
         self.learner.check_storage()
@@ -319,13 +352,16 @@ class Session:
         self._train(self._lifecycle.step())
         self._averaged = False
         self._changes.remember()
+        if self._saves is not None and self.agree_to_stop():
+            self.pause()
+            self._stop()
 
     def finish(self) -> bool:
         """End an epoch: wait for all learners, and end their gossip and blocks.
 
         The result is True if the epoch has ended. It is False if another learner has
         stopped within the epoch meanwhile: then this learner has paused with it, and
-        what follows is what follows `pause`.
+        what follows is what follows `pause`. After `resume`, it saves itself and ends.
 
         Raises:
             InputError: the optimizer has stepped, and `step` was never called.
@@ -335,6 +371,9 @@ class Session:
         finished: bool = self._train(self._lifecycle.finish())
         self._may_pause = False
         self._changes.remember()
+        if not finished and self._saves is not None:
+            self._stop()
+        self._queues, self._queues_left = [], []
         return finished
 
     def barrier(self) -> Members:
@@ -397,6 +436,165 @@ class Session:
         self._train(self._lifecycle.pause())
         self._may_pause = False
         self._changes.remember()
+
+    # Going on where an earlier run has ended
+
+    def resume(self, folder: str | Path, **parts: Stateful) -> None:
+        """Go on where an earlier run that saved in `folder` has ended, if there is one.
+
+        All learners call it before their first step. From then on `first_epoch` is the
+        epoch to begin with, `save` saves, and on SIGTERM, SIGUSR1 or Ctrl-C `step`
+        saves all learners and ends them by SystemExit, with status 75. Another run goes
+        on within that epoch: its first `WorkQueue` has what was left of the one before.
+        A loop without one begins the batches of the epoch anew.
+
+        A run goes on exactly if all learners have a save of the same moment. If one has
+        died long before the end, or there is another number of learners or another
+        algorithm, all begin anew at the mean of those who lived, after their last
+        epoch. Cost: in each step a look at the rendezvous store.
+
+        Args:
+            folder: where to save, which all learners see. It is made if there is none.
+            parts: what else to save, by names of your choice: objects with `state_dict`
+                and `load_state_dict`, as a schedule or a gradient scaler. A learner
+                that joins in the place of a dead one takes them over from a member.
+
+        Raises:
+            InputError: the folder cannot be used; a save cannot be read, or is not of
+                this model, optimizer and parts; or the learner has trained already.
+        """
+        self._check_between_epochs("resume")
+        learner, joining = self.learner, self._joining
+        if self._saves is not None or self._carries is not None:
+            raise InputError(
+                f"{learner.where}: resume is called once, and is given what the "
+                "session would be given as `carries`"
+            )
+        self._saves = Saves(Path(folder), self.name, learner.rank, learner.size)
+        self._parts = Parts(parts)
+        for name, state in self._parts.state_dict().items():
+            check_sendable(state, f"{learner.where}: the state of '{name}'")
+        self._hold.enter_context(on_stop_signal(lambda _: self.request_stop()))
+        if joining is not None:
+            joining.carries = self._parts
+            if joining.carried is not None:
+                self._parts.load_state_dict(joining.carried)
+                return
+        chosen = ""
+        if learner.rank == 0:
+            chosen = str(self._saves.choose() or "")
+        name = self._tell(chosen)
+        if save := Save.of(name):
+            self._go_on_from(self._saves, save)
+        elif learner.rank == 0:  # A folder that is full is noticed now.
+            self._saves.write_model(self._model.state_dict())
+
+    def _tell(self, text: str) -> str:
+        """Return learner 0's text, of at most 256 bytes."""
+        told = torch.zeros(256, dtype=torch.uint8)
+        data = text.encode()
+        told[: len(data)] = torch.tensor([*data], dtype=torch.uint8)
+        self._run(only(Broadcast(told, tuple(range(self.learner.size)))))
+        return bytes(told.tolist()).rstrip(b"\0").decode()
+
+    def _go_on_from(self, saves: Saves, save: Save) -> None:
+        own = saves.is_own(save)
+        if own:
+            save = saves.last = save._replace(rank=self.learner.rank)
+        state, model = saves.read(str(save)), saves.read("model.pt")
+        try:
+            self._model.load_state_dict(model)
+            self.learner.optimizer.load_state_dict(state["optimizer"])
+            if own:
+                self.load_state_dict(state["session"])
+                self._model.load_state_dict(state["buffers"], strict=False)
+                self._changes.forget_load()
+            else:
+                self.restart_from_model()
+            self._parts.load_state_dict(state["parts"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"{saves.folder / str(save)} is not of this model, optimizer and "
+                f"parts: {in_words(error)}"
+            ) from error
+        if own:
+            self._queues_left = state["queues"]
+            set_random_state(state["random"])
+        self._lifecycle.epochs = self._first_epoch = save.epochs
+        self._stops = save.stops
+        if not own and self.learner.rank == 0:
+            logging.getLogger(__name__).warning(
+                f"{saves.folder}: {save.size} learners by {save.algorithm} have come "
+                f"to the end of epoch {save.epochs}, and {self.learner.size} by "
+                f"{self.name} go on: they begin anew at the model of then"
+            )
+
+    def save(self) -> None:
+        """Save this learner inside `with session.consensus():`, for `resume`.
+
+        All learners call it. The first of those that live also writes the consensus
+        model to `model.pt` in the folder, for `model.load_state_dict`. A kill leaves
+        whole files and the save before.
+
+        Raises:
+            InputError: `resume` was not called, or it is not the consensus that the
+                model holds, or a file cannot be written.
+            SystemExit: the learners stop, and have saved themselves.
+        """
+        saves = self._saves
+        if saves is None or self._own is None:
+            raise InputError(
+                f"{self.learner.where}: save() is for inside session.consensus(), in a "
+                "loop that has called session.resume(folder) before its first step"
+            )
+        met: tuple[int, ...] = ()
+        while (leader := self.learner.members.ranks[0]) not in met:
+            if leader == self.learner.rank:
+                saves.write_model(self._model.state_dict())
+            met = self.barrier().ranks  # No learner's save is newer than the model.
+        self._stops = 0
+        self._write(saves)
+        if self.mean(float(self._stop_requested)) > 0:
+            self._end_stopped(saves)
+
+    def _write(self, saves: Saves) -> None:
+        state = {
+            "session": self.state_dict(),
+            "optimizer": self.learner.optimizer.state_dict(),
+            "buffers": {name: b.detach() for name, b in self._model.named_buffers()},
+            "parts": self._parts.state_dict(),
+            "queues": [queue.state_dict() for queue in self._queues],
+            "random": random_state(),
+        }
+        size = len(self.learner.members.ranks)
+        saves.write(self._lifecycle.epochs, self._stops, size, state)
+
+    def _stop(self) -> NoReturn:
+        """Save this learner, which has paused within the epoch, and end the process."""
+        assert self._saves is not None
+        self._stops += 1
+        self._write(self._saves)
+        self.mean(0.0)  # No learner leaves while others need its store.
+        self._end_stopped(self._saves)
+
+    def _end_stopped(self, saves: Saves) -> NoReturn:
+        if self.is_leader:
+            logging.getLogger(__name__).warning(
+                f"the training has stopped, and is saved in {saves.folder}: the same "
+                "command goes on"
+            )
+        raise Stopped
+
+    def begin_queue(self, queue: Any) -> dict[str, Any] | None:
+        """Return what a run that has stopped had left of a work queue; None: of none.
+
+        `WorkQueue` calls this, and the queue is saved if the learners stop within the
+        epoch.
+        """
+        if self._saves is None or self._own is not None:
+            return None
+        self._queues.append(queue)
+        return self._queues_left.pop(0) if self._queues_left else None
 
     # The consensus, and figures
 
@@ -616,10 +814,11 @@ class Session:
         self._check_open()
         if self._may_pause:
             raise InputError(
-                f"{self.learner.where}: agree_to_stop() was asked in this epoch, so "
-                "that another learner may have paused and would be waited for without "
-                "end: do what waits for all (a new WorkQueue, barrier(), mean(), ...) "
-                "before the first agree_to_stop() of an epoch, or after finish()"
+                f"{self.learner.where}: this training can stop within an epoch "
+                "(agree_to_stop, resume), so that another learner may have paused and "
+                "would be waited for without end: do what waits for all (a new "
+                "WorkQueue, barrier(), mean(), ...) before the first step of an epoch, "
+                "or after finish()"
             )
 
     # Programs of the algorithm

@@ -90,7 +90,8 @@ class WorkQueue:
         session: this learner's session.
         items: number of items of the epoch, the same on every learner; at most 2**30.
         state: what `state_dict` has returned on any learner in a run that was stopped
-            within this epoch. None means that the epoch begins.
+            within this epoch. None: the epoch begins, if `Session.resume` does not know
+            better.
 
     Attributes:
         groups: number of groups of learners that step together.
@@ -114,7 +115,7 @@ class WorkQueue:
         self._ranks = session.algorithm.lockstep(session.learner)
         self.groups = session.learner.size // len(self._ranks)
         self.items, self.steps = items, -(-items // self.groups)
-        left = _left(state, items, self.groups)
+        left = _left(state or session.begin_queue(self), items, self.groups)
         self._queues = position(self._driver)
         self._number = self._queues.opened
         self._queues.opened += 1

@@ -8,9 +8,7 @@ for use, the mean of the learners. The model learns the sum of its inputs.
 """
 
 import argparse
-import os
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,11 +21,10 @@ from espnet_distopt import Session, WorkQueue
 def main() -> None:
     """Train until the last epoch, from where an earlier run has ended."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--algorithm", default="adpsgd")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)  # All learners begin with one model, and see one set of data.
@@ -35,15 +32,15 @@ def main() -> None:
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     with Session(model, optimizer, args.algorithm) as session:
-        first = resume(args.out, model, session, optimizer)
-        for epoch in range(first, args.epochs):
-            batches = train(epoch, rank, data, model, optimizer, session)
+        session.resume(args.out, schedule=schedule)  # Signals stop it from now on.
+        for epoch in range(session.first_epoch, args.epochs):
+            batches = train(epoch, data, model, optimizer, session)
+            schedule.step()
             with session.consensus() as distance:
                 loss = error(model, torch.eye(20), torch.ones(20, 1)).item()
-                if session.is_leader:  # It is another one if learner 0 dies.
-                    replace(args.out / "model.pt", model.state_dict())
-            save(args.out, epoch + 1, session, optimizer)
+                session.save()
             print(
                 f"epoch {epoch} learner {rank}: {batches} batches, "
                 f"loss {loss:.4f}, distance {distance:.4f}",
@@ -53,7 +50,6 @@ def main() -> None:
 
 def train(
     epoch: int,
-    rank: int,
     data: TensorDataset,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -68,7 +64,7 @@ def train(
 
     taken = 0
     for x, y in WorkQueue(session, len(batches)).read(load):
-        time.sleep(0.005 * rank)  # This learner's machine is slow.
+        time.sleep(0.005 * dist.get_rank())  # This learner's machine is slow.
         optimizer.zero_grad()
         error(model, x, y).backward()
         optimizer.step()
@@ -80,55 +76,6 @@ def train(
 def error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Return the mean square error."""
     return (model(x) - y).square().mean()
-
-
-def save(
-    folder: Path, epoch: int, session: Session, optimizer: torch.optim.Optimizer
-) -> None:
-    """Save what this learner needs to go on after so many epochs."""
-    state = {"session": session.state_dict(), "optimizer": optimizer.state_dict()}
-    rank = dist.get_rank()
-    replace(folder / f"learner{rank}.{epoch}.pt", state)
-    # The last save but one is kept: another learner may not have come so far.
-    (folder / f"learner{rank}.{epoch - 2}.pt").unlink(missing_ok=True)
-
-
-def resume(
-    folder: Path, model: nn.Module, session: Session, optimizer: torch.optim.Optimizer
-) -> int:
-    """Go on from the last epoch that all learners have saved; return its number, or 0.
-
-    A learner that has died long before the run ended has no such save. Then all go on
-    from the model of those that lived.
-    """
-    rank = dist.get_rank()
-    saves = [int(p.suffixes[-2][1:]) for p in folder.glob(f"learner{rank}.*.pt")]
-    last = max(saves, default=0)
-    common = least(last)
-    if least(common in saves):
-        state = torch.load(folder / f"learner{rank}.{common}.pt", weights_only=True)
-        optimizer.load_state_dict(state["optimizer"])
-        session.load_state_dict(state["session"])
-        return common
-    newest = -least(-last)
-    if newest:
-        model.load_state_dict(torch.load(folder / "model.pt", weights_only=True))
-        session.restart_from_model()
-    return newest
-
-
-def least(number: int) -> int:
-    """Return the least of the learners' numbers."""
-    found = torch.tensor(int(number))
-    dist.all_reduce(found, dist.ReduceOp.MIN)
-    return int(found)
-
-
-def replace(path: Path, content: object) -> None:
-    """Save under another name, then rename, so that a kill leaves the earlier file."""
-    new = path.with_name(f".{path.name}.new")
-    torch.save(content, new)
-    os.replace(new, path)
 
 
 if __name__ == "__main__":

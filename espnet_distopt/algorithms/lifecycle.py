@@ -188,6 +188,10 @@ class Joining:
         lifecycle: the programs of its training, with its algorithm.
         found: all in which learners must be equal (`core.agreement.items`).
         carries: what the training loop keeps beside the session; None if nothing.
+
+    Attributes:
+        carries: the same.
+        carried: what a member has kept so, if this learner has taken its state over.
     """
 
     def __init__(
@@ -200,7 +204,8 @@ class Joining:
     ) -> None:
         self._learner = learner
         self._lifecycle, self._found = lifecycle, found
-        self._carries = carries
+        self.carries = carries
+        self.carried: dict[str, Any] | None = None
         self._untrained = named_untrained(model, learner)
         self._taken: dict[str, Any] = {}
 
@@ -215,7 +220,7 @@ class Joining:
             "epochs": self._lifecycle.epochs,
             "epoch_start": self._lifecycle.epoch_start,
             "algorithm": self._lifecycle.algorithm.state_dict(),
-            "carried": self._carries.state_dict() if self._carries else {},
+            "carried": self.carries.state_dict() if self.carries else {},
         }
 
     def take(self, state: dict[str, Any]) -> None:
@@ -232,8 +237,9 @@ class Joining:
                     f"is {own[1]}, and on the others {other[0]} is {other[1]}: all "
                     "learners must have the same model, algorithm and options"
                 )
-        if self._carries is not None:
-            self._carries.load_state_dict(state["carried"])
+        self.carried = state["carried"]
+        if self.carries is not None:
+            self.carries.load_state_dict(self.carried)
         self._learner.load_state_dict(state["learner"])
         self._learner.optimizer.load_state_dict(state["optimizer"])
         for name, tensor in self._untrained.items():

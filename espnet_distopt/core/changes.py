@@ -200,9 +200,10 @@ class Changes:
         self._warned = True
         logging.getLogger(__name__).warning(
             f"{self._learner.where}: the parameters were updated, but not by a step of "
-            f"the session's {type(self._learner.optimizer).__name__}: its moments, and "
-            "what the algorithm does with them, do not follow such updates. If the "
-            "optimizer was made anew, leave the session and begin a new one with it"
+            f"the {type(self._learner.optimizer).__name__} that is trained with: its "
+            "moments, and what the algorithm does with them, do not follow such "
+            "updates. If the optimizer was made anew, begin a new session, or fit, "
+            "with it"
         )
 
     def remember(self) -> None:

@@ -73,7 +73,9 @@ class Supervisor:
         environment: Mapping[str, str],
     ) -> None:
         self.plan, self.command, self.policy = plan, command, policy
-        self.environment = {"OMP_NUM_THREADS": "1", **environment}
+        # Torch would warn, with 20 frames of C++, of each connection that is closed.
+        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+        self.environment = {"OMP_NUM_THREADS": "1", **quiet, **environment}
         self.several = len(plan.counts) > 1
         self.survive = policy.others_go_on is True
         self.interrupted = False

@@ -8,10 +8,12 @@ the others, over the session's connections.
 
 import pickle
 from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torchmetrics import Metric
 
 from espnet_distopt.core.effects import AllReduceMean, Effect
 from espnet_distopt.errors import InputError, PeerLostError
@@ -67,6 +69,20 @@ class Living:
             rows = rows.round()
         return rows.to(tensor.device, tensor.dtype)
 
+    def gather_all(self, tensor: Tensor, group: object = None) -> list[Tensor]:
+        """Return the `tensor` of each of them; its sizes may differ among learners.
+
+        It is a `dist_sync_fn` of torchmetrics, which means no `group`.
+        """
+        while True:
+            sizes = self.gather(torch.tensor(tensor.shape, dtype=torch.int64))
+            ranks, padded = self.ranks, tensor.new_zeros(sizes.amax(0).tolist())
+            padded[tuple(map(slice, tensor.shape))] = tensor.detach()
+            rows = self.gather(padded)
+            if ranks == self.ranks:  # Else one of them has died in between.
+                cut = [tuple(map(slice, size)) for size in sizes.tolist()]
+                return [row[part] for row, part in zip(rows, cut, strict=True)]
+
     def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
         """Return the sum, mean, maximum, minimum or product over all of them.
 
@@ -102,6 +118,34 @@ class Living:
         if source not in self.ranks:
             raise cannot_train_on([source])
         return thing if data else pickle.loads(said.numpy().tobytes())
+
+
+@contextmanager
+def shared_metrics(
+    module: nn.Module, living: Living | None, is_apart: Callable[[], bool]
+) -> Generator[None, None, None]:
+    """In the body, let metrics of torchmetrics gather as Lightning's collectives do.
+
+    By themselves they gather over torch's default process group, which waits for
+    learners within an epoch, and fails with its first dead member. Metrics that were
+    told how to gather do so.
+
+    Args:
+        module: the metrics are those among its submodules.
+        living: the collectives of all who live; None leaves those of torch.
+        is_apart: returns whether no collective may run now.
+    """
+    found = [m for m in module.modules() if isinstance(m, Metric)]
+    own = [m for m in found if m.dist_sync_fn is None and m.process_group is None]
+    before = [metric.distributed_available_fn for metric in own]
+    for metric, available in zip(own, before, strict=True):
+        metric.distributed_available_fn = lambda a=available: not is_apart() and a()
+        metric.dist_sync_fn = living.gather_all if living else None
+    try:
+        yield
+    finally:
+        for metric, available in zip(own, before, strict=True):
+            metric.distributed_available_fn, metric.dist_sync_fn = available, None
 
 
 def cannot_train_on(lost: Sequence[int]) -> PeerLostError:

@@ -9,20 +9,23 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from espnet_distopt.errors import STOPPED
+from espnet_distopt.distributed.stop_signals import Stopped, on_stop_signal
 from espnet_distopt.files.random_state import random_state, set_random_state
+from espnet_distopt.files.tensors import plain
 from espnet_distopt.lightning import schedules
-from espnet_distopt.lightning.collectives import Living, cannot_train_on
+from espnet_distopt.lightning.collectives import (
+    Living,
+    cannot_train_on,
+    shared_metrics,
+)
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
 
@@ -46,7 +49,7 @@ class Signals:
         self._trainer = trainer
         self._requeue: int | None = None
         self._received: int | None = None
-        self._before: dict[int, Any] = {}
+        self._listening = ExitStack()
 
     @property
     def ask_to_stop(self) -> bool:
@@ -61,29 +64,27 @@ class Signals:
     def listen(self, requeue: int | None) -> None:
         """Handle SIGTERM, SIGUSR1, which `distopt slurm` sends, and `requeue`.
 
-        Python lets only the main thread do so. A fit on another one leaves the signals
-        to whoever has started it, as Lightning's own strategies do.
-
         Args:
             requeue: the signal on which Lightning requeues the job; None: on none.
         """
-        if threading.current_thread() is not threading.main_thread():
-            return
         self._requeue = requeue
-        for number in {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}:
-            self._before[number] = signal.signal(number, self._handle)
+        numbers = {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}
+        self._listening.enter_context(on_stop_signal(self._receive, numbers))
 
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        self._received = number
+    def _receive(self, name: str) -> None:
+        self._received = number = signal.Signals[name]
         launcher = self._trainer.strategy.launcher
         if launcher is not None and hasattr(launcher, "procs"):
             launcher.kill(number)
 
-    def give_back(self) -> None:
-        """Let the handlers of before handle the signals."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
+    def give_back(self, stopped: bool) -> None:
+        """Let the handlers of before handle the signals; ignore them after a stop.
+
+        Slurm sends SIGTERM to a job that it requeues: Lightning's own handler would
+        wait for the other learners, which may have left.
+        """
+        end = Stopped() if stopped else None
+        self._listening.__exit__(type(end) if end else None, end, None)
 
 
 class Fit:
@@ -129,6 +130,11 @@ class Fit:
         self.all_trained = True
         self._own = own
         self.signals = Signals(trainer)
+        self._metrics = ExitStack()
+        module = trainer.lightning_module
+        self._metrics.enter_context(
+            shared_metrics(module, self.living, lambda: self.is_apart)
+        )
         self._trainer = trainer
         self._met = False
         self._steps = 0
@@ -311,7 +317,7 @@ class Fit:
         of_trainer = {k: checkpoint[k] for k in _OF_TRAINER if k in checkpoint}
         return {
             KEY: checkpoint[KEY],
-            "trainer": _plain(of_trainer),
+            "trainer": plain(of_trainer),
             "session": self.session.state_dict(),
             "buffers": {name: b.detach().clone() for name, b in buffers},
             "position": position,
@@ -367,19 +373,17 @@ class Fit:
                 "the training has stopped within an epoch, and is saved in "
                 f"{trainer.default_root_dir}: trainer.fit(ckpt_path='hpc') goes on"
             )
-        raise SystemExit(STOPPED)
+        raise Stopped
 
     def close(self, error: BaseException | None = None) -> None:
         """End the fit: the session and the handlers of signals."""
+        self._metrics.close()
         try:
             # Unlike `close`, this takes no error that is being handled for the fit's:
             # Lightning's tuner ends a fit by an exception that is none.
             self.session.__exit__(None, error, None)
         finally:
-            # Slurm sends SIGTERM to a job that it requeues: Lightning's own handler
-            # would wait for the other learners, which may have left.
-            if not self.stopping:
-                self.signals.give_back()
+            self.signals.give_back(self.stopping)
 
 
 class EpochEnds(pl.Callback):
@@ -476,12 +480,3 @@ def _as_after_a_batch(loops: State, counts: bool) -> None:
     for part in ("total", "current"):
         batches[part]["completed"] = batches[part]["ready"] - open_batches
         epochs[part]["processed"] = epochs[part]["started"] - 1
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` with Python's numbers in the place of NumPy's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value

@@ -35,6 +35,23 @@ _WORDS = (
     ),
     ("call session.average_gradients() once .grad has it, or use", "use"),
     ("give its optimizer a session of its own", "give its parameters to that one"),
+    (
+        "leave it, by the end of its `with` or leave_consensus(), before training goes "
+        "on",
+        "train in training_step only, and not where an epoch has ended",
+    ),
+    (
+        "leave no_sync() for the last backward pass of each update",
+        "leave accumulation to Trainer(accumulate_grad_batches=...)",
+    ),
+    (
+        "session.step() was not called in this epoch, so that the learners know "
+        "nothing of each other's updates: call it after each optimizer.step()",
+        "not through Lightning, so that the learners know nothing of each other's "
+        "updates: an optimizer_step() of the module calls optimizer.step(closure)",
+    ),
+    ("have all others of an update within session.no_sync(), or use", "use"),
+    ("and a session trains real ones", "and DistoptStrategy trains real ones"),
     ("while the session is open", "within a fit"),
     ("before the session is made", "before trainer.fit"),
     ("the optimizer of this session", "the optimizer of this fit"),

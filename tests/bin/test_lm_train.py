@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin.lm_train import main
-from espnet_distopt.espnet.training.checkpoints import checkpoint_epoch, is_whole
+from espnet_distopt.espnet.training.checkpoints import checkpoint_epoch
 from espnet_distopt.espnet.training.one_run import LOCK
+from espnet_distopt.files.tensors import is_whole
 from tests.espnet.toy import lm_arguments, write_toy_text
 
 HOLDER = """

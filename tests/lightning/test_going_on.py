@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor, nn
+from torchmetrics import CatMetric, MeanMetric, SumMetric
 
 from espnet_distopt import Session
 from espnet_distopt.errors import InputError, PeerLostError
@@ -56,18 +57,28 @@ class Dying(Toy):
     def __init__(self, folder: Path) -> None:
         super().__init__("step", pause=0.02)
         self.folder = folder
+        self.mean, self.all, self.trained = MeanMetric(), CatMetric(), SumMetric()
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         self._use("trained", batch_idx, batch[0].tolist())
+        self.trained(1.0)
+        self.log("trained", self.trained, on_step=True, on_epoch=True)
+        assert self.trained.compute() == batch_idx + 1  # within an epoch, its own
         return super().training_step(batch, batch_idx)
 
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
         self._use("validated", batch_idx, batch[0].tolist())
         super().validation_step(batch, batch_idx)
+        self.mean.update(batch[0].double().mean(), weight=len(batch[0]))
+        self.log("mean", self.mean)
+        self.all.update(batch[0])
 
     def on_validation_epoch_end(self) -> None:
         super().on_validation_epoch_end()
         self._write("loss", self.losses[-1:])
+        self._write("metrics", [*self.all.compute().sort().values.int().tolist()])
+        self._write("metrics", [float(self.trainer.callback_metrics["mean"])])
+        self.all.reset()
 
     def _use(self, what: str, batch_idx: int, samples: list[int]) -> None:
         if DIES.get(self.global_rank) == (what, self.current_epoch, batch_idx):
@@ -185,3 +196,14 @@ def test_the_last_one_saves_although_another_died_in_validation(
     assert not (folder / "loss.2.2").exists()
     assert survivor["kept is the model"]
     assert survivor["rate"] == pytest.approx(0.001)
+
+
+@pytest.mark.usefixtures("survivor")
+def test_metrics_of_torchmetrics_are_those_of_all_who_live(folder: Path) -> None:
+    found = [
+        (folder / f"metrics.{epoch}.{rank}").read_text().split("\n")
+        for epoch, rank in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)]
+    ]
+    everything = " ".join(map(str, range(12)))
+    # In epoch 2 a learner dies in validation, and its share goes with it.
+    assert found == [[everything, "5.5", ""]] * 5

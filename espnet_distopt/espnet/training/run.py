@@ -14,13 +14,10 @@ training to stop does the same, or presses Ctrl-C.
 """
 
 import logging
-import os
-import signal
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from espnet2.train.distributed_utils import DistributedOption
@@ -30,7 +27,8 @@ from torch import nn
 
 from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.core.membership import Members
-from espnet_distopt.errors import STOPPED, InputError, PeerLostError
+from espnet_distopt.distributed.stop_signals import Stopped
+from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import checkpoints
 from espnet_distopt.espnet.training.one_run import RunLock
 from espnet_distopt.espnet.training.progress import Progress
@@ -40,6 +38,7 @@ from espnet_distopt.espnet.training.saving import (
     State,
     TrainingState,
 )
+from espnet_distopt.files.tensors import plain
 from espnet_distopt.session import Session
 
 
@@ -57,69 +56,6 @@ class DistoptOptions(TrainerOptions):
     distopt: str | None
     distopt_conf: dict[str, Any]
     log_level: str
-
-
-# The stop within an epoch
-
-
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-"""The signals that ask for a stop."""
-
-
-class Stopped(SystemExit):
-    """Ends the process after a stop that was asked for, which is no error."""
-
-    def __init__(self) -> None:
-        super().__init__(STOPPED)
-
-
-class _Handler:
-    """Passes signals on to a request, and lets a second Ctrl-C interrupt."""
-
-    def __init__(self, request: Callable[[str], None]) -> None:
-        self._request = request
-
-    def __call__(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)
-        self._request(signal.Signals(number).name)
-
-
-def _leave_group() -> None:
-    """Let a forked process have a group of its own, if its parent listens."""
-    if isinstance(signal.getsignal(signal.SIGTERM), _Handler):
-        os.setpgid(0, 0)
-
-
-os.register_at_fork(after_in_child=_leave_group)
-
-
-@contextmanager
-def on_stop_signal(request: Callable[[str], None]) -> Generator[None, None, None]:
-    """While the body runs, let each of `SIGNALS` call `request`, and do nothing else.
-
-    A second Ctrl-C raises KeyboardInterrupt, as without this. A process that ignores
-    Ctrl-C, because a shell has started it in the background, goes on ignoring it.
-
-    If the body ends by `Stopped`, the signals are ignored from then on. A launcher
-    signals the other learners when the first one has ended, and they must not die of
-    that before they have ended by themselves.
-
-    Processes that are forked meanwhile, such as those that read the data, leave this
-    one's process group. A signal to the group, as by `timeout` or torchrun, would kill
-    them, and PyTorch makes an error of their death. They end with this process.
-    """
-    handle = _Handler(request)
-    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    after = {number: signal.signal(number, handle) for number in heard}
-    try:
-        yield
-    except Stopped:
-        after = dict.fromkeys(SIGNALS, signal.SIG_IGN)
-        raise
-    finally:
-        for number, handler in after.items():
-            signal.signal(number, handler)
 
 
 # Who acts for all
@@ -268,7 +204,7 @@ class Handover:
 
     def state_dict(self) -> State:
         """Return the state of this learner, at the end of a step."""
-        state: State = checkpoints.plain(self.offered())
+        state: State = plain(self.offered())
         return state
 
     def load_state_dict(self, state: State) -> None:

@@ -41,12 +41,8 @@ from torch import Tensor, nn
 
 from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.espnet.training.batches import QueuedBatches
-from espnet_distopt.espnet.training.checkpoints import (
-    atomic_save,
-    is_whole,
-    plain,
-)
 from espnet_distopt.files.random_state import random_state
+from espnet_distopt.files.tensors import atomic_save, is_whole, plain
 from espnet_distopt.session import Session
 
 State = dict[str, Any]

@@ -26,6 +26,7 @@ from espnet2.train.trainer import Trainer
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.distributed.nccl import advised
+from espnet_distopt.distributed.stop_signals import on_stop_signal
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import checkpoints
 from espnet_distopt.espnet.training.batches import Batch, takes_static_shards
@@ -41,7 +42,6 @@ from espnet_distopt.espnet.training.run import (
     Lead,
     Run,
     RunOptions,
-    on_stop_signal,
 )
 
 

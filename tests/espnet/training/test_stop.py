@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from espnet_distopt.algorithms import ALGORITHMS
-from espnet_distopt.espnet.training.checkpoints import is_whole
 from espnet_distopt.espnet.training.saving import load_learner
+from espnet_distopt.files.tensors import is_whole
 from tests.espnet.toy import arguments, write_toy_data
 from tests.espnet.training.learners import Injection, kill_at_step, read, train
 
