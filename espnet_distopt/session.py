@@ -132,7 +132,7 @@ class Session:
         self._averaged = False
         self._joining: Joining | None = None
         self._saves: Saves | None = None
-        self._parts, self._stops = Parts(), 0
+        self._parts = Parts()
         self._queues: list[Any] = []
         self._queues_left: list[dict[str, Any]] = []
         self._told_of_shares = False
@@ -463,8 +463,10 @@ class Session:
             InputError: the folder cannot be used; a save cannot be read, or is not of
                 this model, optimizer and parts; or the learner has trained already.
         """
-        self._check_between_epochs("resume")
         learner, joining = self.learner, self._joining
+        joined = joining is not None and joining.carried is not None
+        if not joined:
+            self._check_between_epochs("resume")
         if self._saves is not None or self._carries is not None:
             raise InputError(
                 f"{learner.where}: resume is called once, and is given what the "
@@ -516,17 +518,17 @@ class Session:
             raise InputError(
                 f"{saves.folder / str(save)} is not of this model, optimizer and "
                 f"parts: {in_words(error)}"
-            ) from error
+            ) from None
         if own:
             self._queues_left = state["queues"]
             set_random_state(state["random"])
         self._lifecycle.epochs = self._first_epoch = save.epochs
-        self._stops = save.stops
+        self._lifecycle.stops = save.stops
         if not own and self.learner.rank == 0:
             logging.getLogger(__name__).warning(
-                f"{saves.folder}: {save.size} learners by {save.algorithm} have come "
-                f"to the end of epoch {save.epochs}, and {self.learner.size} by "
-                f"{self.name} go on: they begin anew at the model of then"
+                f"{saves.folder}: saved after {save.epochs} epochs of {save.algorithm} "
+                f"by {save.size} of the learners, and {self.learner.size} go on by "
+                f"{self.name}: they begin anew at the model of then"
             )
 
     def save(self) -> None:
@@ -552,7 +554,6 @@ class Session:
             if leader == self.learner.rank:
                 saves.write_model(self._model.state_dict())
             met = self.barrier().ranks  # No learner's save is newer than the model.
-        self._stops = 0
         self._write(saves)
         if self.mean(float(self._stop_requested)) > 0:
             self._end_stopped(saves)
@@ -567,12 +568,13 @@ class Session:
             "random": random_state(),
         }
         size = len(self.learner.members.ranks)
-        saves.write(self._lifecycle.epochs, self._stops, size, state)
+        place = self._lifecycle.epochs, self._lifecycle.stops
+        saves.write(*place, size, state)
 
     def _stop(self) -> NoReturn:
         """Save this learner, which has paused within the epoch, and end the process."""
         assert self._saves is not None
-        self._stops += 1
+        self._lifecycle.stops += 1
         self._write(self._saves)
         self.mean(0.0)  # No learner leaves while others need its store.
         self._end_stopped(self._saves)

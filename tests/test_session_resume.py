@@ -116,16 +116,41 @@ def test_a_run_outlives_learner_0_and_goes_on_from_the_others(tmp_path: Path) ->
     resumed = go(3, folder, "adpsgd", 4)
     assert [each["first"] for each in resumed] == [3, 3, 3]
     [said] = [line for line in resumed[0]["said"] if "begin anew" in line]
-    assert said.startswith(f"{folder}: 2 learners by adpsgd have come to the end of")
+    assert said.startswith(f"{folder}: saved after 3 epochs of adpsgd by 2 of the")
     assert resumed[0]["model"][0] == resumed[2]["model"][0]
     assert {each["rate"] for each in resumed} == {0.0125}
     # Another number, and another algorithm.
     fewer = go(2, folder, "bmuf_adam", 5)
     assert [each["first"] for each in fewer] == [4, 4]
-    assert any("2 by bmuf_adam go on" in line for line in fewer[0]["said"])
+    assert any("2 go on by bmuf_adam" in line for line in fewer[0]["said"])
     again = go(3, folder, "adpsgd", 6)  # Learner 2's save of epoch 4 is outdated.
     assert [each["first"] for each in again] == [5, 5, 5]
     assert len([*tmp_path.glob("epoch6.*of3.pt")]) == 3
+
+
+def shares() -> list[str]:
+    """Train without a work queue; learner 1 is killed."""
+    logging.getLogger().addHandler(log := Lines())
+    model = nn.Linear(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with Session(model, optimizer, "adpsgd") as session:
+        for epoch in range(3):
+            for step in range(4):
+                if (dist.get_rank(), epoch, step) == (1, 1, 2):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                session.step()
+            session.finish()
+    return log.lines
+
+
+def test_a_share_that_a_dead_learner_leaves_is_told_once() -> None:
+    said = launch(2, shares, dying=(1,))[0]
+    told = [line for line in said if "WorkQueue would deal it out" in line]
+    assert len(told) == 1
+    assert told[0].startswith("learner 1 has died: ")
 
 
 def test_a_save_that_was_cut_off_leaves_the_one_before(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class Lifecycle:
     Attributes:
         epoch_start: the attempted steps that the learner had made when the epoch began.
         epochs: the number of epochs that have ended.
+        stops: how often the training was stopped within this epoch, and has gone on.
         gossiping: whether the gossip of the epoch has begun and has not ended.
     """
 
@@ -64,7 +65,7 @@ class Lifecycle:
         self._learner = learner
         self.algorithm = algorithm
         self.epoch_start = 0
-        self.epochs = 0
+        self.epochs = self.stops = 0
         self.gossiping = False
         self._correction = correct(
             learner.optimizer, algorithm.averaged_batches, warns=learner.rank == 0
@@ -120,7 +121,7 @@ class Lifecycle:
         yield from self.algorithm.finish(self._learner)
         self._learner.check_storage()
         self.epoch_start = self._learner.steps
-        self.epochs += 1
+        self.epochs, self.stops = self.epochs + 1, 0
         return True
 
     def pause(self) -> Program:
@@ -218,6 +219,7 @@ class Joining:
             "optimizer": learner.optimizer.state_dict(),
             "untrained": dict(self._untrained),
             "epochs": self._lifecycle.epochs,
+            "stops": self._lifecycle.stops,
             "epoch_start": self._lifecycle.epoch_start,
             "algorithm": self._lifecycle.algorithm.state_dict(),
             "carried": self.carries.state_dict() if self.carries else {},
@@ -245,6 +247,7 @@ class Joining:
         for name, tensor in self._untrained.items():
             tensor.copy_(state["untrained"][name])
         self._lifecycle.epochs = state["epochs"]
+        self._lifecycle.stops = state["stops"]
         self._lifecycle.epoch_start = state["epoch_start"]
         self._taken = state["algorithm"]
 

@@ -328,7 +328,7 @@ def test_updates_that_moments_do_not_follow_are_told_once(
             session.step()
     said = [line for line in caplog.messages if "not by a step of" in line]
     assert len(said) == (momentum > 0)
-    assert all("leave the session and begin a new one" in line for line in said)
+    assert all("begin a new session, or fit, with it" in line for line in said)
 
 
 @pytest.mark.parametrize("name", ["adpsgd", "dpsgd", "bmuf"])

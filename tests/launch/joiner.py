@@ -57,6 +57,7 @@ def main() -> None:
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     seen: dict[str, Any] = {"items": [], "bits": [], "exchanges": [], "states": 0}
     file = args.directory / f"{rank}.{incarnation}.json"
 
@@ -83,7 +84,9 @@ def main() -> None:
         heartbeat_seconds=args.heartbeat,
         repeat_begun=args.repeat,
     ) as session:
+        session.resume(args.directory / "run", schedule=schedule)
         seen["first_epoch"] = session.first_epoch
+        seen["schedule"] = schedule.last_epoch
         seen["moments"] = len(optimizer.state)
         seen["steps"] = session.learner.steps
         write()
@@ -116,6 +119,8 @@ def main() -> None:
                 if first and f"{rank}:{epoch}:consensus" in args.deaths:
                     os.kill(os.getpid(), signal.SIGKILL)
                 seen["bits"].append(session.learner.params.tolist())
+                session.save()
+            schedule.step()
             validate(args, epoch, rank)
             exchanges += session.metrics()["exchanges"]
             seen["exchanges"].append(exchanges)

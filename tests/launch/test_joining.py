@@ -62,7 +62,7 @@ def check_joined(seen: dict[str, Any], victim: int, err: str) -> None:
     """Check what a replacement has seen that has joined the epoch of the death."""
     joined = seen[f"{victim}.1"]
     assert joined["ended"]
-    assert joined["first_epoch"] == 1, err
+    assert joined["first_epoch"] == joined["schedule"] == 1, err
     assert joined["steps"] > 0
     assert joined["moments"] > 0
     assert all(count > 0 for count in joined["exchanges"]), err
