@@ -242,7 +242,7 @@ if at_stage 11 "training"; then
     for algorithm in $distopt; do
         experiment "$algorithm"
         training
-        log "training $exp: $learners learner(s), log in $exp/train.log"
+        log "training $exp, log in $exp/train.log"
         together=$learners
         [ "$algorithm" != none ] || together=0
         learners "$together" "$ngpu" "train.$label" "$exp/train.log" "training $exp" \

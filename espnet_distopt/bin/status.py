@@ -87,6 +87,8 @@ def show(directories: Sequence[Path], picture: Path | None, title: str) -> bool:
         if found is None:
             what = f"{directory}: no distopt/learner*.jsonl in it, and no train.log of "
             what += "ESPnet, skipped"
+            if any(directory.glob("*/distopt")):
+                what += f"; there are trainings in {directory}/*"
             print(what, file=sys.stderr)
         else:
             experiments.append(found)

@@ -90,7 +90,8 @@ BAD = {
     ),
     "no experiment": (
         lambda: ["exp"],
-        "exp: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped",
+        "exp: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped; "
+        "there are trainings in exp/*",
     ),
     "another's file": (
         lambda: [damaged("loss: 3\n")],

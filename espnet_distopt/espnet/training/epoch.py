@@ -97,9 +97,16 @@ class Epoch:
             Whether all steps of all learners were invalid, so that ESPnet ends the run.
 
         Raises:
-            InputError: The saved state of this learner cannot be read.
+            InputError: The saved state of this learner cannot be read, or the epoch has
+                too few batches for a step.
         """
         batches, training, progress = length(iterator), self.training, self.run.progress
+        accum_grad = self.run.options.accum_grad
+        if batches is not None and batches < accum_grad:
+            raise InputError(
+                f"accum_grad: {accum_grad} batches make a step, and an epoch has only "
+                f"{batches} on each learner: lower accum_grad, or batch_size"
+            )
         if training is not None:
             self._begin(training, batches)
         start = self.start

@@ -73,6 +73,8 @@ _OF_START = {
     "dist_world_size": None,
     "dist_rank": None,
     "output_dir": None,
+    "dist_launcher": None,
+    "multiprocessing_distributed": False,
 }
 """ESPnet's defaults of the options by which `check_early` says what begins."""
 
@@ -82,7 +84,7 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
 
     That takes seconds. `settle` checks all of it again, with the number of learners.
     Only the first learner of a machine looks, so that a mistake is told once. The first
-    learner of all says on stderr what begins.
+    learner of all says what begins.
 
     Raises:
         InputError: The algorithm or an option is unknown, a value is impossible, or
@@ -105,8 +107,11 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     if args.distopt is not None:
         conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
         options(args.distopt, algorithm_options(conf))
-    if args.output_dir is not None and int(args.dist_rank or launched_rank()) == 0:
-        print(_in_words(args), file=sys.stderr, flush=True)
+    by_espnet = str(args.multiprocessing_distributed).lower() not in ("false", "no")
+    if args.output_dir is None or args.dist_launcher or by_espnet:
+        return  # ESPnet counts the learners that it starts.
+    if int(args.dist_rank or launched_rank()) == 0:
+        print(_in_words(args), flush=True)
 
 
 def _in_words(args: argparse.Namespace) -> str:

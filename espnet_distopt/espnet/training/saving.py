@@ -470,8 +470,8 @@ def _read(path: Path) -> Any:
         raise
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read ({in_words(error)}); remove the experiment's "
-            "distopt/ folder to go on from the consensus model"
+            f"{path} cannot be read: remove the experiment's distopt/ folder to go on "
+            f"from the consensus model ({in_words(error)})"
         ) from error
 
 

@@ -13,6 +13,7 @@ import functools
 import importlib
 import os
 import time
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,22 @@ def _first_of_machine_first() -> Generator[None, None, None]:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(2)
         raise
+
+
+@contextmanager
+def _naming_utterances() -> Generator[None, None, None]:
+    """Say which utterance a data set lacks, in the place of a KeyError."""
+    try:
+        yield
+    except KeyError as error:
+        # A worker of a data loader has put its traceback into the text.
+        trace = "".join(traceback.format_exception(error))
+        if "espnet2/train/dataset.py" not in trace:
+            raise
+        raise InputError(
+            f"utterance {trace.split()[-1]} is in a file of shapes, and not in all "
+            "files of the data: make the shapes of these data (stage 10 of a recipe)"
+        ) from error
 
 
 def distopt_task(
@@ -148,7 +165,7 @@ def distopt_task(
 
         @classmethod
         def main_worker(cls, args: argparse.Namespace) -> None:
-            with run_in(Path(args.output_dir)):
+            with run_in(Path(args.output_dir)), _naming_utterances():
                 super().main_worker(args)
 
         @classmethod

@@ -247,3 +247,26 @@ def test_a_training_writes_the_steps_it_made(tmp_path):
     assert written["scheduler_conf"] == {"warmup_steps": 3, "steps_per_epoch": 6}
     checkpoint = torch.load(tmp_path / "exp" / "checkpoint.pth", weights_only=False)
     assert checkpoint["schedulers"][0]["last_epoch"] == 2 * 6
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--num_workers", "0"], "utterance 'nobody' is in a file of shapes, and not"),
+        (["--num_workers", "1"], "utterance 'nobody' is in a file of shapes, and not"),
+        (["--accum_grad", "7"], "has only 6 on each learner: lower accum_grad"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_are_told_in_a_line(
+    more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy_data(tmp_path)
+    if "--num_workers" in more:
+        shapes = tmp_path / "train" / "shape"
+        shapes.write_text(shapes.read_text().replace("spk-train-000", "nobody"))
+    with pytest.raises(SystemExit) as end:
+        asr_train.main(
+            arguments(tmp_path, tmp_path / "exp", "--distopt", "bmuf", *more)
+        )
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
