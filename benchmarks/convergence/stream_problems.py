@@ -363,6 +363,9 @@ TASKS = {
 class StreamProblem:
     """A stream as a problem (`espnet_distopt.simulation.study.problem.Problem`).
 
+    Attributes:
+        held_out: the samples that are held out.
+
     Args:
         task: what the stream is used for.
         sets: the recordings, `train` and `valid`.
@@ -385,7 +388,7 @@ class StreamProblem:
         valid = Transformed(sets["valid"], sets["train"], RANGES)
         self._stream = Stream(functools.partial(task.draw, train), seed)
         # The same for all seeds, so it is drawn by a seed of its own.
-        self._held_out = task.draw(valid, np.random.default_rng(0), held_out)
+        self.held_out = task.draw(valid, np.random.default_rng(0), held_out)
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
         """Return a learner's model, and the function that computes its gradients."""
@@ -395,17 +398,21 @@ class StreamProblem:
 
         def gradient(step: int) -> float:
             first = (step * size + rank) * self.batch_size
-            samples = self._stream.read(first, self.batch_size)
+            samples = self.read(first, self.batch_size)
             loss = self._task.loss(model, samples)
             loss.backward()  # type: ignore[no-untyped-call]
             return float(loss.detach())
 
         return model, gradient
 
+    def read(self, first: int, count: int) -> Samples:
+        """Return samples of the stream, from the sample with number `first` on."""
+        return self._stream.read(first, count)
+
     def held_out_loss(self, model: nn.Module) -> float:
         """Return the mean loss over the samples that are held out."""
         with torch.no_grad():
-            return float(self._task.loss(model, self._held_out))
+            return float(self._task.loss(model, self.held_out))
 
     def describe(self) -> str:
         """Return one phrase that describes the problem, for captions."""
