@@ -420,7 +420,7 @@ class StreamProblem:
         return f"{about}, seed {self._seed}"
 
 
-@functools.lru_cache(maxsize=3)
+@functools.lru_cache(maxsize=9)
 def problem(about: str, seed: int) -> StreamProblem:
     """Return a problem with a seed; the caller sets its `batch_size`.
 

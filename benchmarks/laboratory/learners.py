@@ -9,7 +9,7 @@ one number of updates a row. The passes over the parameters go through a few row
 time, which stay in the processor's cache.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,7 +29,7 @@ class Problem(Protocol):
     """What replicas are trained on."""
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
+    def shapes(self) -> Sequence[tuple[int, ...]]:
         """The shapes of the parameter tensors, in the order of the flat model."""
         ...
 
@@ -41,12 +41,13 @@ class Problem(Protocol):
         """Return samples of a training, from number `first` on."""
         ...
 
-    def gradients(self, x: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-        """Return the losses (n,) and gradients (n, P) of n models.
+    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
+        """Return the losses (n,) of n models, and write their gradients to `out`.
 
         Args:
             x: the models (n, P).
             samples: those of each model, (n, b, ...).
+            out: a tensor (n, P).
         """
         ...
 
@@ -70,8 +71,14 @@ class Optimizer(Protocol):
     decays: dict[str, float]
     counts: Tensor
 
-    def direction(self, rows: Rows, gradient: Tensor) -> Tensor:
-        """Make an update of some replicas; return it (n, P), for a rate of 1."""
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update of some replicas; return it (n, P), for a rate of 1.
+
+        Args:
+            rows: the replicas.
+            x: their parameters (n, P).
+            gradient: their gradients (n, P).
+        """
         ...
 
     def forget(self) -> None:
@@ -101,7 +108,7 @@ class Sgd:
         self.decays = {"momentum_buffer": momentum}
         self.counts = torch.zeros(0)
 
-    def direction(self, rows: Rows, gradient: Tensor) -> Tensor:
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
         """Make an update; see `Optimizer`."""
         buffer = self.moments["momentum_buffer"]
         m = take(buffer, rows).mul_(self.decays["momentum_buffer"]).add_(gradient)
@@ -148,7 +155,7 @@ class Adam:
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
         self._batches = batches
 
-    def direction(self, rows: Rows, gradient: Tensor) -> Tensor:
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
         """Make an update; see `Optimizer`."""
         b1, b2 = self.decays.values()
         g, before = gradient, self.counts[rows].double()
@@ -214,6 +221,38 @@ class Adam:
         self.counts = counts
 
 
+class Lamb(Adam):
+    """LAMB: the update of Adam, as long as the parameter tensor that it changes.
+
+    Args:
+        like: the replicas (R, P).
+        betas: b1 and b2.
+        sizes: the numbers of elements of the parameter tensors, in their order.
+    """
+
+    EPS = 1e-6
+
+    def __init__(
+        self, like: Tensor, betas: tuple[float, float], sizes: list[int]
+    ) -> None:
+        super().__init__(like, betas)
+        self._sizes = sizes
+
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update; see `Optimizer`."""
+        update = super().direction(rows, x, gradient)
+        both = zip(
+            torch.split(x, self._sizes, 1),
+            torch.split(update, self._sizes, 1),
+            strict=True,
+        )
+        for tensor, r in both:
+            length, of_r = (each.norm(dim=1, keepdim=True) for each in (tensor, r))
+            known = (length > 0) & (of_r > 0)
+            r *= torch.where(known, length / of_r, torch.ones_like(of_r))
+        return update
+
+
 def noise_share(count: Tensor, b1: float, when: Tensor, share: Tensor) -> Tensor:
     """Return q, the share of a batch's noise in the first moment.
 
@@ -264,8 +303,14 @@ class Learners:
         self.x = starts.repeat_interleave(self.size, 0)
         self.optimizer = self.optimizer_of(self.x)
         self.made = torch.zeros(len(self.x), dtype=torch.long)
+        self._memory = torch.empty_like(self.x[: self._at_once])
         self.losses = torch.zeros(len(self.x), dtype=torch.float64)
         self.last_losses = torch.zeros_like(self.losses)
+
+    @property
+    def _at_once(self) -> int:
+        """The number of replicas that are worked on at a time."""
+        return max(1, CHUNK // self.x.shape[1]) if self.x.is_cpu else len(self.x)
 
     @property
     def trainings(self) -> int:
@@ -274,7 +319,7 @@ class Learners:
 
     def by_training(self, tensor: Tensor) -> Tensor:
         """Return a tensor (R, ...) as (T, N, ...)."""
-        return tensor.unflatten(0, (self.trainings, self.size))
+        return torch.unflatten(tensor, 0, (self.trainings, self.size))
 
     def rates(self, made: int) -> Tensor:
         """Return the rate of each training (T,) after a number of steps."""
@@ -282,9 +327,9 @@ class Learners:
 
     def chunks(self, rows: Tensor | None) -> Iterator[Rows]:
         """Yield some of the replicas (n,), or all, a few at a time."""
-        each = max(1, CHUNK // self.x.shape[1]) if self.x.is_cpu else len(self.x)
+        each = self._at_once
         if rows is not None:
-            yield from rows.split(each)
+            yield from torch.split(rows, each)
             return
         for first in range(0, len(self.x), each):
             yield slice(first, min(first + each, len(self.x)))
@@ -307,14 +352,15 @@ class Learners:
         for part in self.chunks(rows):
             numbers = _numbers(part)
             x, samples = take(self.x, part), self._read(numbers)
-            losses, g = self.problem.gradients(x, samples)
+            g = self._memory[: len(x)]
+            losses = self.problem.gradients(x, samples, g)
             g = used(part, g)
             self._watch(part, losses)
             norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
             if bool((norms > self.clip).any()):
                 g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
             rates = self.schedule[self.made[part]] * self.lr[numbers // self.size]
-            update = self.optimizer.direction(part, g)
+            update = self.optimizer.direction(part, x, g)
             update = update * _column(rates, update)
             self.made[part] += 1
             if apply is None:
@@ -335,7 +381,7 @@ class Learners:
                 continue
             seed, count = self.seeds[trainings[begin]], end - begin
             found = self.problem.samples(seed, firsts[begin], count * batch)
-            read.append([each.unflatten(0, (count, batch)) for each in found])
+            read.append([torch.unflatten(each, 0, (count, batch)) for each in found])
             begin = end
         if len(read) == 1:
             return tuple(read[0])

@@ -348,7 +348,7 @@ def adasum(learners: Learners, period: int) -> Tensor:
         learners.step()
         if k % period == 0 or k == learners.steps:
             x = learners.by_training(learners.x)
-            updates = (x - shared[:, None]).split(sizes, 2)
+            updates = torch.split(x - shared[:, None], sizes, 2)
             shared += torch.cat([combined(update) for update in updates], 1)
             x.copy_(shared[:, None].expand_as(x))
     return shared

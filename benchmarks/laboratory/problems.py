@@ -18,8 +18,8 @@ Shapes = Sequence[tuple[int, ...]]
 def cut(x: Tensor, shapes: Shapes) -> list[Tensor]:
     """Return the parameter tensors (n, ...) of n models (n, P), as views of them."""
     sizes = [torch.Size(shape).numel() for shape in shapes]
-    parts = zip(x.split(sizes, 1), shapes, strict=True)
-    return [part.unflatten(1, shape) for part, shape in parts]
+    parts = zip(torch.split(x, sizes, 1), shapes, strict=True)
+    return [torch.unflatten(part, 1, shape) for part, shape in parts]
 
 
 class Perceptron:
@@ -56,8 +56,8 @@ class Perceptron:
         _, scores = self._forward(x, inputs.flatten(2))
         return -scores.gather(2, labels[..., None]).mean((1, 2))
 
-    def gradients(self, x: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-        """Return the losses (n,) and gradients (n, P) of n models (n, P)."""
+    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
+        """Return the losses (n,) of n models, and write their gradients to `out`."""
         inputs, labels = samples
         entering, scores = self._forward(x, inputs.flatten(2))
         losses = -scores.gather(2, labels[..., None]).mean((1, 2))
@@ -65,14 +65,13 @@ class Perceptron:
         back = (scores.exp() - nn.functional.one_hot(labels, scores.shape[2])).div_(
             labels.shape[1]
         )
-        g = torch.empty_like(x)
-        layers = zip(self._layers(x), self._layers(g), entering, strict=True)
+        layers = zip(self._layers(x), self._layers(out), entering, strict=True)
         for number, ((weight, _), into, layer) in reversed(list(enumerate(layers))):
             torch.bmm(back.mT, layer, out=into[0])
             torch.sum(back, 1, out=into[1])
             if number > 0:
                 back = torch.bmm(back, weight).mul_(1 - layer.square())
-        return losses, g
+        return losses
 
 
 class Streamed:
@@ -92,7 +91,7 @@ class Streamed:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.shapes: Shapes = model.shapes
+        self.shapes = model.shapes
         self._model, self._stream = model, stream
         self._device, self._dtype = device, dtype
 
@@ -106,20 +105,21 @@ class Streamed:
         """Return samples of a training, from number `first` on."""
         return self._stream(seed).read(first, count)
 
-    def gradients(self, x: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-        """Return the losses (n,) and gradients (n, P) of n models.
+    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
+        """Return the losses (n,) of n models, and write their gradients to `out`.
 
         Args:
             x: the models (n, P).
             samples: those of each model, (n, b, ...).
+            out: a tensor (n, P).
         """
-        return self._model.gradients(x, self._here(samples))
+        return self._model.gradients(x, self._here(samples), out)
 
     def held_out_loss(self, x: Tensor) -> Tensor:
         """Return the loss of n models (n, P) over the samples held out, (n,)."""
         samples = self._here(self._stream(0).held_out)
         return torch.cat(
-            [self._model.loss(row[None], [s[None] for s in samples]) for row in x]
+            [self._model.loss(row[None], tuple(s[None] for s in samples)) for row in x]
         )
 
     def _here(self, samples: Sequence[Tensor]) -> Samples:

@@ -4,20 +4,26 @@ A training is that of `convergence.training`, and its figures are those that the
 simulation would give, to rounding.
 """
 
+import functools
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from convergence.training import Training, factor
+from convergence import stream_problems, training
+from convergence.stream_problems import FRAMES, HIDDEN, MELS
+from convergence.training import DIGITS, Training, factor
 from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.block.options import BlockConfig
+from espnet_distopt.core.mixing import Topology
 from espnet_distopt.core.topology import LONGEST_RING
 from laboratory import methods
-from laboratory.learners import Adam, Learners, Optimizer, Problem, Sgd
+from laboratory.learners import Adam, Lamb, Learners, Optimizer, Problem, Sgd
+from laboratory.problems import Perceptron, Streamed
 from laboratory.schedules import Event, record, waves
 
 GOSSIP = ("adpsgd", "hadpsgd")
@@ -30,12 +36,47 @@ def recorded(cell: Training) -> Sequence[Event]:
     return record(cell.algorithm, cell.learners, cell.steps, cell.seed, cell.options)
 
 
-def together(cells: Iterable[Training]) -> list[list[Training]]:
-    """Return the trainings that can run side by side: they differ in rate and seed."""
+MODELS = {DIGITS: Perceptron(FRAMES * MELS, HIDDEN, 10)}
+"""Problem -> its model, batched."""
+
+SIMULATED = {"fragments": 1, "delay": 0, "exchange": "float32", "keep": 1.0}
+"""Options of algorithms that only the simulation has, with the values without them."""
+
+AT_ONCE = 64
+"""The replicas that trainings side by side have at most, if they are several."""
+
+MOST = 8
+"""The trainings side by side, each of which keeps some samples in memory."""
+
+
+def computes(cell: Training) -> bool:
+    """Return whether the laboratory has all that a training needs."""
+    options = dict(cell.options)
+    plain = all(options.get(n, value) == value for n, value in SIMULATED.items())
+    in_nodes = cell.algorithm != "hadpsgd" and options.get("per_node", 1) > 1
+    return cell.problem in MODELS and plain and not in_nodes
+
+
+def together(cells: list[Training]) -> list[list[Training]]:
+    """Return the trainings that run side by side: they differ in rate and seed."""
     groups: dict[Training, list[Training]] = {}
     for cell in cells:
         groups.setdefault(replace(cell, lr=0.0, seed=0), []).append(cell)
-    return list(groups.values())
+    found = []
+    for kind, group in groups.items():
+        size = 1 if kind.algorithm in ONE_REPLICA else kind.learners
+        each = max(1, min(MOST, AT_ONCE // size)) if computes(kind) else 1
+        found += [group[n : n + each] for n in range(0, len(group), each)]
+    return found
+
+
+def compute(cells: list[Training]) -> list[dict[str, float | None]]:
+    """Run a group of trainings: in the laboratory, or one in the simulation."""
+    cell = cells[0]
+    if not computes(cell):
+        return [training.train(cell) for cell in cells]
+    stream = functools.partial(stream_problems.problem, cell.problem)
+    return train(cells, Streamed(MODELS[cell.problem], stream))
 
 
 def train(cells: Sequence[Training], problem: Problem) -> list[dict[str, float | None]]:
@@ -69,6 +110,7 @@ def train_models(
         merged = config.per_node
     size = cell.learners // merged
     consistent = getattr(config, "second_moment", "local") == "consistent"
+    sizes = [math.prod(shape) for shape in problem.shapes]
     factors = [factor(cell, step / cell.steps) for step in range(cell.steps)]
     learners = Learners(
         problem=problem,
@@ -79,7 +121,7 @@ def train_models(
         schedule=torch.tensor(factors, dtype=torch.float64),
         lr=torch.tensor([each.lr for each in cells], dtype=torch.float64),
         clip=cell.clip,
-        optimizer_of=lambda x: _optimizer(cell, x, size if consistent else 1),
+        optimizer_of=lambda x: _optimizer(cell, x, size if consistent else 1, sizes),
     )
     if cell.algorithm in GOSSIP:
         found = waves([schedule(each) for each in cells], size)
@@ -87,12 +129,14 @@ def train_models(
     return _lockstep(cell.algorithm, config, learners), learners
 
 
-def _optimizer(cell: Training, x: Tensor, batches: int) -> Optimizer:
-    if cell.optim == "sgd":
-        return Sgd(x, cell.beta1)
-    if cell.optim == "adam":
-        return Adam(x, (cell.beta1, 0.999), batches)
-    raise NotImplementedError(f"the laboratory has no {cell.optim}")
+def _optimizer(cell: Training, x: Tensor, batches: int, sizes: list[int]) -> Optimizer:
+    match cell.optim:
+        case "sgd":
+            return Sgd(x, cell.beta1)
+        case "adam":
+            return Adam(x, (cell.beta1, 0.999), batches)
+        case _:
+            return Lamb(x, (cell.beta1, 0.999), sizes)
 
 
 def _lockstep(algorithm: str, config: Any, learners: Learners) -> Tensor:
@@ -107,7 +151,9 @@ def _lockstep(algorithm: str, config: Any, learners: Learners) -> Tensor:
             return methods.dpsgd(learners, methods.Mixing("complete", size))
         case "dpsgd":
             short = size <= LONGEST_RING
-            topology = config.topology or ("ring" if short else "randomized_ring")
+            topology: Topology = config.topology or (
+                "ring" if short else "randomized_ring"
+            )
             per_node = config.per_node or 1
             mixing = methods.Mixing(topology, size, config.seed, per_node)
             return methods.dpsgd(learners, mixing)

@@ -78,7 +78,8 @@ class Recorder:
         gossip.exchange = recorded  # type: ignore[method-assign]
 
     def _watch(self, virtual: VirtualLearner) -> None:
-        snapshot: Any = virtual.algorithm.snapshot
+        algorithm: Any = virtual.algorithm
+        snapshot = algorithm.snapshot
         rank, counted = virtual.learner.rank // self._per_node, 0
 
         def publishing(method: Callable[[], Any]) -> Callable[[], Any]:

@@ -60,8 +60,8 @@ class Small:
         x = _all_samples(seed)[first : first + count]
         return x, (3 * x[:, 0]).long().abs() % SIZES[-1]
 
-    def gradients(self, x: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-        return self._network.gradients(x, samples)
+    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
+        return self._network.gradients(x, samples, out)
 
     def held_out_loss(self, x: Tensor) -> Tensor:
         samples = [each.expand(len(x), *each.shape) for each in self.samples(99, 0, 9)]
@@ -168,7 +168,7 @@ CELLS = [
     cell("slowmo", "sgd", period=6, moments="local", block_lr=0.7),
     *(cell("diloco", optim, period=4) for optim in ("sgd", "adam")),
     cell("diloco", period=4, warmup=8),
-    *(cell("adasum", optim, learners=5) for optim in ("sgd", "adam")),
+    *(cell("adasum", optim, learners=5) for optim in ("sgd", "adam", "lamb")),
     cell("adasum", period=3),
 ]
 
