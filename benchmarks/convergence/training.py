@@ -22,7 +22,7 @@ WARM_UP = 0.2
 DROP = (0.6, 0.1)
 CLIP = 5.0
 WARM_UP_TO_CONSTANT = 0.1
-DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
+DIGITS, DEEP_DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Training:
         seed: the seed of the problem, the simulation and the durations of steps.
         optim: `sgd`, which has momentum `beta1`; `adam`; or `lamb`.
         options: (name, value) of the algorithm's options.
-        problem: a stream: DIGITS, LABELS or STRINGS. The text contains all else that
+        problem: one of STREAMS. The text contains all else that
             the result depends on, so that a change of the problem makes another cell.
         schedule: with `drop` the rate falls to a tenth after 60 % of the steps; with
             `constant` it stays after a linear warm-up over a tenth of them, which suits

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from convergence import stream_problems, training
-from convergence.stream_problems import FRAMES, HIDDEN, MELS
-from convergence.training import DIGITS, Training, factor
+from convergence.stream_problems import FRAMES, HIDDEN, MELS, WIDE
+from convergence.training import DEEP_DIGITS, DIGITS, Training, factor
 from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS
@@ -36,7 +36,10 @@ def recorded(cell: Training) -> Sequence[Event]:
     return record(cell.algorithm, cell.learners, cell.steps, cell.seed, cell.options)
 
 
-MODELS = {DIGITS: Perceptron(FRAMES * MELS, HIDDEN, 10)}
+MODELS = {
+    DIGITS: Perceptron(FRAMES * MELS, HIDDEN, 10),
+    DEEP_DIGITS: Perceptron(FRAMES * MELS, WIDE, WIDE, 10),
+}
 """Problem -> its model, batched."""
 
 SIMULATED = {"fragments": 1, "delay": 0, "exchange": "float32", "keep": 1.0}
