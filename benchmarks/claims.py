@@ -1,9 +1,10 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. The claims are in benchmarks/convergence/claims. Results are kept, one
-file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
-command only writes the page.
+of them. The claims are rows of benchmarks/convergence/table.py. The laboratory trains
+what it has, and the simulation the rest. Results are kept, one file for each claim, so
+a run can be stopped and resumed. With a budget of 0 minutes the command only writes the
+page.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -15,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from convergence import claims
 from convergence.claim import Claim
 from convergence.claims_page import write
 from convergence.stream_problems import prepare
 from convergence.sweep import Sweep
+from convergence.table import CLAIMS
 from laboratory.run import compute as run
 from laboratory.run import together
 from report import ROOT, folder
@@ -113,7 +114,7 @@ def page(found: dict[str, Claim], results: Path) -> str:
 
 def main() -> None:
     """Compute what is missing of the claims that are asked for, and write the page."""
-    found = claims.load()
+    found = CLAIMS
     args = parser(list(found)).parse_args()
     until = time.monotonic() + 60 * args.budget_minutes
     if args.quick:
