@@ -1,7 +1,7 @@
 """Batches that grow until all-reduce fails, and what is asked of other methods there.
 
 All trainings see equally many samples, so a larger batch means fewer steps. A method
-converges at a batch if its loss is not more than `LIMIT` above that of all-reduce at
+converges at a batch if its loss is not more than a limit above that of all-reduce at
 the smallest batch. The first batch at which the mean loss of all-reduce is above that
 is the one at which the others are asked.
 """
@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from convergence.claim import Answer, Arm, Comparison, rounded
 from convergence.paired import Question
 from convergence.training import Training
-
-LIMIT = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +27,9 @@ class Ladder:
         rates: the rates from which each training chooses its best. At a batch r times
             larger, sqrt(r) times these are tried first. If there are none, the rate of
             `smallest` is scaled linearly, without any choice.
-        parts: parts of the rate at which all-reduce stands beside the others, at the
-            batch where it fails and beyond. Only 1 if rates are chosen.
+        parts: the rates at which all-reduce stands beside the others at the batch where
+            it fails are its rate there, divided by these. Only 1 if rates are chosen.
+        limit: the limit, in per cent.
     """
 
     smallest: Training
@@ -38,6 +37,7 @@ class Ladder:
     methods: dict[str, tuple[str, dict[str, str], bool]]
     rates: tuple[float, ...] = ()
     parts: tuple[int, ...] = (1,)
+    limit: float = 10.0
 
     def first(self) -> Comparison:
         """Return the comparison of all-reduce at the second batch and at the first."""
@@ -48,8 +48,8 @@ class Ladder:
         last = answers[-1]
         if last.comparison.arm.cell.algorithm != "allreduce" or not last.difference:
             return []
-        if last.difference.mean > LIMIT:
-            return list(self._beyond(self.multiples[len(answers) - 1 :]))
+        if last.difference.mean > self.limit:
+            return list(self._beyond(self.multiples[len(answers) - 1]))
         following = self.multiples[len(answers) : len(answers) + 1]
         return [self._rung(multiple) for multiple in following]
 
@@ -59,33 +59,31 @@ class Ladder:
             arm=self._arm(self.smallest, multiple),
             against="allreduce, smallest batch",
             reference=self._arm(self.smallest, 1),
-            question=Question(LIMIT),
+            question=Question(self.limit),
             counts=False,
         )
 
-    def _beyond(self, multiples: tuple[int, ...]) -> Iterator[Comparison]:
-        """Yield what is asked from the first batch on that was too large."""
-        for at in multiples if not self.rates else multiples[:1]:
-            for name, (algorithm, options, counts) in self.methods.items():
-                given = tuple(options.items())
-                cell = replace(self.smallest, algorithm=algorithm, options=given)
-                asked = replace(
-                    self._rung(at),
-                    name=f"{name}, {self._batch(at)}",
-                    arm=self._arm(cell, at),
-                    counts=counts and at == multiples[0],
+    def _beyond(self, multiple: int) -> Iterator[Comparison]:
+        """Yield what is asked at the batch that was too large for all-reduce."""
+        for name, (algorithm, options, counts) in self.methods.items():
+            given = tuple(options.items())
+            cell = replace(self.smallest, algorithm=algorithm, options=given)
+            asked = replace(
+                self._rung(multiple),
+                name=f"{name}, {self._batch(multiple)}",
+                arm=self._arm(cell, multiple),
+                counts=counts,
+            )
+            yield asked
+            for part in self.parts:
+                rate = f", rate / {part}" if part > 1 else ""
+                yield replace(
+                    asked,
+                    against=f"allreduce, same batch{rate}",
+                    reference=self._arm(self.smallest, multiple, part),
+                    question=Question(0.0),
+                    counts=False,
                 )
-                if at == multiples[0]:
-                    yield asked
-                for part in self.parts:
-                    yield replace(
-                        asked,
-                        against="allreduce, same batch"
-                        + (f", rate / {part}" if part > 1 else ""),
-                        reference=self._arm(self.smallest, at, part),
-                        question=Question(0.0),
-                        counts=False,
-                    )
 
     def _batch(self, multiple: int) -> str:
         batch = self.smallest.learners * self.smallest.batch * multiple
