@@ -463,9 +463,9 @@ def ceiling(
         "with which all-reduce converges.",
         source="IBM, figure 1: 12,288 samples beside 4,096",
         setting="A method converges at a batch if its loss at its best rate is not "
-        f"more than {ladder.limit:g} % above all-reduce's at the smallest batch. Batches grow "
-        "by a factor of 3, with equally many samples, until the mean loss of "
-        "all-reduce is above that. AD-PSGD is asked whether it converges there; its "
+        f"more than {ladder.limit:g} % above all-reduce's at the smallest batch. "
+        "Batches grow by a factor of 3, with equally many samples, until the mean loss "
+        "of all-reduce is above that. AD-PSGD is asked whether it converges there; its "
         "difference to all-reduce at the same batch is for contrast. Every method has "
         f"its best rate at every batch. {setting} {WARM_UP} The problem is a "
         f"{cell.problem}. The smallest batch has {cell.learners * cell.batch} samples "
