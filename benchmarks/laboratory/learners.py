@@ -9,7 +9,7 @@ one number of updates a row. The passes over the parameters go through a few row
 time, which stay in the processor's cache.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -111,7 +111,8 @@ class Sgd:
     def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
         """Make an update; see `Optimizer`."""
         buffer = self.moments["momentum_buffer"]
-        m = take(buffer, rows).mul_(self.decays["momentum_buffer"]).add_(gradient)
+        m = take(buffer, rows)
+        torch.add(gradient, m, alpha=self.decays["momentum_buffer"], out=m)
         put(buffer, rows, m)
         return m
 
@@ -170,8 +171,10 @@ class Adam:
         m.lerp_(g, 1 - b1)
         put(first, rows, m)
         put(second, rows, v)
-        root = divided.sqrt().mul_(_column((1 - b2**after).rsqrt(), g)).add_(self.EPS)
-        return torch.div(m, root, out=root).mul_(_column(1 / (1 - b1**after), g))
+        # m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps), of which vN has no bias here.
+        unbias = 1 - b1**after
+        root = divided.sqrt().mul_(_column(unbias * (1 - b2**after).rsqrt(), g))
+        return torch.div(m, root.add_(_column(unbias * self.EPS, g)), out=root)
 
     def _of_all_batches(
         self, rows: Rows, g: Tensor, m: Tensor, v: Tensor, before: Tensor
@@ -325,53 +328,54 @@ class Learners:
         """Return the rate of each training (T,) after a number of steps."""
         return self.schedule[made] * self.lr
 
-    def chunks(self, rows: Tensor | None) -> Iterator[Rows]:
-        """Yield some of the replicas (n,), or all, a few at a time."""
-        each = self._at_once
-        if rows is not None:
-            yield from torch.split(rows, each)
-            return
-        for first in range(0, len(self.x), each):
-            yield slice(first, min(first + each, len(self.x)))
-
     def step(
         self,
-        apply: Callable[[Rows, Tensor], None] | None = None,
+        apply: Callable[[Rows, Tensor, Tensor], None] | None = None,
         rows: Tensor | None = None,
         used: Callable[[Rows, Tensor], Tensor] = lambda _, gradient: gradient,
     ) -> None:
-        """Let replicas make a step: x_i <- x_i - u_i(x_i).
+        """Let replicas make a step: x_i <- x_i - lr_i d_i(x_i).
 
         Args:
-            apply: function of replicas and their updates u (n, P), which is called in
-                place of the subtraction.
+            apply: function of replicas, their d (n, P) and -lr (n, 1), which is called
+                in place of the addition of -lr d to x.
             rows: the replicas (n,), ascending; None means all.
             used: function of replicas and their gradients (n, P), which returns the
                 gradients that their optimizers use.
         """
-        for part in self.chunks(rows):
-            numbers = _numbers(part)
-            x, samples = take(self.x, part), self._read(numbers)
+        numbers = torch.arange(len(self.x)) if rows is None else rows
+        made, losses = self.made[numbers], torch.zeros(0, dtype=torch.float64)
+        scale = -(self.schedule[made] * self.lr[numbers // self.size]).to(self.x)
+        samples = self._read(numbers, made)
+        for first in range(0, len(numbers), self._at_once):
+            some = slice(first, min(first + self._at_once, len(numbers)))
+            part = some if rows is None else rows[some]
+            x = take(self.x, part)
             g = self._memory[: len(x)]
-            losses = self.problem.gradients(x, samples, g)
+            found = self.problem.gradients(x, tuple(s[some] for s in samples), g)
+            losses = torch.cat([losses, found.double().cpu()])
             g = used(part, g)
-            self._watch(part, losses)
             norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
             if bool((norms > self.clip).any()):
                 g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
-            rates = self.schedule[self.made[part]] * self.lr[numbers // self.size]
-            update = self.optimizer.direction(part, x, g)
-            update = update * _column(rates, update)
-            self.made[part] += 1
+            direction = self.optimizer.direction(part, x, g)
             if apply is None:
-                self.x[part] -= update
+                self.x[part].addcmul_(direction, scale[some, None])
             else:
-                apply(part, update)
+                apply(part, direction, scale[some, None])
+        self.made[numbers] = made + 1
+        self.losses[numbers] += losses
+        self.last_losses[numbers] += losses * (made + 1 > 0.9 * self.steps)
 
-    def _read(self, rows: Tensor) -> Samples:
-        """Return the samples (n, b, ...) of the next step of some replicas."""
+    def _read(self, rows: Tensor, made: Tensor) -> Samples:
+        """Return the samples (n, b, ...) of a step of some replicas.
+
+        Args:
+            rows: the replicas (n,).
+            made: the numbers of steps that they have made (n,).
+        """
         read, batch = [], self.batch
-        firsts = ((self.made[rows] * self.size + rows % self.size) * batch).tolist()
+        firsts = ((made * self.size + rows % self.size) * batch).tolist()
         trainings = (rows // self.size).tolist()
         begin = 0
         for end in range(1, len(firsts) + 1):
@@ -387,17 +391,6 @@ class Learners:
             return tuple(read[0])
         return tuple(torch.cat(same) for same in zip(*read, strict=True))
 
-    def _watch(self, part: Rows, losses: Tensor) -> None:
-        losses = losses.detach().double().cpu()
-        self.losses[part] += losses
-        last = self.made[part] + 1 > 0.9 * self.steps
-        if bool(last.any()):
-            self.last_losses[part] += losses * last
-
-
-def _numbers(rows: Rows) -> Tensor:
-    return torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
     """Return one value a row (n,) as (n, 1), in the dtype and on the device of rows."""
@@ -410,8 +403,12 @@ def take(tensor: Tensor, rows: Rows) -> Tensor:
 
 
 def put(tensor: Tensor, rows: Rows, values: Tensor) -> None:
-    """Write rows of a tensor; nothing is to be done for the view that `take` gives."""
+    """Write rows of a tensor; nothing is to be done for the view that `take` gives.
+
+    One row after another is several times as fast as `index_copy_`.
+    """
     if not isinstance(rows, slice):
-        tensor.index_copy_(0, rows, values)
+        for row, value in zip(rows.tolist(), values, strict=True):
+            tensor[row].copy_(value)
     elif values.data_ptr() != tensor[rows].data_ptr():
         tensor[rows] = values

@@ -97,8 +97,8 @@ def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
     """Train with D-PSGD: X_{k+1} = W_k X_k - U(X_k)."""
     mixed = torch.empty_like(learners.x)
 
-    def apply(rows: Rows, update: Tensor) -> None:
-        mixed[rows] -= update
+    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
+        mixed[rows].addcmul_(direction, scale)
 
     for k in range(learners.steps):
         x = learners.by_training(learners.x)
@@ -128,29 +128,28 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     keeps = torch.zeros(len(x), dtype=torch.bool)
     halves: dict[int, Tensor] = {}
 
-    def apply(rows: Rows, update: Tensor) -> None:
-        kept = keeps[rows]
-        all_keep_up = not bool((kept | is_behind[rows]).any())
-        if not all_keep_up:
-            update = behind[rows] + update
-        shown = take(copy, rows)
+    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
+        kept, shown = keeps[rows], take(copy, rows)
+        if not bool((kept | is_behind[rows]).any()):
+            new = torch.addcmul(shown, direction, scale)
+            put(x, rows, new)
+            put(copy, rows, new)
+            return
+        update = torch.addcmul(behind[rows], direction, -scale)
         new = shown - update
         put(x, rows, new)
-        if not all_keep_up:
-            put(behind, rows, torch.where(kept[:, None], update, 0.0))
-            new = torch.where(kept[:, None], shown, new)
-            is_behind[rows] = kept
-        put(copy, rows, new)
+        put(copy, rows, torch.where(kept[:, None], shown, new))
+        put(behind, rows, torch.where(kept[:, None], update, 0.0))
+        is_behind[rows] = kept
 
     for wave in waves:
         keeps.zero_()
         keeps[wave.kept] = True
         learners.step(apply, wave.rows if len(wave.rows) < len(x) else None)
         for exchanges in wave.exchanges:
-            a, p = exchanges.pairs.unbind(1)
-            mean = take(copy, a).add_(take(copy, p)).mul_(0.5)
-            put(copy, a, mean)
-            put(copy, p, mean)
+            for a, p in exchanges.pairs:
+                mean = copy[a].add_(copy[p]).mul_(0.5)
+                copy[p].copy_(mean)
             for number, of_a, of_p in exchanges.begun:
                 halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
             for number, rank, sign in exchanges.ended:

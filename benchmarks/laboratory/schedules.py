@@ -108,12 +108,12 @@ class Exchanges(NamedTuple):
     """Exchanges of which no two have a learner in common.
 
     Attributes:
-        pairs: the learners (n, 2) of exchanges that end at once.
+        pairs: the learners of exchanges that end at once.
         begun: number, active and passive learner of those that last.
         ended: number, learner and sign of what ends of those.
     """
 
-    pairs: Tensor
+    pairs: list[tuple[int, int]]
     begun: list[tuple[int, int, int]]
     ended: list[tuple[int, int, float]]
 
@@ -221,7 +221,7 @@ def _complete(wave: _Wave) -> Wave:
     turns = range(max([*wave.pairs, *wave.begun, *wave.ended], default=-1) + 1)
     exchanges = [
         Exchanges(
-            torch.tensor(wave.pairs[turn], dtype=torch.long).view(-1, 2),
+            wave.pairs[turn],
             wave.begun[turn],
             wave.ended[turn],
         )

@@ -32,6 +32,12 @@ SLOW = Network(between=Link(latency=0.3, bandwidth=1e3))
 """An exchange lasts for one or two steps of its learners."""
 
 
+@pytest.fixture(autouse=True)
+def _few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the laboratory work on two replicas at a time, of 53 parameters each."""
+    monkeypatch.setattr(learners, "CHUNK", 110)
+
+
 @functools.cache
 def _all_samples(seed: int) -> Tensor:
     source = torch.Generator().manual_seed(seed)
