@@ -1,9 +1,10 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. The claims are in benchmarks/convergence/claims. Results are kept, one
-file for each claim, so a run can be stopped and resumed. With a budget of 0 minutes the
-command only writes the page.
+of them. The claims are rows of benchmarks/convergence/table.py. The laboratory trains
+what it has, and the simulation the rest. Results are kept, one file for each claim, so
+a run can be stopped and resumed. With a budget of 0 minutes the command only writes the
+page.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -12,14 +13,16 @@ import argparse
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
-from convergence import claims
 from convergence.claim import Claim
 from convergence.claims_page import write
 from convergence.stream_problems import prepare
 from convergence.sweep import Sweep
-from convergence.training import train
+from convergence.table import CLAIMS
+from laboratory.run import compute as run
+from laboratory.run import together
 from report import ROOT, folder
 
 from espnet_distopt.files.writing import write_text
@@ -79,6 +82,18 @@ def compute(claim: Claim, sweep: Sweep, fsdd: Path | None, until: float) -> None
             return
 
 
+def _sweep(
+    file: Path,
+    workers: int,
+    results: Path,
+    after_group: Callable[[], None] = lambda: None,
+) -> Sweep:
+    """Return the results of all claims; new ones go to `file`."""
+    return Sweep(
+        file, run, workers, together, sorted(results.glob("*.jsonl")), after_group
+    )
+
+
 def page(found: dict[str, Claim], results: Path) -> str:
     """Return the text of the page of claims.
 
@@ -86,7 +101,7 @@ def page(found: dict[str, Claim], results: Path) -> str:
         found: name -> claim.
         results: the folder of the files of results.
     """
-    sweep = Sweep(results / "none.jsonl", train, 1, sorted(results.glob("*.jsonl")))
+    sweep = _sweep(results / "none.jsonl", 1, results)
     where = {}
     for name, claim in found.items():
         known = [cell for cell in claim.cells(sweep.get) if sweep.get(cell)]
@@ -99,7 +114,7 @@ def page(found: dict[str, Claim], results: Path) -> str:
 
 def main() -> None:
     """Compute what is missing of the claims that are asked for, and write the page."""
-    found = claims.load()
+    found = CLAIMS
     args = parser(list(found)).parse_args()
     until = time.monotonic() + 60 * args.budget_minutes
     if args.quick:
@@ -117,8 +132,7 @@ def main() -> None:
     for name in args.only:
         print(f"{name}: {found[name].text}")
         file = results / f"{name}.jsonl"
-        others = sorted(results.glob("*.jsonl"))
-        sweep = Sweep(file, train, args.workers, others, write_page)
+        sweep = _sweep(file, args.workers, results, write_page)
         compute(found[name], sweep, args.fsdd, until)
     print(f"written: {path}")
 

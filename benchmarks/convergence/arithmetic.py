@@ -13,7 +13,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 VERSIONS: dict[str, int] = {
     "second_moment consistent": 1,
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
-    "slowmo": 2,  # A block is divided by the mean of its learning rates.
+    "slowmo": 3,  # A block is divided by the mean of the rates of its own steps.
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.
     "bits 2": 2,  # What was sent of the padding of a chunk is forgotten.
 }

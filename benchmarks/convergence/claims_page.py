@@ -11,10 +11,18 @@ ENVIRONMENT = "FSDD=/path/to/free-spoken-digit-dataset"
 
 HEAD = """# Which claims hold
 
-This page examines claims about the methods of this package, by papers and by this
-project, on small problems of real speech. Virtual learners train in one process, with
-real gradients; see [simulation.md](simulation.md). The problems are small, so a claim
-that holds here may fail on a large corpus, and the other way round.
+Claims about the methods of this package, by papers and by this project, on small
+problems of real speech. [How they are examined](#how-claims-are-examined) stands below
+the table. A name leads to all figures of its claim.
+"""
+
+HOW = """## How claims are examined
+
+Virtual learners train with real gradients, in one process; see
+[simulation.md](simulation.md). A laboratory that trains all of them as one batch of
+matrices computes what it has, and the simulation, whose result is the same, the rest.
+The problems are small, so a claim that holds here may fail on a large corpus, and the
+other way round.
 
 Each claim rests on comparisons of a method with a reference. Both are trained with the
 same seeds: a seed gives both the same initial model and the same samples. A figure is
@@ -34,6 +42,7 @@ there would be more.
 A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
 are open and none is no. If some are no, it *holds in part* where another is yes, and
 *does not hold here* otherwise. It is *not yet measured* while trainings are missing.
+The figure in the table is the one that speaks most against the claim.
 
 The command below each claim computes what is missing, and writes this page. The results
 are in [benchmarks/results/claims](../benchmarks/results/claims), one line for each
@@ -65,6 +74,7 @@ def write(
             f"{verdict(claim, results)} | {_figure(claim, results)} | "
             f"{len(claim.seeds)} |"
         )
+    lines += ["", HOW.rstrip()]
     for name, claim in claims.items():
         lines += ["", *_section(name, claim, results, where[name])]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """The module has problems that do not overfit: streams of transformed spoken digits.
 
 - DIGITS: a small network tells ten single digits apart.
+- DEEP_DIGITS: a larger one, of two hidden layers, does so.
 - LABELS: a small BLSTM labels each frame of a string of digits.
 - STRINGS: the same BLSTM learns the digits of a string by CTC, without their times.
 
@@ -260,7 +261,7 @@ def _uniform(rng: np.random.Generator, most: float, shape: tuple[int, ...]) -> T
     return torch.from_numpy(rng.uniform(-most, most, shape)).float()
 
 
-HIDDEN, CELLS = 64, 32
+HIDDEN, WIDE, CELLS = 64, 128, 32
 LENGTH, STRING_FRAMES = 3, 30
 HELD_OUT = 6_000
 RANGES = Ranges()
@@ -275,6 +276,10 @@ _STRINGS = f"strings of {LENGTH} digits in {STRING_FRAMES} frames"
 DIGITS = (
     f"stream of single digits: {FRAMES} frames shifted by up to {RANGES.shift:g}, a "
     f"network with {HIDDEN} hidden units, cross-entropy a digit; {_DRAWN}"
+)
+DEEP_DIGITS = (
+    f"stream of single digits: {FRAMES} frames shifted by up to {RANGES.shift:g}, a "
+    f"network with two hidden layers of {WIDE} units, cross-entropy a digit; {_DRAWN}"
 )
 LABELS = (
     f"stream of labelled frames: {_STRINGS}, a BLSTM of {CELLS} cells a direction, "
@@ -319,9 +324,13 @@ class Task:
     draw: Callable[[Transformed, np.random.Generator, int], Samples]
 
 
-def _perceptron() -> nn.Module:
-    first = nn.Linear(FRAMES * MELS, HIDDEN)
-    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(HIDDEN, 10))
+def _perceptron(*hidden: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    inputs = FRAMES * MELS
+    for units in hidden:
+        layers += [nn.Linear(inputs, units), nn.Tanh()]
+        inputs = units
+    return nn.Sequential(*layers, nn.Linear(inputs, 10))
 
 
 def _digit_loss(model: nn.Module, samples: Samples) -> Tensor:
@@ -353,7 +362,14 @@ def _draw_strings(
 
 
 TASKS = {
-    DIGITS: Task(model=_perceptron, loss=_digit_loss, draw=Transformed.digits),
+    DIGITS: Task(
+        model=lambda: _perceptron(HIDDEN), loss=_digit_loss, draw=Transformed.digits
+    ),
+    DEEP_DIGITS: Task(
+        model=lambda: _perceptron(WIDE, WIDE),
+        loss=_digit_loss,
+        draw=Transformed.digits,
+    ),
     LABELS: Task(model=lambda: Blstm(10), loss=_label_loss, draw=_draw_strings),
     STRINGS: Task(model=lambda: Blstm(11), loss=_string_loss, draw=_draw_strings),
 }
@@ -362,6 +378,9 @@ TASKS = {
 
 class StreamProblem:
     """A stream as a problem (`espnet_distopt.simulation.study.problem.Problem`).
+
+    Attributes:
+        held_out: the samples that are held out.
 
     Args:
         task: what the stream is used for.
@@ -385,7 +404,7 @@ class StreamProblem:
         valid = Transformed(sets["valid"], sets["train"], RANGES)
         self._stream = Stream(functools.partial(task.draw, train), seed)
         # The same for all seeds, so it is drawn by a seed of its own.
-        self._held_out = task.draw(valid, np.random.default_rng(0), held_out)
+        self.held_out = task.draw(valid, np.random.default_rng(0), held_out)
 
     def replica(self, rank: int, size: int) -> tuple[nn.Module, Gradient]:
         """Return a learner's model, and the function that computes its gradients."""
@@ -395,17 +414,21 @@ class StreamProblem:
 
         def gradient(step: int) -> float:
             first = (step * size + rank) * self.batch_size
-            samples = self._stream.read(first, self.batch_size)
+            samples = self.read(first, self.batch_size)
             loss = self._task.loss(model, samples)
             loss.backward()  # type: ignore[no-untyped-call]
             return float(loss.detach())
 
         return model, gradient
 
+    def read(self, first: int, count: int) -> Samples:
+        """Return samples of the stream, from the sample with number `first` on."""
+        return self._stream.read(first, count)
+
     def held_out_loss(self, model: nn.Module) -> float:
         """Return the mean loss over the samples that are held out."""
         with torch.no_grad():
-            return float(self._task.loss(model, self._held_out))
+            return float(self._task.loss(model, self.held_out))
 
     def describe(self) -> str:
         """Return one phrase that describes the problem, for captions."""
@@ -413,7 +436,7 @@ class StreamProblem:
         return f"{about}, seed {self._seed}"
 
 
-@functools.lru_cache(maxsize=3)
+@functools.lru_cache(maxsize=9)
 def problem(about: str, seed: int) -> StreamProblem:
     """Return a problem with a seed; the caller sets its `batch_size`.
 

@@ -33,25 +33,28 @@ class Sweep:
 
     Args:
         path: the path of the file.
-        compute: a function that returns the result of a cell; it must be at the top of
-            a module, because worker processes import it.
+        compute: a function that returns the results of some cells; it must be at the
+            top of a module, because worker processes import it.
         workers: the number of worker processes, which have one thread each.
+        groups: a function that divides cells into those that are computed together.
         others: paths of other files; what they have need not be computed either.
-        after_cell: a function that is called after each result that is written.
+        after_group: a function that is called when the results of a group are written.
     """
 
     def __init__(
         self,
         path: Path,
-        compute: Callable[[Any], Result],
+        compute: Callable[[list[Any]], list[Result]],
         workers: int,
+        groups: Callable[[list[Any]], list[list[Any]]],
         others: Sequence[Path] = (),
-        after_cell: Callable[[], None] = lambda: None,
+        after_group: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
-        self._after_cell = after_cell
+        self._groups = groups
+        self._after_group = after_group
         self._lines: dict[str, dict[str, Any]] = {}
         for each in (*others, path):
             self._lines |= _read(each)
@@ -96,34 +99,35 @@ class Sweep:
                 raise
 
     def _run(self, left: list[Any], pool: ProcessPoolExecutor, until: float) -> bool:
-        """Compute cells, with no more of them under way than there are workers."""
+        """Compute cells, with no more groups of them under way than workers."""
         began, where = time.monotonic(), machine()
-        waiting, number = list(reversed(left)), 0
-        under_way: dict[Future[Result], Any] = {}
+        waiting, number = self._groups(left)[::-1], 0
+        under_way: dict[Future[list[Result]], list[Any]] = {}
         while True:
             while waiting and len(under_way) < self._workers:
                 if time.monotonic() >= until:
                     break
-                cell = waiting.pop()
-                under_way[pool.submit(self._compute, cell)] = cell
+                cells = waiting.pop()
+                under_way[pool.submit(self._compute, cells)] = cells
             if not under_way:
                 return not waiting
             for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                cell, result = under_way.pop(future), future.result()
-                self._keep(cell, result, where)
-                number += 1
-                minutes = (time.monotonic() - began) / 60
-                print(
-                    f"{number}/{len(left)} {minutes:.1f} min: {cell}: {result}",
-                    flush=True,
-                )
+                cells, results = under_way.pop(future), future.result()
+                for cell, result in zip(cells, results, strict=True):
+                    self._keep(cell, result, where)
+                    number += 1
+                    minutes = (time.monotonic() - began) / 60
+                    print(
+                        f"{number}/{len(left)} {minutes:.1f} min: {cell}: {result}",
+                        flush=True,
+                    )
+                self._after_group()
 
     def _keep(self, cell: Cell, result: Result, where: dict[str, Any]) -> None:
         line = {"cell": cell.key(), "result": result, "machine": where}
         self._lines[_key(cell)] = line
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._after_cell()
 
 
 def _key(cell: Cell) -> str:

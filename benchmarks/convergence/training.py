@@ -16,12 +16,13 @@ from convergence.arithmetic import versions
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.problem import Problem
+from espnet_distopt.simulation.virtual_learner import Gradient
 
 WARM_UP = 0.2
 DROP = (0.6, 0.1)
 CLIP = 5.0
 WARM_UP_TO_CONSTANT = 0.1
-DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
+DIGITS, DEEP_DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Training:
         seed: the seed of the problem, the simulation and the durations of steps.
         optim: `sgd`, which has momentum `beta1`; `adam`; or `lamb`.
         options: (name, value) of the algorithm's options.
-        problem: a stream: DIGITS, LABELS or STRINGS. The text contains all else that
+        problem: one of STREAMS. The text contains all else that
             the result depends on, so that a change of the problem makes another cell.
         schedule: with `drop` the rate falls to a tenth after 60 % of the steps; with
             `constant` it stays after a linear warm-up over a tenth of them, which suits
@@ -120,7 +121,8 @@ def simulate(cell: Training, problem: Problem) -> dict[str, float | None]:
         All are None if the training diverged.
     """
     problem.batch_size = cell.batch
-    learners = [_learner(cell, problem, rank) for rank in range(cell.learners)]
+    replicas = [problem.replica(r, cell.learners) for r in range(cell.learners)]
+    learners = [learner_of(cell, *both, rank) for rank, both in enumerate(replicas)]
     compute = Compute(seconds=1, spread=0.2, seed=cell.seed)
     simulation = Simulation(learners, compute, seed=cell.seed)
     try:
@@ -141,22 +143,33 @@ def simulate(cell: Training, problem: Problem) -> dict[str, float | None]:
     }
 
 
-def _learner(cell: Training, problem: Problem, rank: int) -> VirtualLearner:
-    model, gradient = problem.replica(rank, cell.learners)
+def learner_of(
+    cell: Training, model: nn.Module, gradient: Gradient, rank: int
+) -> VirtualLearner:
+    """Return a learner of a training, with its optimizer, clipping and schedule.
+
+    Args:
+        cell: the training.
+        model: the learner's replica.
+        gradient: the function that computes the gradient of a step.
+        rank: the learner's rank.
+    """
     parameters = list(model.parameters())
     optimizer = _optimizer(cell, parameters)
     optimizer.register_step_pre_hook(lambda *_: _clip(parameters, cell.clip))
-    schedule = LambdaLR(optimizer, lambda step: _factor(cell, step / cell.steps))
-    optimizer.register_step_post_hook(lambda *_: schedule.step())
-    return VirtualLearner(
+    virtual = VirtualLearner(
         model,
         optimizer,
-        lambda step: _finite(gradient(step)),
+        lambda step: _finite(gradient(step)),  # type: ignore[misc]
         cell.algorithm,
         rank,
         cell.learners,
         **dict(cell.options),
     )
+    # The schedule steps when the algorithm has seen the rate of the update (SlowMo).
+    schedule = LambdaLR(optimizer, lambda step: factor(cell, step / cell.steps))
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return virtual
 
 
 def _optimizer(cell: Training, parameters: list[nn.Parameter]) -> Optimizer:
@@ -170,7 +183,7 @@ def _clip(parameters: list[nn.Parameter], norm: float) -> None:
     torch.nn.utils.clip_grad_norm_(parameters, norm)
 
 
-def _factor(cell: Training, done: float) -> float:
+def factor(cell: Training, done: float) -> float:
     """Return the factor on the learning rate after the share `done` of the steps."""
     if cell.schedule == "constant":
         return min(1.0, (done + 0.01) / WARM_UP_TO_CONSTANT)

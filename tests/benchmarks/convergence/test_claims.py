@@ -6,22 +6,21 @@ from pathlib import Path
 import claims as command
 import pytest
 import report
-from convergence import claims
 from convergence.claim import CHOOSING_SEED
 from convergence.sweep import Result
+from convergence.table import CLAIMS
 from convergence.training import Training
 
 from espnet_distopt.algorithms import check
 
-FOUND = claims.load()
 FEWER_SEEDS = {"adam_local_moment"}
 """The claims whose differences are so large that fewer than five seeds tell."""
 RESULTS = report.ROOT / "benchmarks" / "results" / "claims"
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_the_cells_of_a_claim_can_be_trained(name: str) -> None:
-    claim = FOUND[name]
+    claim = CLAIMS[name]
     assert claim.text.endswith(".") and claim.setting.endswith(".")
     assert CHOOSING_SEED not in claim.seeds
     assert len(claim.seeds) >= 5 or name in FEWER_SEEDS
@@ -45,7 +44,7 @@ def test_the_cells_of_a_claim_can_be_trained(name: str) -> None:
 def test_the_page_is_what_the_results_say() -> None:
     """`claims.py --budget-minutes 0` writes it anew."""
     page = (report.ROOT / "docs" / "claims.md").read_text()
-    assert page == command.page(FOUND, RESULTS)
+    assert page == command.page(CLAIMS, RESULTS)
 
 
 def test_every_result_is_of_a_commit() -> None:
@@ -60,11 +59,11 @@ def test_without_a_budget_the_command_only_writes_the_page(
     monkeypatch.setattr("sys.argv", given)
     command.main()
     page = (tmp_path / "claims.md").read_text()
-    assert page.count("not yet measured: 0 of") >= 2 * len(FOUND)
+    assert page.count("not yet measured: 0 of") >= 2 * len(CLAIMS)
     assert not (tmp_path / "claims").exists()
 
 
 def test_an_unknown_claim_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command.parser(list(FOUND)).parse_args(["--only", "nothing"])
+        command.parser(list(CLAIMS)).parse_args(["--only", "nothing"])
     assert "no_loss_adam" in capsys.readouterr().err

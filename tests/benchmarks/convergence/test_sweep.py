@@ -24,9 +24,13 @@ class Square:
 asked: list[int] = []
 
 
-def compute(cell: Square) -> dict[str, Any]:
-    asked.append(cell.x)
-    return {"y": cell.x**2}
+def compute(cells: list[Square]) -> list[dict[str, Any]]:
+    asked.extend(cell.x for cell in cells)
+    return [{"y": cell.x**2} for cell in cells]
+
+
+def one_by_one(cells: list[Square]) -> list[list[Square]]:
+    return [[cell] for cell in cells]
 
 
 class Inline:
@@ -59,11 +63,11 @@ def cells(*numbers: int) -> list[Square]:
 
 def test_each_cell_is_computed_once_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.jsonl"
-    first = Sweep(path, compute, 1)
+    first = Sweep(path, compute, 1, one_by_one)
     assert first.get(Square(2)) is None
     assert first.run(cells(1, 2, 1))
     assert asked == [1, 2]
-    second = Sweep(path, compute, 2)
+    second = Sweep(path, compute, 2, one_by_one)
     assert second.run(cells(2, 3))
     assert asked == [1, 2, 3]
     assert second[Square(2)] == {"y": 4}
@@ -76,14 +80,18 @@ def test_whoever_asks_is_told_of_each_result(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     seen: list[int] = []
     Sweep(
-        path, compute, 1, after_cell=lambda: seen.append(len(path.read_text().split()))
+        path,
+        compute,
+        1,
+        one_by_one,
+        after_group=lambda: seen.append(len(path.read_text().split())),
     ).run(cells(1, 2))
     assert 0 < seen[0] < seen[1]
 
 
 def test_results_of_other_files_count(tmp_path: Path) -> None:
-    Sweep(tmp_path / "a.jsonl", compute, 1).run(cells(1))
-    found = Sweep(tmp_path / "b.jsonl", compute, 1, [tmp_path / "a.jsonl"])
+    Sweep(tmp_path / "a.jsonl", compute, 1, one_by_one).run(cells(1))
+    found = Sweep(tmp_path / "b.jsonl", compute, 1, one_by_one, [tmp_path / "a.jsonl"])
     assert found.run(cells(1))
     assert asked == [1]
     assert not (tmp_path / "b.jsonl").exists()
@@ -95,15 +103,15 @@ def test_a_budget_stops_between_cells(
     clock = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     path = tmp_path / "x.jsonl"
-    assert not Sweep(path, compute, 1).run(cells(1, 2, 3, 4, 5), until=6)
+    assert not Sweep(path, compute, 1, one_by_one).run(cells(1, 2, 3, 4, 5), until=6)
     assert 0 < len(asked) < 5
     assert len(path.read_text().splitlines()) == len(asked)
-    assert Sweep(path, compute, 1).run(cells(1, 2, 3, 4, 5))
+    assert Sweep(path, compute, 1, one_by_one).run(cells(1, 2, 3, 4, 5))
     assert asked == [1, 2, 3, 4, 5]
 
 
 def test_a_budget_that_is_spent_begins_nothing(tmp_path: Path) -> None:
-    found = Sweep(tmp_path / "x.jsonl", compute, 1)
+    found = Sweep(tmp_path / "x.jsonl", compute, 1, one_by_one)
     assert not found.run(cells(1), until=0)
     assert not asked
     assert found.run([], until=0)
@@ -111,9 +119,9 @@ def test_a_budget_that_is_spent_begins_nothing(tmp_path: Path) -> None:
 
 def test_a_line_that_was_cut_off_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    Sweep(path, compute, 1).run(cells(1, 2))
+    Sweep(path, compute, 1, one_by_one).run(cells(1, 2))
     path.write_text(path.read_text()[:-5])
-    found = Sweep(path, compute, 1)
+    found = Sweep(path, compute, 1, one_by_one)
     assert found.get(Square(1)) and found.get(Square(2)) is None
     found.run(cells(2))
     lines = [json.loads(line)["cell"]["x"] for line in path.read_text().splitlines()]

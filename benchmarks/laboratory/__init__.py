@@ -1,0 +1,1 @@
+"""A laboratory in which many learners train as one batch of matrices."""

@@ -1,0 +1,414 @@
+"""The module trains R replicas of a model at once: each has a row of every tensor.
+
+Several trainings stand side by side, each with N replicas, so that R = T N. Row t N + i
+is replica i of training t. Trainings differ in their seeds and learning rates only.
+Nothing here knows of communication: what replicas tell each other is in `methods`.
+
+An optimizer is written as its published equation on rows, with one learning rate and
+one number of updates a row. The passes over the parameters go through a few rows at a
+time, which stay in the processor's cache.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Rows = slice | Tensor
+"""Some of the replicas: a slice, or their numbers (n,)."""
+
+Samples = tuple[Tensor, ...]
+
+CHUNK = 1 << 18
+"""The elements of a tensor that are worked on at a time on a CPU."""
+
+
+class Problem(Protocol):
+    """What replicas are trained on."""
+
+    @property
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """The shapes of the parameter tensors, in the order of the flat model."""
+        ...
+
+    def start(self, seed: int) -> Tensor:
+        """Return the model (P,) at which a training begins."""
+        ...
+
+    def samples(self, seed: int, first: int, count: int) -> Samples:
+        """Return samples of a training, from number `first` on."""
+        ...
+
+    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
+        """Return the losses (n,) of n models, and write their gradients to `out`.
+
+        Args:
+            x: the models (n, P).
+            samples: those of each model, (n, b, ...).
+            out: a tensor (n, P).
+        """
+        ...
+
+    def held_out_loss(self, x: Tensor) -> Tensor:
+        """Return the loss of n models (n, P) over the samples held out, (n,)."""
+        ...
+
+
+class Optimizer(Protocol):
+    """An optimizer of all replicas.
+
+    Attributes:
+        moments: name -> its moving averages (R, P).
+        decays: name -> their decay.
+        counts: the number of updates of each replica (R,), by which Adam corrects the
+            bias of its moments. It is float32 as in `torch.optim`, and may have a
+            fraction.
+    """
+
+    moments: dict[str, Tensor]
+    decays: dict[str, float]
+    counts: Tensor
+
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update of some replicas; return it (n, P), for a rate of 1.
+
+        Args:
+            rows: the replicas.
+            x: their parameters (n, P).
+            gradient: their gradients (n, P).
+        """
+        ...
+
+    def forget(self) -> None:
+        """Forget what depends on the moments, which begin anew."""
+        ...
+
+    def moments_averaged(self, counts: Tensor, workers: int) -> None:
+        """Note that moments have been averaged over the N `workers` of a training.
+
+        Args:
+            counts: the counts of updates (R,) from now on.
+            workers: N.
+        """
+        ...
+
+
+class Sgd:
+    """m <- momentum m + g; the update is lr m.
+
+    Args:
+        like: the replicas (R, P).
+        momentum: the momentum.
+    """
+
+    def __init__(self, like: Tensor, momentum: float) -> None:
+        self.moments = {"momentum_buffer": torch.zeros_like(like)}
+        self.decays = {"momentum_buffer": momentum}
+        self.counts = torch.zeros(0)
+
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update; see `Optimizer`."""
+        buffer = self.moments["momentum_buffer"]
+        m = take(buffer, rows)
+        torch.add(gradient, m, alpha=self.decays["momentum_buffer"], out=m)
+        put(buffer, rows, m)
+        return m
+
+    def forget(self) -> None:
+        """Forget nothing: there are only moments."""
+
+    def moments_averaged(self, counts: Tensor, workers: int) -> None:
+        """Note nothing: updates are not counted."""
+
+
+class Adam:
+    """Adam, whose second moment can be that of N batches together.
+
+        m <- b1 m + (1 - b1) g          v <- b2 v + (1 - b2) g^2
+        s <- b2 s + (1 - b2) (g - mh)^2 / (1 + r)          mh = m / (1 - b1^(t-1))
+        vN = max(v - (1 - 1/N) (1 - b2^t) / (1 - b2^(t-1)) s, v / N)
+        x <- x - lr m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps)
+
+    r = q / (1 - b1^(t-1))^2, and q is the share of the noise that m has of one batch's
+    (`espnet_distopt.optimizers.consistent`). In the first update vN = v.
+
+    Attributes:
+        averaged: when first moments were averaged last, in updates, and the share of
+            the noise that was left then; (R,) both.
+
+    Args:
+        like: the replicas (R, P).
+        betas: b1 and b2.
+        batches: N; with 1 it is plain Adam.
+    """
+
+    EPS = 1e-8
+
+    def __init__(
+        self, like: Tensor, betas: tuple[float, float], batches: int = 1
+    ) -> None:
+        self.moments = {n: torch.zeros_like(like) for n in ("exp_avg", "exp_avg_sq")}
+        self.decays = dict(zip(self.moments, betas, strict=True))
+        self.counts = torch.zeros(len(like), dtype=torch.float32)
+        self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
+        self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
+        self._batches = batches
+
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update; see `Optimizer`."""
+        b1, b2 = self.decays.values()
+        g, before = gradient, self.counts[rows].double()
+        self.counts[rows] += 1
+        after = self.counts[rows].double()
+        first, second = self.moments.values()
+        m, v = take(first, rows), take(second, rows)
+        v.mul_(b2).addcmul_(g, g, value=1 - b2)
+        divided = v
+        if self._batches > 1:
+            divided = self._of_all_batches(rows, g, m, v, before)
+        m.lerp_(g, 1 - b1)
+        put(first, rows, m)
+        put(second, rows, v)
+        # m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps), of which vN has no bias here.
+        unbias = 1 - b1**after
+        root = divided.sqrt().mul_(_column(unbias * (1 - b2**after).rsqrt(), g))
+        return torch.div(m, root.add_(_column(unbias * self.EPS, g)), out=root)
+
+    def _of_all_batches(
+        self, rows: Rows, g: Tensor, m: Tensor, v: Tensor, before: Tensor
+    ) -> Tensor:
+        """Follow the noise, and return vN.
+
+        Args:
+            rows: the replicas.
+            g: their gradients.
+            m: their first moments before this update.
+            v: their second moments after it.
+            before: the number of their updates before it, t - 1.
+        """
+        b1, b2 = self.decays.values()
+        known = (before > 0).double()
+        one = torch.where(before > 0, before, 1.0)
+        unbias = 1 / (1 - b1**one)
+        when, share = self.averaged[:, rows]
+        spread = 1 + unbias**2 * noise_share(one, b1, when, share)
+        removed = (1 - 1 / self._batches) * (1 - b2 ** (one + 1)) / (1 - b2**one)
+        s = take(self.noise, rows)
+        deviation = torch.addcmul(g, m, _column(-unbias, g))
+        deviation.square_().mul_(_column(known * (1 - b2) / spread, g))
+        s.mul_(b2).add_(deviation)
+        put(self.noise, rows, s)
+        lower = 1 - known * (1 - 1 / self._batches)
+        vn = torch.addcmul(v, s, _column(-known * removed, g))
+        return torch.maximum(vn, v * _column(lower, g), out=vn)
+
+    def forget(self) -> None:
+        """Forget the counts and the noise, because moments begin anew."""
+        for each in (self.counts, self.noise, self.averaged):
+            each.zero_()
+
+    def moments_averaged(self, counts: Tensor, workers: int) -> None:
+        """Note that moments have been averaged over the replicas of each training.
+
+        Args:
+            counts: the counts of updates (R,) that replicas have from now on.
+            workers: N.
+        """
+        b1, now = self.decays["exp_avg"], self.counts.double()
+        when, share = self.averaged
+        own = noise_share(now, b1, when, torch.zeros_like(share))
+        common = noise_share(now, b1, when, share) - own
+        self.averaged = torch.stack([counts.double(), common + own / workers])
+        self.counts = counts
+
+
+class Lamb(Adam):
+    """LAMB: the update of Adam, as long as the parameter tensor that it changes.
+
+    Args:
+        like: the replicas (R, P).
+        betas: b1 and b2.
+        sizes: the numbers of elements of the parameter tensors, in their order.
+    """
+
+    EPS = 1e-6
+
+    def __init__(
+        self, like: Tensor, betas: tuple[float, float], sizes: list[int]
+    ) -> None:
+        super().__init__(like, betas)
+        self._sizes = sizes
+
+    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+        """Make an update; see `Optimizer`."""
+        update = super().direction(rows, x, gradient)
+        both = zip(
+            torch.split(x, self._sizes, 1),
+            torch.split(update, self._sizes, 1),
+            strict=True,
+        )
+        for tensor, r in both:
+            length, of_r = (each.norm(dim=1, keepdim=True) for each in (tensor, r))
+            known = (length > 0) & (of_r > 0)
+            r *= torch.where(known, length / of_r, torch.ones_like(of_r))
+        return update
+
+
+def noise_share(count: Tensor, b1: float, when: Tensor, share: Tensor) -> Tensor:
+    """Return q, the share of a batch's noise in the first moment.
+
+    Args:
+        count: the number of updates.
+        b1: the decay of the first moment.
+        when: the number of updates at the last average of first moments.
+        share: q after it.
+    """
+    left: Tensor = b1 ** (2 * (count - when))
+    return left * share + (1 - b1) / (1 + b1) * (1 - left)
+
+
+@dataclass
+class Learners:
+    """All replicas of some trainings, their optimizer and their samples.
+
+    Attributes:
+        problem: what they are trained on.
+        seeds: the seed of each of the T trainings, of its start and its samples.
+        size: the number of replicas of a training, N.
+        batch: the number of samples of a replica's step.
+        schedule: the factor of the learning rate at each step, (steps,), float64.
+        lr: the learning rate of each training, (T,), float64.
+        optimizer_of: function that makes the optimizer of replicas (R, P).
+        clip: the norm to which gradients are clipped.
+        steps: the number of steps of a training.
+        x: the replicas (R, P).
+        made: the number of steps that each replica has made (R,).
+        losses: the sum of all losses of each replica (R,); not finite if one was not.
+        last_losses: the sum of the losses of the last tenth of the steps.
+    """
+
+    problem: Problem
+    seeds: list[int]
+    size: int
+    batch: int
+    steps: int
+    schedule: Tensor
+    lr: Tensor
+    clip: float
+    optimizer_of: Callable[[Tensor], Optimizer]
+    x: Tensor = field(init=False)
+    optimizer: Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        starts = torch.stack([self.problem.start(seed) for seed in self.seeds])
+        self.x = starts.repeat_interleave(self.size, 0)
+        self.optimizer = self.optimizer_of(self.x)
+        self.made = torch.zeros(len(self.x), dtype=torch.long)
+        self._memory = torch.empty_like(self.x[: self._at_once])
+        self.losses = torch.zeros(len(self.x), dtype=torch.float64)
+        self.last_losses = torch.zeros_like(self.losses)
+
+    @property
+    def _at_once(self) -> int:
+        """The number of replicas that are worked on at a time."""
+        return max(1, CHUNK // self.x.shape[1]) if self.x.is_cpu else len(self.x)
+
+    @property
+    def trainings(self) -> int:
+        """T."""
+        return len(self.seeds)
+
+    def by_training(self, tensor: Tensor) -> Tensor:
+        """Return a tensor (R, ...) as (T, N, ...)."""
+        return torch.unflatten(tensor, 0, (self.trainings, self.size))
+
+    def rates(self, made: int) -> Tensor:
+        """Return the rate of each training (T,) after a number of steps."""
+        return self.schedule[made] * self.lr
+
+    def step(
+        self,
+        apply: Callable[[Rows, Tensor, Tensor], None] | None = None,
+        rows: Tensor | None = None,
+        used: Callable[[Rows, Tensor], Tensor] = lambda _, gradient: gradient,
+    ) -> None:
+        """Let replicas make a step: x_i <- x_i - lr_i d_i(x_i).
+
+        Args:
+            apply: function of replicas, their d (n, P) and -lr (n, 1), which is called
+                in place of the addition of -lr d to x.
+            rows: the replicas (n,), ascending; None means all.
+            used: function of replicas and their gradients (n, P), which returns the
+                gradients that their optimizers use.
+        """
+        numbers = torch.arange(len(self.x)) if rows is None else rows
+        made, losses = self.made[numbers], torch.zeros(0, dtype=torch.float64)
+        scale = -(self.schedule[made] * self.lr[numbers // self.size]).to(self.x)
+        samples = self._read(numbers, made)
+        for first in range(0, len(numbers), self._at_once):
+            some = slice(first, min(first + self._at_once, len(numbers)))
+            part = some if rows is None else rows[some]
+            x = take(self.x, part)
+            g = self._memory[: len(x)]
+            found = self.problem.gradients(x, tuple(s[some] for s in samples), g)
+            losses = torch.cat([losses, found.double().cpu()])
+            g = used(part, g)
+            norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+            if bool((norms > self.clip).any()):
+                g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
+            direction = self.optimizer.direction(part, x, g)
+            if apply is None:
+                self.x[part].addcmul_(direction, scale[some, None])
+            else:
+                apply(part, direction, scale[some, None])
+        self.made[numbers] = made + 1
+        self.losses[numbers] += losses
+        self.last_losses[numbers] += losses * (made + 1 > 0.9 * self.steps)
+
+    def _read(self, rows: Tensor, made: Tensor) -> Samples:
+        """Return the samples (n, b, ...) of a step of some replicas.
+
+        Args:
+            rows: the replicas (n,).
+            made: the numbers of steps that they have made (n,).
+        """
+        read, batch = [], self.batch
+        firsts = ((made * self.size + rows % self.size) * batch).tolist()
+        trainings = (rows // self.size).tolist()
+        begin = 0
+        for end in range(1, len(firsts) + 1):
+            # Neighbours at the same step have samples side by side.
+            follows = end < len(firsts) and firsts[end] == firsts[end - 1] + batch
+            if follows and trainings[end] == trainings[begin]:
+                continue
+            seed, count = self.seeds[trainings[begin]], end - begin
+            found = self.problem.samples(seed, firsts[begin], count * batch)
+            read.append([torch.unflatten(each, 0, (count, batch)) for each in found])
+            begin = end
+        if len(read) == 1:
+            return tuple(read[0])
+        return tuple(torch.cat(same) for same in zip(*read, strict=True))
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value a row (n,) as (n, 1), in the dtype and on the device of rows."""
+    return values.to(like)[:, None]
+
+
+def take(tensor: Tensor, rows: Rows) -> Tensor:
+    """Return some rows of a tensor: a view for a slice, a copy for numbers."""
+    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
+
+
+def put(tensor: Tensor, rows: Rows, values: Tensor) -> None:
+    """Write rows of a tensor; nothing is to be done for the view that `take` gives.
+
+    One row after another is several times as fast as `index_copy_`.
+    """
+    if not isinstance(rows, slice):
+        for row, value in zip(rows.tolist(), values, strict=True):
+            tensor[row].copy_(value)
+    elif values.data_ptr() != tensor[rows].data_ptr():
+        tensor[rows] = values

@@ -1,0 +1,353 @@
+"""The methods of the laboratory, each as its published equation on matrices.
+
+Replicas x_i are the rows of X (T, N, P); u_i(x_i) is the update that the optimizer of
+replica i makes with a gradient at x_i. `train` runs T trainings to their end, and
+returns their consensus models (T, P).
+
+    allreduce   x <- x - u((1/N) sum_i g_i(x))
+    d1d_grad    x_{k+1} = x_k - u((1/N) sum_i g_i(x_{k-1}))
+    dpsgd       X_{k+1} = W_k X_k - U(X_k)             d1d_model: W = 1/N everywhere
+    adpsgd      as dpsgd, but each pair by itself, in the order of a recorded schedule
+    blocks      BMUF, BMUF-Adam, Local SGD, SlowMo and DiLoCo, see `Blocks`
+    adasum      x <- x + tree(Delta_1, ..., Delta_N), see `combined`
+
+Replicas of all-reduce are equal, so that one is enough, which has the samples of all.
+So is one for each node of H-ADPSGD.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from espnet_distopt.algorithms.block.options import BlockRule
+from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
+from laboratory.learners import Learners, Rows, put, take
+from laboratory.schedules import Wave
+
+# All-reduce, and gradients that come one step late
+
+
+def all_reduce(learners: Learners) -> Tensor:
+    """Train with all-reduce: one replica has the samples of all learners."""
+    for _ in range(learners.steps):
+        learners.step()
+    return learners.x
+
+
+def late_gradients(learners: Learners) -> Tensor:
+    """Train with d1d_grad: each step uses the gradient of the step before."""
+    late = torch.zeros_like(learners.x)
+
+    def used(rows: Rows, gradient: Tensor) -> Tensor:
+        before = late[rows].clone()
+        late[rows] = gradient
+        return before
+
+    for _ in range(learners.steps):
+        learners.step(used=used)
+    return learners.x
+
+
+# Gossip
+
+
+class Mixing:
+    """The product W_k X, see `espnet_distopt.core.mixing`.
+
+    Args:
+        topology: the neighbours of a learner.
+        size: N.
+        seed: the seed of the orders of a randomized ring.
+        per_node: the learners of a node, for `alternating`.
+    """
+
+    def __init__(
+        self, topology: Topology, size: int, seed: int = 0, per_node: int = 1
+    ) -> None:
+        self._topology, self._size = topology, size
+        self._seed, self._per_node = seed, per_node
+
+    def __call__(self, x: Tensor, k: int) -> Tensor:
+        """Return W_k X of replicas (T, N, P)."""
+        size, seed = self._size, self._seed
+        match self._topology:
+            case "ring":
+                return ring_mean(x, range(size))
+            case "randomized_ring":
+                return ring_mean(x, randomized_ring(seed, k, size))
+            case "complete":
+                return x.mean(1, keepdim=True).expand_as(x)
+            case "alternating":
+                found = mixing_matrix("alternating", size, k, seed, self._per_node)
+                return torch.from_numpy(found).to(x) @ x
+
+
+def ring_mean(x: Tensor, order: Sequence[int]) -> Tensor:
+    """Return the means (T, N, P) of each replica and its two neighbours on a ring."""
+    places = torch.tensor(order)
+    before, after = torch.empty_like(places), torch.empty_like(places)
+    before[places], after[places] = places.roll(1), places.roll(-1)
+    total = x + x.index_select(1, before)
+    return total.add_(x.index_select(1, after)).div_(3)
+
+
+def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
+    """Train with D-PSGD: X_{k+1} = W_k X_k - U(X_k)."""
+    mixed = torch.empty_like(learners.x)
+
+    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
+        mixed[rows].addcmul_(direction, scale)
+
+    for k in range(learners.steps):
+        x = learners.by_training(learners.x)
+        learners.by_training(mixed).copy_(mixing(x, k))
+        learners.step(apply)
+        learners.x.copy_(mixed)
+    return learners.by_training(learners.x).mean(1)
+
+
+def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
+    """Train with AD-PSGD, by a schedule (`laboratory.schedules`).
+
+    The copy c_i is what learner i shows to others. It is x_i as of the end of a step,
+    and has moved to the mean of each pair since. The end of the next step takes over
+    where it has moved to:
+
+        x_i <- c_i - u_i(x_i) ,  c_i <- x_i
+
+    While the copy is lent or kept for an exchange, it stays. h_i are the updates that
+    it does not have yet, and are zero otherwise:
+
+        h_i <- h_i + u_i(x_i) ,  x_i <- c_i - h_i
+    """
+    x, copy = learners.x, learners.x.clone()
+    behind = torch.zeros_like(x)
+    is_behind = torch.zeros(len(x), dtype=torch.bool)
+    keeps = torch.zeros(len(x), dtype=torch.bool)
+    halves: dict[int, Tensor] = {}
+
+    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
+        kept, shown = keeps[rows], take(copy, rows)
+        if not bool((kept | is_behind[rows]).any()):
+            new = torch.addcmul(shown, direction, scale)
+            put(x, rows, new)
+            put(copy, rows, new)
+            return
+        update = torch.addcmul(behind[rows], direction, -scale)
+        new = shown - update
+        put(x, rows, new)
+        put(copy, rows, torch.where(kept[:, None], shown, new))
+        put(behind, rows, torch.where(kept[:, None], update, 0.0))
+        is_behind[rows] = kept
+
+    for wave in waves:
+        keeps.zero_()
+        keeps[wave.kept] = True
+        learners.step(apply, wave.rows if len(wave.rows) < len(x) else None)
+        for exchanges in wave.exchanges:
+            for a, p in exchanges.pairs:
+                mean = copy[a].add_(copy[p]).mul_(0.5)
+                copy[p].copy_(mean)
+            for number, of_a, of_p in exchanges.begun:
+                halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
+            for number, rank, sign in exchanges.ended:
+                copy[rank].add_(halves[number], alpha=sign)
+    x.copy_(copy - behind)
+    return learners.by_training(x).mean(1)
+
+
+# Blocks of local steps
+
+
+class Blocks:
+    """Block momentum over local steps.
+
+        Delta <- eta Delta + zeta (mean_i x_i - start)     theta <- theta + Delta
+        rho   <- eta rho + zeta tau                        x_i = start = theta + a Delta
+
+    a is eta with Nesterov's momentum (k = eta rho), and 0 without (k = eta times the
+    rho before). To this k, (zeta - 1) tau is added. Adam's moments are averaged, or
+    extrapolated by k updates from the averages:
+
+        m <- mbar + kappa (mbar - m_0)     kappa = b^tau (1 - b^k) / (1 - b^tau)
+
+    All symbols but the replicas are one number or row for each training.
+
+    Args:
+        learners: the replicas.
+        period: tau.
+        rule: the numbers of the method.
+    """
+
+    HORIZON = 1000.0
+
+    def __init__(self, learners: Learners, period: int, rule: BlockRule) -> None:
+        self._learners, self._period, self._rule = learners, period, rule
+        self.theta = learners.by_training(learners.x)[:, 0].clone()
+        self.delta = torch.zeros_like(self.theta)
+        zeros = torch.zeros(learners.trainings, dtype=torch.float64)
+        self._ahead, self._rho, self._agreeing = zeros, zeros, zeros
+        self._last = zeros
+        self._taken = 0
+        optimizer = learners.optimizer
+        self._began = zeros
+        self._moments = {
+            name: torch.zeros_like(self.theta) for name in optimizer.moments
+        }
+
+    def train(self) -> Tensor:
+        """Train to the end."""
+        learners, rule = self._learners, self._rule
+        rates = torch.zeros_like(self._rho)
+        tau = 0
+        for k in range(learners.steps):
+            rates += learners.rates(k)
+            learners.step()
+            tau += 1
+            if tau == self._period or k == learners.steps - 1:
+                self._end_block(tau, rates / tau)
+                rates, tau = torch.zeros_like(rates), 0
+        if rule.evaluates_start:
+            return self._start()
+        return self.theta
+
+    def _start(self) -> Tensor:
+        return torch.addcmul(self.theta, self.delta, self._column(self._ahead))
+
+    def _column(self, values: Tensor) -> Tensor:
+        return values.to(self.theta)[:, None]
+
+    def _end_block(self, tau: int, rates: Tensor) -> None:
+        rule, x = self._rule, self._learners.by_training(self._learners.x)
+        mean = x.mean(1)
+        change = mean - self._start()
+        eta, zeta = self._strength(change, tau)
+        plain = (eta == 0) & (zeta == 1)
+        if rule.follows_lr:
+            known = (self._last > 0) & ~plain
+            factor = torch.where(known, rates / self._last.clamp(min=1e-300), 1.0)
+            self.delta *= self._column(factor)
+            self._last = torch.where(plain, self._last, rates)
+        before, self._rho = self._rho, eta * self._rho + zeta * tau
+        self.delta = self._column(eta) * self.delta + self._column(zeta) * change
+        self.theta = torch.where(
+            plain[:, None].to(mean.device), mean, self.theta + self.delta
+        )
+        self._ahead = eta if rule.nesterov else torch.zeros_like(eta)
+        x.copy_(self._start()[:, None].expand_as(x))
+        k = eta * (self._rho if rule.nesterov else before) + (zeta - 1) * tau
+        self._end_moments(tau, torch.where(plain, 0.0, k.clamp(min=0)))
+
+    def _strength(self, change: Tensor, tau: int) -> tuple[Tensor, Tensor]:
+        """Return eta and zeta of this block."""
+        rule = self._rule
+        if rule.warmup is None:
+            agrees = (change * self.delta).sum(1).cpu() > 0
+            self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
+            part = -torch.expm1(-self._agreeing / self.HORIZON)
+        else:
+            part = torch.full_like(self._rho, float(self._taken >= rule.warmup))
+        self._taken += tau
+        return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+
+    def _end_moments(self, tau: int, k: Tensor) -> None:
+        """End the block of the optimizer's moments; see the class.
+
+        Args:
+            tau: the updates of the block.
+            k: the updates by which the next start is ahead of the mean, (T,).
+        """
+        policy, learners = self._rule.moments, self._learners
+        if policy == "local":
+            return
+        optimizer = learners.optimizer
+        made, now = torch.full_like(k, tau), torch.zeros_like(k)
+        if len(optimizer.counts):
+            now = learners.by_training(optimizer.counts)[:, 0].double()
+            made = now - self._began
+        k = k * made / tau if policy == "extrapolate" else torch.zeros_like(k)
+        for name, moment in optimizer.moments.items():
+            rows = learners.by_training(moment)
+            new, decay = rows.mean(1), optimizer.decays[name]
+            if policy == "reset":
+                new.zero_()
+            elif policy == "extrapolate":
+                kappa = gain(decay, made, k)
+                start = self._moments[name]
+                ahead = torch.addcmul(new, new - start, self._column(kappa))
+                if name == "exp_avg_sq":
+                    floor = torch.where(kappa == 0, 0.0, decay ** (made + k))
+                    torch.maximum(ahead, start * self._column(floor), out=ahead)
+                new = self._moments[name] = ahead
+            rows.copy_(new[:, None].expand_as(rows))
+        if policy == "reset":
+            optimizer.forget()
+            self._began = torch.zeros_like(now)
+        elif len(optimizer.counts):
+            self._set_counts(now + k)
+
+    def _set_counts(self, counts: Tensor) -> None:
+        """Write the counts of updates (T,) to all replicas, as float32 has them."""
+        size = self._learners.size
+        counts = counts.clamp(max=2.0**21).float()
+        of_rows = counts.repeat_interleave(size)
+        self._learners.optimizer.moments_averaged(of_rows, size)
+        self._began = counts.double()
+
+
+def gain(decay: float, tau: Tensor, k: Tensor) -> Tensor:
+    """Return kappa = b^tau (1 - b^k) / (1 - b^tau) without cancellation."""
+    if decay == 0:
+        return torch.zeros_like(k)
+    log = math.log(decay)
+    return (tau * log).exp() * torch.expm1(k * log) / torch.expm1(tau * log)
+
+
+# Adasum
+
+TINY = math.sqrt(torch.finfo(torch.float64).tiny)
+CANCELLED = 1e-12
+
+
+def combined(vectors: Tensor) -> Tensor:
+    """Return Adasum of vectors (T, N, n), (T, n).
+
+        Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
+
+    Adjacent pairs are combined, then adjacent pairs of the results, and so on; the last
+    one of an odd number goes on as it is. The coefficient of a vector is 1 if it is
+    zero, or what rounding has left of vectors that cancel (`lengths` are those that it
+    would have if they did not).
+    """
+    lengths = vectors.norm(dim=2, keepdim=True, dtype=torch.float64)
+    while (count := vectors.shape[1]) > 1:
+        a, b = (vectors[:, first : count - count % 2 : 2] for first in (0, 1))
+        dot = (a * b).sum(2, keepdim=True, dtype=torch.float64)
+        sums = torch.zeros_like(a), torch.zeros_like(dot)
+        for first, vector in enumerate((a, b)):
+            length = lengths[:, first : count - count % 2 : 2]
+            square = vector.square().sum(2, keepdim=True, dtype=torch.float64)
+            zero = (square < TINY) | (square < CANCELLED * length.square())
+            share = 1 - dot / square.masked_fill(zero, math.inf) / 2
+            sums[0].addcmul_(share.to(vector), vector)
+            sums[1].addcmul_(share.abs(), length)
+        last = slice(count - count % 2, count)
+        vectors = torch.cat([sums[0], vectors[:, last]], 1)
+        lengths = torch.cat([sums[1], lengths[:, last]], 1)
+    return vectors[:, 0]
+
+
+def adasum(learners: Learners, period: int) -> Tensor:
+    """Train with Adasum of the updates of `period` local steps, tensor by tensor."""
+    sizes = [math.prod(shape) for shape in learners.problem.shapes]
+    shared = learners.by_training(learners.x)[:, 0].clone()
+    for k in range(1, learners.steps + 1):
+        learners.step()
+        if k % period == 0 or k == learners.steps:
+            x = learners.by_training(learners.x)
+            updates = torch.split(x - shared[:, None], sizes, 2)
+            shared += torch.cat([combined(update) for update in updates], 1)
+            x.copy_(shared[:, None].expand_as(x))
+    return shared
