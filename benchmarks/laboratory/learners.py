@@ -22,7 +22,7 @@ Rows = slice | Tensor
 Samples = tuple[Tensor, ...]
 
 CHUNK = 1 << 18
-"""The elements of a tensor that are worked on at a time on a CPU."""
+"""The elements of a tensor that are worked on at a time."""
 
 
 class Problem(Protocol):
@@ -313,7 +313,7 @@ class Learners:
     @property
     def _at_once(self) -> int:
         """The number of replicas that are worked on at a time."""
-        return max(1, CHUNK // self.x.shape[1]) if self.x.is_cpu else len(self.x)
+        return max(1, CHUNK // self.x.shape[1])
 
     @property
     def trainings(self) -> int:
@@ -353,7 +353,7 @@ class Learners:
             x = take(self.x, part)
             g = self._memory[: len(x)]
             found = self.problem.gradients(x, tuple(s[some] for s in samples), g)
-            losses = torch.cat([losses, found.double().cpu()])
+            losses = torch.cat([losses, found.double()])
             g = used(part, g)
             norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
             if bool((norms > self.clip).any()):
@@ -393,7 +393,7 @@ class Learners:
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value a row (n,) as (n, 1), in the dtype and on the device of rows."""
+    """Return one value a row (n,) as (n, 1), in the dtype of rows."""
     return values.to(like)[:, None]
 
 

@@ -232,9 +232,7 @@ class Blocks:
             self._last = torch.where(plain, self._last, rates)
         before, self._rho = self._rho, eta * self._rho + zeta * tau
         self.delta = self._column(eta) * self.delta + self._column(zeta) * change
-        self.theta = torch.where(
-            plain[:, None].to(mean.device), mean, self.theta + self.delta
-        )
+        self.theta = torch.where(plain[:, None], mean, self.theta + self.delta)
         self._ahead = eta if rule.nesterov else torch.zeros_like(eta)
         x.copy_(self._start()[:, None].expand_as(x))
         k = eta * (self._rho if rule.nesterov else before) + (zeta - 1) * tau
@@ -244,7 +242,7 @@ class Blocks:
         """Return eta and zeta of this block."""
         rule = self._rule
         if rule.warmup is None:
-            agrees = (change * self.delta).sum(1).cpu() > 0
+            agrees = (change * self.delta).sum(1) > 0
             self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
             part = -torch.expm1(-self._agreeing / self.HORIZON)
         else:

@@ -57,7 +57,13 @@ class Perceptron:
         return -scores.gather(2, labels[..., None]).mean((1, 2))
 
     def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
-        """Return the losses (n,) of n models, and write their gradients to `out`."""
+        """Return the losses (n,) of n models, and write their gradients to `out`.
+
+        Args:
+            x: the models (n, P).
+            samples: those of each model, (n, b, ...).
+            out: a tensor (n, P).
+        """
         inputs, labels = samples
         entering, scores = self._forward(x, inputs.flatten(2))
         losses = -scores.gather(2, labels[..., None]).mean((1, 2))
@@ -80,49 +86,25 @@ class Streamed:
     Args:
         model: the model, batched.
         stream: function that returns the stream of a seed.
-        device: where the models are.
-        dtype: the type of their numbers.
     """
 
     def __init__(
-        self,
-        model: Perceptron,
-        stream: Callable[[int], StreamProblem],
-        device: str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        self, model: Perceptron, stream: Callable[[int], StreamProblem]
     ) -> None:
         self.shapes = model.shapes
+        self.gradients = model.gradients
         self._model, self._stream = model, stream
-        self._device, self._dtype = device, dtype
 
     def start(self, seed: int) -> Tensor:
         """Return the model (P,) at which a training begins."""
         module, _ = self._stream(seed).replica(0, 1)
-        flat = nn.utils.parameters_to_vector(module.parameters()).detach()
-        return flat.to(self._device, self._dtype)
+        return nn.utils.parameters_to_vector(module.parameters()).detach()
 
     def samples(self, seed: int, first: int, count: int) -> Samples:
         """Return samples of a training, from number `first` on."""
         return self._stream(seed).read(first, count)
 
-    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
-        """Return the losses (n,) of n models, and write their gradients to `out`.
-
-        Args:
-            x: the models (n, P).
-            samples: those of each model, (n, b, ...).
-            out: a tensor (n, P).
-        """
-        return self._model.gradients(x, self._here(samples), out)
-
     def held_out_loss(self, x: Tensor) -> Tensor:
         """Return the loss of n models (n, P) over the samples held out, (n,)."""
-        samples = self._here(self._stream(0).held_out)
-        return torch.cat(
-            [self._model.loss(row[None], tuple(s[None] for s in samples)) for row in x]
-        )
-
-    def _here(self, samples: Sequence[Tensor]) -> Samples:
-        features, *labels = samples
-        features = features.to(self._device, self._dtype)
-        return features, *(each.to(self._device) for each in labels)
+        samples = tuple(each[None] for each in self._stream(0).held_out)
+        return torch.cat([self._model.loss(row[None], samples) for row in x])

@@ -42,7 +42,9 @@ MODELS = {
 }
 """Problem -> its model, batched."""
 
-SIMULATED = {"fragments": 1, "delay": 0, "exchange": "float32", "keep": 1.0}
+SIMULATED = {
+    "fragments": 1, "delay": 0, "exchange": "float32", "keep": 1.0, "combine": "deltas"
+}  # fmt: skip
 """Options of algorithms that only the simulation has, with the values without them."""
 
 AT_ONCE = 64

@@ -10,6 +10,7 @@ the third save `learner0of2`, so that the third one's earlier saves do not count
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -26,14 +27,9 @@ _NAME = re.compile(r"epoch(\d+)(?:\+(\d+))?\.(.+)\.learner(\d+)of(\d+)\.pt")
 
 
 class Save(NamedTuple):
-    """A learner's save; a greater one is newer.
+    """A learner's save, after `epochs` and `stops` within the next; greater is newer.
 
-    Attributes:
-        epochs: The number of epochs that had ended.
-        stops: The number of stops within the next one; 0: it has not begun.
-        algorithm: The name of the algorithm.
-        size: The number of learners that lived.
-        rank: The learner's rank.
+    `size` learners lived, of whom it is that of `rank`.
     """
 
     epochs: int
@@ -59,14 +55,8 @@ class Save(NamedTuple):
 class Saves:
     """The saves of one learner.
 
-    Args:
-        folder: All learners see it. Learner 0 makes it.
-        algorithm: The name of the algorithm.
-        rank: The learner's rank.
-        size: The number of learners.
-
     Attributes:
-        folder: The same.
+        folder: All learners see it. Learner 0 makes it.
         last: The save that is kept beside the next one; None if there is none.
     """
 
@@ -94,18 +84,14 @@ class Saves:
             for part in self.folder.glob(".*.pt.*.part"):  # A kill has left it.
                 part.unlink(missing_ok=True)
             found = self._found()
-            counts: dict[Save, int] = {}
-            for save in found:
-                first = save._replace(rank=0)
-                counts[first] = counts.get(first, 0) + 1
+            counts = Counter(save._replace(rank=0) for save in found)
             whole = [s for s in found if counts[s._replace(rank=0)] == s.size]
             usable = [s for s in whole if self.is_own(s) or not s.stops]
             # Where none is whole, the model counts, which was saved before them.
             ended = [s for s in found if not s.stops]
             chosen = max(usable or ended, default=None)
             for save in found:
-                later = save[:2] > chosen[:2] if chosen else self.is_own(save)
-                if later:
+                if save[:2] > chosen[:2] if chosen else self.is_own(save):
                     (self.folder / str(save)).unlink(missing_ok=True)
         return chosen
 
@@ -140,13 +126,7 @@ class Saves:
             atomic_save(dict(state), self.folder / "model.pt")
 
     def write(self, epochs: int, stops: int, size: int, state: State) -> None:
-        """Write this learner's save, and remove all but that and the last one.
-
-        Args:
-            epochs: See `Save`.
-            stops: See there.
-            size: See there.
-            state: What the learner needs to go on.
+        """Write this learner's `Save`, and remove all but that and the last one.
 
         Raises:
             InputError: It cannot be written; the last one is still there.

@@ -1,6 +1,7 @@
 """Files of `torch.save` that are whole or not there, and that `weights_only` reads."""
 
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not isinstance(value, Counter):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         ones = map(plain, value)

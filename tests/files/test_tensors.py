@@ -3,12 +3,14 @@
 import pickle
 import secrets
 import traceback
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from espnet_distopt.files.tensors import atomic_save
+from espnet_distopt.files.tensors import atomic_save, plain
 
 
 def test_a_save_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -35,3 +37,9 @@ def test_a_full_disk_is_named_and_leaves_the_earlier_file(
     assert shown.count("Traceback") == 1  # Recipes show the first error of a log.
     assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_schedules_milestones_stay_a_counter() -> None:
+    kept = plain({"milestones": Counter([2, 3]), "rate": np.float64(0.5)})
+    assert kept == {"milestones": Counter([2, 3]), "rate": 0.5}
+    assert (type(kept["milestones"]), type(kept["rate"])) == (Counter, float)
