@@ -1,10 +1,10 @@
 """The benchmark examines claims about the methods of this package.
 
-It computes the trainings that have no result yet, and writes docs/claims.md after each
-of them. The claims are rows of benchmarks/convergence/table.py. The laboratory trains
-what it has, and the simulation the rest. Results are kept, one file for each claim, so
-a run can be stopped and resumed. With a budget of 0 minutes the command only writes the
-page.
+It computes the trainings that have no result yet, and writes docs/claims.md and
+docs/claims_in_detail.md after each of them. The claims are rows of
+benchmarks/convergence/table.py. The laboratory trains what it has, and the simulation
+the rest. Results are kept, one file for each claim, so a run can be stopped and
+resumed. With a budget of 0 minutes the command only writes the pages.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from convergence.claim import Claim
-from convergence.claims_page import write
+from convergence.claims_page import PAGE, write
 from convergence.stream_problems import prepare
 from convergence.sweep import Sweep
 from convergence.table import CLAIMS
@@ -94,8 +94,8 @@ def _sweep(
     )
 
 
-def page(found: dict[str, Claim], results: Path) -> str:
-    """Return the text of the page of claims.
+def pages(found: dict[str, Claim], results: Path) -> dict[str, str]:
+    """Return the texts of the pages of claims, by their file names.
 
     Args:
         found: name -> claim.
@@ -122,19 +122,20 @@ def main() -> None:
     out = folder(args.quick, args.out)
     results = out / "claims"
     is_result = not args.quick and args.out is None
-    path = ROOT / "docs/claims.md" if is_result else out / "claims.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    docs = ROOT / "docs" if is_result else out
+    docs.mkdir(parents=True, exist_ok=True)
 
-    def write_page() -> None:
-        write_text(path, page(found, results))
+    def write_pages() -> None:
+        for name, text in pages(found, results).items():
+            write_text(docs / name, text)
 
-    write_page()
+    write_pages()
     for name in args.only:
         print(f"{name}: {found[name].text}")
         file = results / f"{name}.jsonl"
-        sweep = _sweep(file, args.workers, results, write_page)
+        sweep = _sweep(file, args.workers, results, write_pages)
         compute(found[name], sweep, args.fsdd, until)
-    print(f"written: {path}")
+    print(f"written: {docs / PAGE}")
 
 
 if __name__ == "__main__":

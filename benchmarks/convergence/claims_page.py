@@ -1,4 +1,4 @@
-"""The module writes the page of claims from results that are there already."""
+"""The module writes the pages of claims from results that are there already."""
 
 import math
 from collections import Counter
@@ -7,13 +7,22 @@ from statistics import mean
 
 from convergence.claim import Answer, Claim, Comparison, Results
 
+PAGE, DETAILS = "claims.md", "claims_in_detail.md"
+"""The file names of the pages."""
+
 ENVIRONMENT = "FSDD=/path/to/free-spoken-digit-dataset"
 
 HEAD = """# Which claims hold
 
 Claims about the methods of this package, by papers and by this project, on small
 problems of real speech. [How they are examined](#how-claims-are-examined) stands below
-the table. A name leads to all figures of its claim.
+the table. A name leads to [all figures](claims_in_detail.md) of its claim.
+"""
+
+DETAIL = """# All figures of the claims
+
+Each claim of [the table](claims.md) with its setting, all its comparisons, where they
+were computed, and the command that computes them.
 """
 
 HOW = """## How claims are examined
@@ -44,9 +53,9 @@ are open and none is no. If some are no, it *holds in part* where another is yes
 *does not hold here* otherwise. It is *not yet measured* while trainings are missing.
 The figure in the table is the one that speaks most against the claim.
 
-The command below each claim computes what is missing, and writes this page. The results
-are in [benchmarks/results/claims](../benchmarks/results/claims), one line for each
-training.
+The command below each claim, on the page with its figures, computes what is missing,
+and writes both pages. The results are in
+[benchmarks/results/claims](../benchmarks/results/claims), one line for each training.
 """
 
 
@@ -54,11 +63,11 @@ def write(
     claims: Mapping[str, Claim],
     results: Results,
     where: Mapping[str, Mapping[str, int]],
-) -> str:
-    """Return the text of the page.
+) -> dict[str, str]:
+    """Return the texts of the pages: the table, and all figures, by file names.
 
     Args:
-        claims: name -> claim, in the order of the page.
+        claims: name -> claim, in the order of the table.
         results: the results that are there.
         where: name -> a phrase for a machine and a commit -> the number of cells that
             were computed there.
@@ -70,14 +79,18 @@ def write(
     ]
     for name, claim in claims.items():
         lines.append(
-            f"| [{name}](#{name}): {claim.text} | {claim.source} | "
+            f"| [{name}]({DETAILS}#{name}): {claim.text} | {claim.source} | "
             f"{verdict(claim, results)} | {_figure(claim, results)} | "
             f"{len(claim.seeds)} |"
         )
     lines += ["", HOW.rstrip()]
+    details = [DETAIL.rstrip()]
     for name, claim in claims.items():
-        lines += ["", *_section(name, claim, results, where[name])]
-    return "\n".join(lines) + "\n"
+        details += ["", *_section(name, claim, results, where[name])]
+    return {
+        PAGE: "\n".join(lines) + "\n",
+        DETAILS: "\n".join(details) + "\n",
+    }
 
 
 def verdict(claim: Claim, results: Results) -> str:

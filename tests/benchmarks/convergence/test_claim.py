@@ -180,7 +180,7 @@ def test_a_claim_whose_case_was_not_found_is_undecided() -> None:
     contrast = replace(AT_MOST.comparisons[0], counts=False)
     expected = "undecided, as the case that it is about was not found"
     assert verdict(claim(contrast), known(1.0)) == expected
-    page = write({"a": claim(contrast)}, known(1.0), {"a": {}})
+    page = "".join(write({"a": claim(contrast)}, known(1.0), {"a": {}}).values())
     assert "Which comparisons answer the question depends on the first ones." in page
 
 
@@ -196,8 +196,14 @@ def test_the_page_has_the_figures_of_every_claim() -> None:
     second = claim(
         compared(replace(GOSSIP, options=(("topology", "random"),)), question)
     )
-    page = write({"a": AT_MOST, "b": second}, known(1.1), {"a": {"here": 6}, "b": {}})
-    rows = re.findall(r"^\| \[(\w)\]\(#\w\): (.*) \|$", page, re.MULTILINE)
+    page = "".join(
+        write(
+            {"a": AT_MOST, "b": second}, known(1.1), {"a": {"here": 6}, "b": {}}
+        ).values()
+    )
+    rows = re.findall(
+        r"^\| \[(\w)\]\(claims_in_detail.md#\w\): (.*) \|$", page, re.MULTILINE
+    )
     assert [name for name, _ in rows] == ["a", "b"]
     assert "does not hold here | +10.0 % (+9.9 to +10.2), adpsgd | 3" in rows[0][1]
     assert "Computed on here (6 cells)." in page
@@ -206,7 +212,7 @@ def test_the_page_has_the_figures_of_every_claim() -> None:
 
 
 def test_the_page_says_how_many_seeds_would_decide() -> None:
-    page = write({"a": AT_MOST}, known(1.019), {"a": {}})
+    page = "".join(write({"a": AT_MOST}, known(1.019), {"a": {}}).values())
     assert re.search(r"undecided; about \d+ seeds would decide", page)
 
 
