@@ -16,8 +16,9 @@ RATES = (None, 0.0015, 0.00075)
 """BMUF's learning rates: that of all-reduce, a half and a quarter of it."""
 
 HELP: dict[str, Options] = {
+    "bmuf": CONSISTENT,
+    "bmuf_adam": CONSISTENT,
     "diloco": (("period", 50),),
-    "slowmo": (("moments", "local"),),
 }
 """Options for the algorithms that are behind at their defaults in short trainings."""
 
@@ -49,6 +50,7 @@ def defaults() -> list[Cell]:
     for recipe, lr in (("fsdd", 0.0015), ("fsdd_hybrid", 0.002)):
         cells += _cells(recipe, 4, HELP, range(3))
         cells += _cells(recipe, 4, {"d1d_grad": ()}, range(3), lr)
+    cells += _cells("mini_ocr", 4, HELP, range(3))
     return cells
 
 

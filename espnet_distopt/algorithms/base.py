@@ -67,7 +67,7 @@ class Algorithm:
     wants_gossip = False
     equal_steps = False
     may_freeze = False
-    averaged_batches = 1
+    averaged_batches: float = 1
     survives = False
     advice = ""
 

@@ -111,7 +111,7 @@ def _is_known(group: dict[str, Any]) -> bool:
 
 
 def correct(
-    optimizer: Optimizer, batches: int, warns: bool = True
+    optimizer: Optimizer, batches: float, warns: bool = True
 ) -> "ConsistentSecondMoment | None":
     """Correct the steps of `optimizer` from now on, if it is known and there is need.
 
@@ -150,7 +150,7 @@ class ConsistentSecondMoment:
         batches: N at first, above 1.
     """
 
-    def __init__(self, optimizer: Optimizer, batches: int) -> None:
+    def __init__(self, optimizer: Optimizer, batches: float) -> None:
         assert can_correct(optimizer)
         assert batches > 1
         self.batches = batches
@@ -308,7 +308,7 @@ def to_lend(
     gradients: Tensors,
     step: float,
     betas: tuple[float, float],
-    batches: int,
+    batches: float,
     shared: Shared = NEVER,
 ) -> Tensors:
     """Bring s and v up to date, in place, and return what the optimizer is to be lent.

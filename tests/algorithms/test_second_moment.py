@@ -1,6 +1,7 @@
 """Which algorithms correct Adam's second moment, and for how many batches."""
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -67,6 +68,24 @@ def test_block_methods_count_the_workers_that_ended_the_block(
     algorithm = build("local_sgd", options, mine)
     algorithm.change_members(mine, mine.members.without([4, 5]))
     assert algorithm.averaged_batches == 6 // options.get("per_node", 1)
+
+
+@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam"])
+def test_momentum_counts_fewer_batches_the_further_it_moves_the_model(
+    name: str,
+) -> None:
+    """N / gain, from all of them to one; the state of the blocks says which."""
+    options = {"second_moment": "consistent", "period": 1}
+    algorithm = build(name, options, learner())
+    assert algorithm.averaged_batches == 8
+    state = algorithm.state_dict()
+    for agreeing, share in ((1000.0, 1 - math.exp(-1)), (1e6, 1.0)):
+        state["fragments"][0]["agreeing"] = agreeing
+        again = build(name, options, learner())
+        again.load_state_dict(state)
+        assert again.averaged_batches == pytest.approx(8 * (1 - share * 7 / 8))
+    at_once = build(name, {**options, "warmup": 0}, learner())
+    assert at_once.averaged_batches == 1
 
 
 GRADIENTS = torch.randn(

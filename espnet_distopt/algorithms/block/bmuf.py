@@ -261,7 +261,6 @@ class Bmuf(StepsInNodes):
         self.rule = config.rule(len(node.living_leaders(learner)))
         self.wants_gradients = node.averages
         self.equal_steps = node.averages and workers == 1
-        self.averaged_batches = self.rule.averaged_batches
         self.advice = config.advice(workers)
         self._size, self._per_node = learner.size, config.per_node
         # One worker alone has no average to wait for.
@@ -275,6 +274,7 @@ class Bmuf(StepsInNodes):
         self._turn = 0
         self._late = LateAverage(max(len(f.params) for f in self.fragments))
         self._some_ended = False
+        self._count_batches()
 
     @property
     def _last(self) -> Fragment:
@@ -296,7 +296,16 @@ class Bmuf(StepsInNodes):
         """
         super().change_members(learner, members)
         self.rule = self._config.rule(len(self.node.living_leaders(learner)))
-        self.averaged_batches = self.rule.averaged_batches
+        self._count_batches()
+
+    def _count_batches(self) -> None:
+        """Correct the second moment for the batches that a step of a block stands for.
+
+        A block that goes g times as far as the mean of N workers moves the model as a
+        step on N / g batches would. With fragments, the one that goes furthest counts.
+        """
+        gain = max(each.filter.gain(self.rule) for each in self.fragments)
+        self.averaged_batches = max(1.0, self.rule.averaged_batches / gain)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a block, average and filter."""
@@ -357,6 +366,7 @@ class Bmuf(StepsInNodes):
             yield from fragment.average()
             # Now the rule is that of the workers who have lived to take part.
             yield from fragment.end_block(self.rule, summary)
+            self._count_batches()
         return summary.ended == 1
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
@@ -369,6 +379,7 @@ class Bmuf(StepsInNodes):
         """Take the average of the last block and filter it; return as `_end_block`."""
         summary = self._read(self._last, (yield from self._late.wait()))
         self._last.end_late(self._late, self.rule, summary, learner.updates)
+        self._count_batches()
         self._late.taken()
         return summary.ended == 1
 
@@ -436,3 +447,4 @@ class Bmuf(StepsInNodes):
         self._turn = state["turn"]
         last = self._last
         self._late.load_state_dict(state["late"], last.params, last.starts())
+        self._count_batches()

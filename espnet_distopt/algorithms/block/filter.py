@@ -215,12 +215,7 @@ class BlockFilter:
         tau, previous_rho = summary.tau, self.rho
         if rule.warmup is None:
             self.agreeing = self.agreeing + tau if summary.agreement > 0 else 0.0
-            part = -math.expm1(-self.agreeing / HORIZON)
-            eta, zeta = part * rule.momentum, 1 + part * (rule.block_lr - 1)
-        elif self.taken < rule.warmup:
-            eta, zeta = 0.0, 1.0
-        else:
-            eta, zeta = rule.momentum, rule.block_lr
+        eta, zeta = self._factors(rule)
         self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
         if eta == 0 and zeta == 1:
@@ -236,6 +231,23 @@ class BlockFilter:
             self.delta[place] = kept
         ahead = self.rho if rule.nesterov else previous_rho
         return 0.0 if summary.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+
+    def _factors(self, rule: BlockRule) -> tuple[float, float]:
+        """Return eta_n and zeta_n."""
+        if rule.warmup is not None:
+            begun = self.taken >= rule.warmup
+            return (rule.momentum, rule.block_lr) if begun else (0.0, 1.0)
+        part = -math.expm1(-self.agreeing / HORIZON)
+        return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+
+    def gain(self, rule: BlockRule) -> float:
+        """Return how many times as far as its mean a block goes with the present eta.
+
+        Args:
+            rule: the rule by which blocks end.
+        """
+        eta, zeta = self._factors(rule)
+        return zeta / (1 - eta)
 
     def _take(self, mean: Tensor) -> None:
         """Take `mean` as it is: init + (mean - init) would have other bits."""

@@ -31,8 +31,9 @@ class BlockRule:
             rate; it is not used together with nesterov.
         evaluates_start: whether the model to evaluate is the start of the next block.
         moments: treatment of the optimizer's moments at the end of a block.
-        averaged_batches: the number of batches for which Adam's second moment is
-            corrected, see `optimizers.consistent`; 1 leaves it alone.
+        averaged_batches: the number of workers, whose batches Adam's second moment is
+            corrected for while a block goes as far as their mean (`BlockFilter.gain`),
+            see `optimizers.consistent`; 1 leaves it alone.
 
     Raises:
         InputError: a number is out of range.
@@ -170,6 +171,10 @@ class BmufConfig(BlockConfig):
         nesterov: start blocks at the look-ahead (NBM) rather than at the model (CBM).
         moments: treatment of the optimizer's moments at the end of a block; extrapolate
             is that of BMUF-Adam.
+        second_moment: consistent corrects Adam's second moment to that of N / gain
+            batches together: of all workers' while blocks are plain averages, and of
+            none but its own once momentum moves the model N times as far. local leaves
+            it that of this worker's own batches.
     """
 
     momentum: float | None = None
@@ -177,10 +182,12 @@ class BmufConfig(BlockConfig):
     warmup: int | None = None
     nesterov: bool = True
     moments: MomentPolicy = "average"
+    second_moment: Literal["consistent", "local"] = "local"
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of block momentum for a number of workers."""
         return BlockRule(
+            averaged_batches=workers if self.second_moment == "consistent" else 1,
             momentum=1 - 1 / workers if self.momentum is None else self.momentum,
             block_lr=self.block_lr,
             nesterov=self.nesterov,
