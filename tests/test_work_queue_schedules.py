@@ -257,6 +257,7 @@ class Epochs:
             learner=SimpleNamespace(rank=rank, size=self.size),
             algorithm=SimpleNamespace(lockstep=lambda learner: ranks),
             repeat_begun=deaths.repeat,
+            begin_queue=lambda queue: None,
         )
         queue = WorkQueue(session, items)
 
