@@ -76,7 +76,8 @@ def test_a_training_on_two_machines_whose_names_have_no_address(
     assert sorted(rank for rank, _ in taken) == ["0", "1", "2", "3"]
     assert sum(int(batches) for _, batches in taken) == 64
     saved = {p.name for p in tmp_path.glob("disk0/*")}
-    assert saved == {"learner0.1.pt", "learner1.1.pt", "model.pt"}
+    names = {f"epoch1.adpsgd.learner{rank}of4.pt" for rank in range(2)}
+    assert saved == {*names, "model.pt"}
 
 
 @pytest.mark.parametrize(
