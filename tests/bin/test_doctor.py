@@ -125,7 +125,7 @@ def task(name):
 
 sys.modules["espnet_distopt.bin.asr_train"] = SimpleNamespace()
 sys.modules["espnet_distopt.espnet.training.tasks"] = SimpleNamespace(
-    names=lambda: {names}, task=task
+    names_of_tasks=lambda: {names}, task=task
 )
 import espnet_distopt.bin, espnet_distopt.espnet.training as training
 espnet_distopt.bin.asr_train = None
