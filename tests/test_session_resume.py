@@ -91,7 +91,7 @@ def test_a_stop_within_an_epoch_loses_nothing(name: str, tmp_path: Path) -> None
     taken = sorted(item for each in stopped + resumed for item in each["taken"])
     items = [(epoch, item) for epoch in range(3) for item in range(ITEMS)]
     if name == "adpsgd":
-        assert taken == items  # Each of them once, whoever has taken it.
+        assert taken == items  # No item is taken twice, and none is left.
         return
     assert resumed[0]["model"] == whole[0]["model"]
 

@@ -31,7 +31,7 @@ class UnequalStepsError(RuntimeError):
         super().__init__(
             f"learner {learner.rank}, step {learner.steps}: {whose} has ended its "
             "epoch before others: they have unequal numbers of steps, and this "
-            f"algorithm needs equal ones; even out the data, or use bmuf or adpsgd"
+            "algorithm needs equal ones; even out the data, or use bmuf or adpsgd"
         )
 
 

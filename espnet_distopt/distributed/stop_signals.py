@@ -54,8 +54,8 @@ def on_stop_signal(
 
     A second Ctrl-C raises KeyboardInterrupt, as without this. A process that ignores
     Ctrl-C, because a shell has started it in the background, goes on ignoring it.
-    Python lets only the main thread handle signals: on another one, they are left to
-    whoever has started it.
+    Python lets only the main thread handle signals. On another thread this does
+    nothing, and the program that has started the thread handles them.
 
     If the body ends by `Stopped`, the signals are ignored from then on. A launcher
     signals the other learners when the first one has ended, and they must not die of

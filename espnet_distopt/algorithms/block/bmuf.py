@@ -166,7 +166,7 @@ class Fragment:
         """
         k = self.filter.end_block(self.params, rule, summary)
         if self._moments:
-            yield from self._moments.end_block(summary, k, rule.averaged_batches)
+            yield from self._moments.end_block(summary, k, rule.corrected_workers)
 
     def begin_late(self, late: LateAverage, message: Tensor, updates: int) -> Program:
         """Begin the average of a block, which `end_late` takes.
@@ -208,7 +208,7 @@ class Fragment:
             k = self.filter.end_block(mean, rule, summary)
             late.replace(self.params, snapshot, mean, updates)
         if self._moments:
-            since, batches = updates - late.updates, rule.averaged_batches
+            since, batches = updates - late.updates, rule.corrected_workers
             self._moments.end_late(late, summary, k, since, batches)
 
     def state_dict(self) -> dict[str, Any]:
@@ -274,7 +274,6 @@ class Bmuf(StepsInNodes):
         self._turn = 0
         self._late = LateAverage(max(len(f.params) for f in self.fragments))
         self._some_ended = False
-        self._count_batches()
 
     @property
     def _last(self) -> Fragment:
@@ -296,16 +295,16 @@ class Bmuf(StepsInNodes):
         """
         super().change_members(learner, members)
         self.rule = self._config.rule(len(self.node.living_leaders(learner)))
-        self._count_batches()
 
-    def _count_batches(self) -> None:
-        """Correct the second moment for the batches that a step of a block stands for.
+    @property
+    def averaged_batches(self) -> float:  # type: ignore[override]
+        """The number of batches that a step of a block stands for.
 
         A block that goes g times as far as the mean of N workers moves the model as a
         step on N / g batches would. With fragments, the one that goes furthest counts.
         """
         gain = max(each.filter.gain(self.rule) for each in self.fragments)
-        self.averaged_batches = max(1.0, self.rule.averaged_batches / gain)
+        return max(1.0, self.rule.corrected_workers / gain)
 
     def after_step(self, learner: Learner) -> Program:
         """Count the step; at the end of a block, average and filter."""
@@ -366,7 +365,6 @@ class Bmuf(StepsInNodes):
             yield from fragment.average()
             # Now the rule is that of the workers who have lived to take part.
             yield from fragment.end_block(self.rule, summary)
-            self._count_batches()
         return summary.ended == 1
 
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
@@ -379,7 +377,6 @@ class Bmuf(StepsInNodes):
         """Take the average of the last block and filter it; return as `_end_block`."""
         summary = self._read(self._last, (yield from self._late.wait()))
         self._last.end_late(self._late, self.rule, summary, learner.updates)
-        self._count_batches()
         self._late.taken()
         return summary.ended == 1
 
@@ -447,4 +444,3 @@ class Bmuf(StepsInNodes):
         self._turn = state["turn"]
         last = self._last
         self._late.load_state_dict(state["late"], last.params, last.starts())
-        self._count_batches()

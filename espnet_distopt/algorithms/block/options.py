@@ -31,7 +31,7 @@ class BlockRule:
             rate; it is not used together with nesterov.
         evaluates_start: whether the model to evaluate is the start of the next block.
         moments: treatment of the optimizer's moments at the end of a block.
-        averaged_batches: the number of workers, whose batches Adam's second moment is
+        corrected_workers: the number of workers, whose batches Adam's second moment is
             corrected for while a block goes as far as their mean (`BlockFilter.gain`),
             see `optimizers.consistent`; 1 leaves it alone.
 
@@ -46,7 +46,7 @@ class BlockRule:
     follows_lr: bool = False
     evaluates_start: bool = False
     moments: MomentPolicy = "local"
-    averaged_batches: int = 1
+    corrected_workers: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
@@ -187,7 +187,7 @@ class BmufConfig(BlockConfig):
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of block momentum for a number of workers."""
         return BlockRule(
-            averaged_batches=workers if self.second_moment == "consistent" else 1,
+            corrected_workers=workers if self.second_moment == "consistent" else 1,
             momentum=1 - 1 / workers if self.momentum is None else self.momentum,
             block_lr=self.block_lr,
             nesterov=self.nesterov,
@@ -236,7 +236,7 @@ class LocalSgdConfig(BlockConfig):
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of plain averaging."""
         batches = workers if self.second_moment == "consistent" else 1
-        return BlockRule(momentum=0.0, moments=self.moments, averaged_batches=batches)
+        return BlockRule(momentum=0.0, moments=self.moments, corrected_workers=batches)
 
 
 @dataclass(frozen=True, kw_only=True)
