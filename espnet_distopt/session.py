@@ -47,6 +47,12 @@ from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.files.saves import Parts, Save, Saves
 
+_SHARE_LEFT = (
+    ". If the data is divided among the learners (DistributedSampler), nobody trains "
+    "on the share of the lost one; a WorkQueue would deal it out to the others"
+)
+"""What is added to the line on a loss in a session that has opened no work queue."""
+
 
 def steps_alone(algorithm: str | None) -> bool:
     """Return whether learners, or nodes of them, step without waiting for others.
@@ -135,7 +141,6 @@ class Session:
         self._parts = Parts()
         self._queues: list[Any] = []
         self._queues_left: list[dict[str, Any]] = []
-        self._told_of_shares = False
         self._hold = contextlib.ExitStack()
         try:
             with advised():
@@ -169,25 +174,13 @@ class Session:
         if self.algorithm.survives:
             driver.survive(
                 lambda rank: self.algorithm.lost_with(learner, rank),
-                self._follow,
+                lambda members: self.algorithm.change_members(learner, members),
+                lambda: "" if position(driver).opened else _SHARE_LEFT,
             )
         if learner.size > 1 and can_be_joined(self.algorithm, learner):
             self._admit(found, joins)
         self._changes = Changes(learner, model)
         self._hold.callback(self._changes.close)
-
-    def _follow(self, members: Members) -> None:
-        """Let the algorithm follow a change of the members; say what that costs."""
-        self.algorithm.change_members(self.learner, members)
-        lost = {*range(self.learner.size)} - {*members.ranks}
-        if lost and not self._told_of_shares and not position(self.driver).opened:
-            self._told_of_shares = True
-            if self.learner.rank == members.ranks[0]:
-                logging.getLogger(__name__).warning(
-                    f"learner {min(lost)} has died: if the data is divided among the "
-                    "learners (DistributedSampler), nobody trains on its share; a "
-                    "WorkQueue would deal it out to the others"
-                )
 
     def _advise(self) -> None:
         if self.algorithm.advice and self.learner.rank == 0:

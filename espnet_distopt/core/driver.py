@@ -123,12 +123,14 @@ class Driver(Protocol):
         self,
         lost_with: Callable[[int], Iterable[int]],
         change: Callable[[Members], None],
+        remark: Callable[[], str] = str,
     ) -> None:
         """Let the training go on when a learner is lost, from now on.
 
         Args:
             lost_with: returns the ranks that leave the members with a lost one.
             change: is called between two yields when the members have changed.
+            remark: returns what to add to the line of the log on a loss.
         """
 
     def offer(self, state: Callable[[], dict[str, Any]]) -> None:

@@ -131,6 +131,7 @@ class Liveness:
         self._others = [peer for peer in range(size) if peer != rank]
         self._before = before or {}
         self._lost_with: Callable[[int], Iterable[int]] | None = None
+        self._remark: Callable[[], str] = str
         self._beats = Heartbeats(silence)
         self._ends_judged: set[str] = set()
         self._all_began = False
@@ -155,21 +156,26 @@ class Liveness:
         """Whether the learners had begun another session before this one."""
         return bool(self._before)
 
-    def survive(self, lost_with: Callable[[int], Iterable[int]]) -> None:
+    def survive(
+        self,
+        lost_with: Callable[[int], Iterable[int]],
+        remark: Callable[[], str] = str,
+    ) -> None:
         """Let the training go on when a learner is lost, from now on.
 
         Args:
             lost_with: returns the ranks that leave the members with a lost one.
+            remark: returns what to add to the line of the log on a loss.
         """
-        self._lost_with = lost_with
+        self._lost_with, self._remark = lost_with, remark
 
     def forget(self) -> None:
-        """Forget the function of `survive`; this learner has left.
+        """Forget the functions of `survive`; this learner has left.
 
         A thread that is stuck in a store which has gone may still call one.
         """
         if self._lost_with is not None:
-            self._lost_with = lambda _: ()
+            self._lost_with, self._remark = lambda _: (), str
 
     # The lease
 
@@ -379,7 +385,8 @@ class Liveness:
             known = self._store.check([key])
             why = self._store.get(key).decode() if known else f"learner {rank} is lost"
             if rank != self.rank:
-                logging.warning(f"{why}; {len(after.ranks)} of {self.size} go on")
+                who = f"{len(after.ranks)} of {self.size} go on"
+                logging.warning(f"{why}; {who}{self._remark()}")
             elif not self.membership.joining:
                 self.note(f"{_GIVEN_UP}: {why}; start it again")
         for rank in sorted({*after.ranks} - {self.rank}):

@@ -329,12 +329,14 @@ class ProcessGroupDriver:
         self,
         lost_with: Callable[[int], Iterable[int]],
         change: Callable[[Members], None],
+        remark: Callable[[], str] = str,
     ) -> None:
         """Let the training go on when a learner is lost, from now on.
 
         Args:
             lost_with: returns the ranks that leave the members with a lost one.
             change: is called between two yields when the members have changed.
+            remark: returns what to add to the line of the log on a loss.
         """
         if self._liveness is None or self._groups is None:
             return
@@ -347,7 +349,7 @@ class ProcessGroupDriver:
                 self._meetings,
                 self._waiting,
             )
-        self._liveness.survive(lost_with)
+        self._liveness.survive(lost_with, remark)
         if not self.joins:  # A replacement has met nobody yet.
             announce_survival()
 
