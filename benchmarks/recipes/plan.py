@@ -51,6 +51,7 @@ def defaults() -> list[Cell]:
         cells += _cells(recipe, 4, HELP, range(3))
         cells += _cells(recipe, 4, {"d1d_grad": ()}, range(3), lr)
     cells += _cells("mini_ocr", 4, HELP, range(3))
+    cells += _cells("mini_swbd", 2, HELP, range(3))
     return cells
 
 
