@@ -141,6 +141,7 @@ def command(cell: Cell, folder: Path) -> list[str]:
         "distopt": cell.algorithm,
         "nlearners": str(cell.learners),
         "train_args": " ".join(args),
+        "slow": "",
     }
     line = [str(recipe.path / "run.sh")]
     line += [part for name, value in asked.items() for part in (f"--{name}", value)]
