@@ -8,7 +8,10 @@ traceback, and ends with exit code 2.
 import difflib
 import functools
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Protocol
 
 STOPPED = 75
@@ -104,3 +107,36 @@ def one_line_errors(main: Main) -> Main:
             raise SystemExit(130) from None
 
     return wrapper
+
+
+def end_in_a_line(where: str) -> None:
+    """Let an InputError or Ctrl-C that ends the process print one line, no traceback.
+
+    The line begins with the place in the user's program: the last file and line of the
+    traceback that are not this package's. Other errors are printed as before.
+
+    Args:
+        where: Who ends, in words.
+    """
+    before = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            line = f"{where}: stopped by Ctrl-C"
+        elif isinstance(error, InputError):
+            line = f"{_place(trace)}error: {error}"
+        else:
+            before(kind, error, trace)
+            return
+        print(line, file=sys.stderr, flush=True)
+
+    sys.excepthook = hook
+
+
+def _place(trace: TracebackType | None) -> str:
+    ours = str(Path(__file__).parent)
+    frames = traceback.extract_tb(trace)
+    users = [each for each in frames if not each.filename.startswith(ours)]
+    return f"{users[-1].filename}:{users[-1].lineno}: " if users else ""

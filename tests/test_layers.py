@@ -53,7 +53,7 @@ MUTATIONS = [
     ("core/layout.py", FOR_TYPES.format("from espnet_distopt import x"), "floors"),
     ("core/layout.py", "from ..distributed import groups", "floors"),
     ("monitoring/table.py", "import_module('espnet_distopt.bin.status')", "floors"),
-    ("session.py", "from espnet_distopt.work_queue import WorkQueue", "floors"),
+    ("session/session.py", "from espnet_distopt.work_queue import WorkQueue", "floors"),
     ("algorithms/base.py", "from espnet_distopt.distributed import groups", "floors"),
     ("cluster/job.py", "from espnet_distopt.monitoring import lines", "floors"),
     ("core/topology.py", "import time", "arithmetic"),

@@ -1,4 +1,4 @@
-"""Signals that ask a learner for a stop, and Ctrl-C in a line.
+"""Signals that ask a learner for a stop.
 
 A scheduler that is about to end a job first signals its processes. A person who wants a
 training to stop does the same, or presses Ctrl-C.
@@ -6,7 +6,6 @@ training to stop does the same, or presses Ctrl-C.
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -81,20 +80,3 @@ def on_stop_signal(
     finally:
         for number, handler in after.items():
             signal.signal(number, handler)
-
-
-def interrupt_in_a_line(where: str) -> None:
-    """Let a KeyboardInterrupt that ends the process print a line, and no traceback.
-
-    Args:
-        where: Who is interrupted, in words.
-    """
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            print(f"{where}: stopped by Ctrl-C", file=sys.stderr, flush=True)
-        else:
-            before(kind, error, trace)  # type: ignore[arg-type]
-
-    sys.excepthook = hook

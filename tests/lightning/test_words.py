@@ -9,7 +9,7 @@ from espnet_distopt.lightning.refusals import in_lightnings_words
 
 PACKAGE = Path(__file__).resolve().parents[2] / "espnet_distopt"
 SOURCES = [
-    PACKAGE / "session.py",
+    *PACKAGE.glob("session/*.py"),
     *PACKAGE.glob("core/*.py"),
     *PACKAGE.glob("algorithms/**/*.py"),
     *PACKAGE.glob("optimizers/*.py"),

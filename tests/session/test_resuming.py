@@ -214,12 +214,21 @@ def test_what_cannot_be_saved_or_resumed_is_refused_in_a_line(tmp_path: Path) ->
         other.session.resume(tmp_path)
 
 
-def test_ctrl_c_without_resume_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("bad"), OSError()])
+def test_what_a_user_can_mend_ends_the_process_in_a_line(
+    capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
     before = sys.excepthook
     try:
-        with pytest.raises(KeyboardInterrupt) as end, Alone().session:
-            raise KeyboardInterrupt
+        with pytest.raises(type(error)) as end, Alone().session:
+            raise error
         sys.excepthook(end.type, end.value, end.tb)
-        assert capsys.readouterr().err == "learner 0: stopped by Ctrl-C\n"
+        err = capsys.readouterr().err
     finally:
         sys.excepthook = before
+    if isinstance(error, KeyboardInterrupt):
+        assert err == "learner 0: stopped by Ctrl-C\n"
+    elif isinstance(error, InputError):
+        assert re.fullmatch(rf"{re.escape(__file__)}:\d+: error: bad\n", err)
+    else:
+        assert err.startswith("Traceback")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from espnet_distopt.algorithms.options import SessionConfig
 from espnet_distopt.core.agreement import Items, agree, items
 from espnet_distopt.core.changes import Changes
 from espnet_distopt.core.driver import Driver, Place, Stateful
-from espnet_distopt.core.effects import AllReduceMean, Barrier, Broadcast, Effect, only
+from espnet_distopt.core.effects import AllReduceMean, Barrier, Effect, only
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.core.open_queues import position
@@ -38,14 +38,9 @@ from espnet_distopt.distributed.launcher import check_process_group
 from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.state_transfer import check_sendable
-from espnet_distopt.distributed.stop_signals import (
-    Stopped,
-    interrupt_in_a_line,
-    on_stop_signal,
-)
-from espnet_distopt.errors import InputError, in_words
-from espnet_distopt.files.random_state import random_state, set_random_state
-from espnet_distopt.files.saves import Parts, Save, Saves
+from espnet_distopt.distributed.stop_signals import on_stop_signal
+from espnet_distopt.errors import InputError, end_in_a_line
+from espnet_distopt.session.resuming import Resumption
 
 _SHARE_LEFT = (
     ". If the data is divided among the learners (DistributedSampler), nobody trains "
@@ -137,10 +132,7 @@ class Session:
         self._stop_at: Place | None = None
         self._averaged = False
         self._joining: Joining | None = None
-        self._saves: Saves | None = None
-        self._parts = Parts()
-        self._queues: list[Any] = []
-        self._queues_left: list[dict[str, Any]] = []
+        self._resumption: Resumption | None = None
         self._hold = contextlib.ExitStack()
         try:
             with advised():
@@ -247,8 +239,8 @@ class Session:
                 None if nothing has failed.
         """
         self._closed = True
-        if isinstance(error, KeyboardInterrupt):
-            interrupt_in_a_line(f"learner {self.driver.rank}")
+        if isinstance(error, KeyboardInterrupt | InputError):
+            end_in_a_line(f"learner {self.driver.rank}")
         try:
             self.driver.leave(error)
         finally:
@@ -345,9 +337,9 @@ class Session:
         self._train(self._lifecycle.step())
         self._averaged = False
         self._changes.remember()
-        if self._saves is not None and self.agree_to_stop():
+        if self._resumption is not None and self.agree_to_stop():
             self.pause()
-            self._stop()
+            self._resumption.stop()
 
     def finish(self) -> bool:
         """End an epoch: wait for all learners, and end their gossip and blocks.
@@ -364,9 +356,10 @@ class Session:
         finished: bool = self._train(self._lifecycle.finish())
         self._may_pause = False
         self._changes.remember()
-        if not finished and self._saves is not None:
-            self._stop()
-        self._queues, self._queues_left = [], []
+        if self._resumption is not None:
+            if not finished:
+                self._resumption.stop()
+            self._resumption.end_queues()
         return finished
 
     def barrier(self) -> Members:
@@ -456,73 +449,27 @@ class Session:
             InputError: the folder cannot be used; a save cannot be read, or is not of
                 this model, optimizer and parts; or the learner has trained already.
         """
-        learner, joining = self.learner, self._joining
+        joining = self._joining
         joined = joining is not None and joining.carried is not None
         if not joined:
             self._check_between_epochs("resume")
-        if self._saves is not None or self._carries is not None:
+        if self._resumption is not None or self._carries is not None:
             raise InputError(
-                f"{learner.where}: resume is called once, and is given what the "
+                f"{self.learner.where}: resume is called once, and is given what the "
                 "session would be given as `carries`"
             )
-        self._saves = Saves(Path(folder), self.name, learner.rank, learner.size)
-        self._parts = Parts(parts)
-        for name, state in self._parts.state_dict().items():
-            check_sendable(state, f"{learner.where}: the state of '{name}'")
+        self._resumption = resumption = Resumption(
+            self, self._model, self._lifecycle, self._changes, Path(folder), parts
+        )
         self._hold.enter_context(on_stop_signal(lambda _: self.request_stop()))
         if joining is not None:
-            joining.carries = self._parts
-            if joining.carried is not None:
-                self._parts.load_state_dict(joining.carried)
-                return
-        chosen = ""
-        if learner.rank == 0:
-            chosen = str(self._saves.choose() or "")
-        name = self._tell(chosen)
-        if save := Save.of(name):
-            self._go_on_from(self._saves, save)
-        elif learner.rank == 0:  # A folder that is full is noticed now.
-            self._saves.write_model(self._model.state_dict())
-
-    def _tell(self, text: str) -> str:
-        """Return learner 0's text, of at most 256 bytes."""
-        told = torch.zeros(256, dtype=torch.uint8)
-        data = text.encode()
-        told[: len(data)] = torch.tensor([*data], dtype=torch.uint8)
-        self._run(only(Broadcast(told, tuple(range(self.learner.size)))))
-        return bytes(told.tolist()).rstrip(b"\0").decode()
-
-    def _go_on_from(self, saves: Saves, save: Save) -> None:
-        own = saves.is_own(save)
-        if own:
-            save = saves.last = save._replace(rank=self.learner.rank)
-        state, model = saves.read(str(save)), saves.read("model.pt")
-        try:
-            self._model.load_state_dict(model)
-            self.learner.optimizer.load_state_dict(state["optimizer"])
-            if own:
-                self.load_state_dict(state["session"])
-                self._model.load_state_dict(state["buffers"], strict=False)
-                self._changes.forget_load()
-            else:
-                self.restart_from_model()
-            self._parts.load_state_dict(state["parts"])
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"{saves.folder / str(save)} is not of this model, optimizer and "
-                f"parts: {in_words(error)}"
-            ) from None
-        if own:
-            self._queues_left = state["queues"]
-            set_random_state(state["random"])
-        self._lifecycle.epochs = self._first_epoch = save.epochs
-        self._lifecycle.stops = save.stops
-        if not own and self.learner.rank == 0:
-            logging.getLogger(__name__).warning(
-                f"{saves.folder}: saved after {save.epochs} epochs of {save.algorithm} "
-                f"by {save.size} of the learners, and {self.learner.size} go on by "
-                f"{self.name}: they begin anew at the model of then"
-            )
+            joining.carries = resumption.parts
+        if joined:
+            assert joining is not None and joining.carried is not None
+            resumption.parts.load_state_dict(joining.carried)
+        else:
+            resumption.go_on()
+            self._first_epoch = self._lifecycle.epochs
 
     def save(self) -> None:
         """Save this learner inside `with session.consensus():`, for `resume`.
@@ -536,49 +483,14 @@ class Session:
                 model holds, or a file cannot be written.
             SystemExit: the learners stop, and have saved themselves.
         """
-        saves = self._saves
-        if saves is None or self._own is None:
+        if self._resumption is None or self._own is None:
             raise InputError(
                 f"{self.learner.where}: save() is for inside session.consensus(), in a "
                 "loop that has called session.resume(folder) before its first step"
             )
-        met: tuple[int, ...] = ()
-        while (leader := self.learner.members.ranks[0]) not in met:
-            if leader == self.learner.rank:
-                saves.write_model(self._model.state_dict())
-            met = self.barrier().ranks  # No learner's save is newer than the model.
-        self._write(saves)
+        self._resumption.save()
         if self.mean(float(self._stop_requested)) > 0:
-            self._end_stopped(saves)
-
-    def _write(self, saves: Saves) -> None:
-        state = {
-            "session": self.state_dict(),
-            "optimizer": self.learner.optimizer.state_dict(),
-            "buffers": {name: b.detach() for name, b in self._model.named_buffers()},
-            "parts": self._parts.state_dict(),
-            "queues": [queue.state_dict() for queue in self._queues],
-            "random": random_state(),
-        }
-        size = len(self.learner.members.ranks)
-        place = self._lifecycle.epochs, self._lifecycle.stops
-        saves.write(*place, size, state)
-
-    def _stop(self) -> NoReturn:
-        """Save this learner, which has paused within the epoch, and end the process."""
-        assert self._saves is not None
-        self._lifecycle.stops += 1
-        self._write(self._saves)
-        self.mean(0.0)  # No learner leaves while others need its store.
-        self._end_stopped(self._saves)
-
-    def _end_stopped(self, saves: Saves) -> NoReturn:
-        if self.is_leader:
-            logging.getLogger(__name__).warning(
-                f"the training has stopped, and is saved in {saves.folder}: the same "
-                "command goes on"
-            )
-        raise Stopped
+            self._resumption.end()
 
     def begin_queue(self, queue: Any) -> dict[str, Any] | None:
         """Return what a run that has stopped had left of a work queue; None: of none.
@@ -586,10 +498,9 @@ class Session:
         `WorkQueue` calls this, and the queue is saved if the learners stop within the
         epoch.
         """
-        if self._saves is None or self._own is not None:
+        if self._resumption is None or self._own is not None:
             return None
-        self._queues.append(queue)
-        return self._queues_left.pop(0) if self._queues_left else None
+        return self._resumption.begin_queue(queue)
 
     # The consensus, and figures
 

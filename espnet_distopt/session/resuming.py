@@ -1,0 +1,178 @@
+"""A run that goes on where an earlier one has ended: what `Session.resume` begins.
+
+What a learner saves is in `files.saves`. Here is when it saves, and how a run goes on:
+exactly, from a save of each learner's own, or anew from the model that learners had at
+the end of an epoch.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import nn
+
+from espnet_distopt.algorithms.lifecycle import Lifecycle
+from espnet_distopt.core.changes import Changes
+from espnet_distopt.core.driver import Stateful
+from espnet_distopt.core.effects import Broadcast, only
+from espnet_distopt.distributed.state_transfer import check_sendable
+from espnet_distopt.distributed.stop_signals import Stopped
+from espnet_distopt.errors import InputError, in_words
+from espnet_distopt.files.random_state import random_state, set_random_state
+from espnet_distopt.files.saves import Parts, Save, Saves
+
+if TYPE_CHECKING:
+    from espnet_distopt.session.session import Session
+
+
+class Resumption:
+    """The saves of a session's run.
+
+    Attributes:
+        parts: what the loop keeps beside the session, with its state.
+
+    Args:
+        session: the session.
+        model: its model.
+        lifecycle: its epochs.
+        changes: its watch on changes of the model.
+        folder: where to save.
+        parts: what else to save, by name.
+
+    Raises:
+        InputError: the state of a part holds what cannot be sent.
+    """
+
+    def __init__(
+        self,
+        session: "Session",
+        model: nn.Module,
+        lifecycle: Lifecycle,
+        changes: Changes,
+        folder: Path,
+        parts: Mapping[str, Stateful],
+    ) -> None:
+        self._session, self._model = session, model
+        self._lifecycle, self._changes = lifecycle, changes
+        learner = session.learner
+        self._saves = Saves(folder, session.name, learner.rank, learner.size)
+        self.parts = Parts(parts)
+        self._queues: list[Any] = []
+        self._queues_left: list[dict[str, Any]] = []
+        for name, state in self.parts.state_dict().items():
+            check_sendable(state, f"{learner.where}: the state of '{name}'")
+
+    def go_on(self) -> None:
+        """Go on from the save that learner 0 chooses, if there is one.
+
+        Raises:
+            InputError: the folder cannot be used; or a save cannot be read, or is not
+                of this model, optimizer and parts.
+        """
+        first = self._session.learner.rank == 0
+        name = self._tell(str(self._saves.choose() or "") if first else "")
+        if save := Save.of(name):
+            self._go_on_from(save)
+        elif first:  # A folder that is full is noticed now.
+            self._saves.write_model(self._model.state_dict())
+
+    def _tell(self, text: str) -> str:
+        """Return learner 0's text, of at most 256 bytes."""
+        session = self._session
+        told = torch.zeros(256, dtype=torch.uint8)
+        data = text.encode()
+        told[: len(data)] = torch.tensor([*data], dtype=torch.uint8)
+        session.driver.run(only(Broadcast(told, tuple(range(session.learner.size)))))
+        return bytes(told.tolist()).rstrip(b"\0").decode()
+
+    def _go_on_from(self, save: Save) -> None:
+        session, saves = self._session, self._saves
+        learner = session.learner
+        own = saves.is_own(save)
+        if own:
+            save = saves.last = save._replace(rank=learner.rank)
+        state, model = saves.read(str(save)), saves.read("model.pt")
+        try:
+            self._model.load_state_dict(model)
+            learner.optimizer.load_state_dict(state["optimizer"])
+            if own:
+                session.load_state_dict(state["session"])
+                self._model.load_state_dict(state["buffers"], strict=False)
+                self._changes.forget_load()
+            else:
+                session.restart_from_model()
+            self.parts.load_state_dict(state["parts"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"{saves.folder / str(save)} is not of this model, optimizer and "
+                f"parts: {in_words(error)}"
+            ) from None
+        if own:
+            self._queues_left = state["queues"]
+            set_random_state(state["random"])
+        self._lifecycle.epochs, self._lifecycle.stops = save.epochs, save.stops
+        if not own and learner.rank == 0:
+            logging.getLogger(__name__).warning(
+                f"{saves.folder}: saved after {save.epochs} epochs of {save.algorithm} "
+                f"by {save.size} of the learners, and {learner.size} go on by "
+                f"{session.name}: they begin anew at the model of then"
+            )
+
+    def save(self) -> None:
+        """Save this learner at an epoch's end; the first one also writes the model.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        session = self._session
+        met: tuple[int, ...] = ()
+        while (leader := session.learner.members.ranks[0]) not in met:
+            if leader == session.learner.rank:
+                self._saves.write_model(self._model.state_dict())
+            met = session.barrier().ranks  # No learner's save is newer than the model.
+        self._write()
+
+    def _write(self) -> None:
+        session = self._session
+        state = {
+            "session": session.state_dict(),
+            "optimizer": session.learner.optimizer.state_dict(),
+            "buffers": {name: b.detach() for name, b in self._model.named_buffers()},
+            "parts": self.parts.state_dict(),
+            "queues": [queue.state_dict() for queue in self._queues],
+            "random": random_state(),
+        }
+        size = len(session.learner.members.ranks)
+        place = self._lifecycle.epochs, self._lifecycle.stops
+        self._saves.write(*place, size, state)
+
+    def stop(self) -> NoReturn:
+        """Save this learner, which has paused within the epoch, and end the process."""
+        self._lifecycle.stops += 1
+        self._write()
+        self._session.mean(0.0)  # No learner leaves while others need its store.
+        self.end()
+
+    def end(self) -> NoReturn:
+        """End the process, whose learner is saved."""
+        if self._session.is_leader:
+            logging.getLogger(__name__).warning(
+                f"the training has stopped, and is saved in {self._saves.folder}: the "
+                "same command goes on"
+            )
+        raise Stopped
+
+    def begin_queue(self, queue: Any) -> dict[str, Any] | None:
+        """Save a work queue beside the learner; return what was left of an earlier one.
+
+        Args:
+            queue: the queue, as new.
+        """
+        self._queues.append(queue)
+        return self._queues_left.pop(0) if self._queues_left else None
+
+    def end_queues(self) -> None:
+        """Forget the queues of the epoch, which has ended."""
+        self._queues, self._queues_left = [], []
