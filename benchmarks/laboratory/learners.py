@@ -135,13 +135,14 @@ class Adam:
     (`espnet_distopt.optimizers.consistent`). In the first update vN = v.
 
     Attributes:
+        batches: N for each replica (R,); it may change between two updates.
         averaged: when first moments were averaged last, in updates, and the share of
             the noise that was left then; (R,) both.
 
     Args:
         like: the replicas (R, P).
         betas: b1 and b2.
-        batches: N; with 1 it is plain Adam.
+        batches: N at first; with 1 it is plain Adam, and stays so.
     """
 
     EPS = 1e-8
@@ -152,9 +153,10 @@ class Adam:
         self.moments = {n: torch.zeros_like(like) for n in ("exp_avg", "exp_avg_sq")}
         self.decays = dict(zip(self.moments, betas, strict=True))
         self.counts = torch.zeros(len(like), dtype=torch.float32)
+        self.batches = torch.full((len(like),), batches, dtype=torch.float64)
         self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
-        self._batches = batches
+        self._follows_noise = batches > 1
 
     def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
         """Make an update; see `Optimizer`."""
@@ -166,7 +168,7 @@ class Adam:
         m, v = take(first, rows), take(second, rows)
         v.mul_(b2).addcmul_(g, g, value=1 - b2)
         divided = v
-        if self._batches > 1:
+        if self._follows_noise:
             divided = self._of_all_batches(rows, g, m, v, before)
         m.lerp_(g, 1 - b1)
         put(first, rows, m)
@@ -194,15 +196,15 @@ class Adam:
         unbias = 1 / (1 - b1**one)
         when, share = self.averaged[:, rows]
         spread = 1 + unbias**2 * noise_share(one, b1, when, share)
-        removed = (1 - 1 / self._batches) * (1 - b2 ** (one + 1)) / (1 - b2**one)
+        others = known * (1 - 1 / self.batches[rows])
+        removed = others * (1 - b2 ** (one + 1)) / (1 - b2**one)
         s = take(self.noise, rows)
         deviation = torch.addcmul(g, m, _column(-unbias, g))
         deviation.square_().mul_(_column(known * (1 - b2) / spread, g))
         s.mul_(b2).add_(deviation)
         put(self.noise, rows, s)
-        lower = 1 - known * (1 - 1 / self._batches)
-        vn = torch.addcmul(v, s, _column(-known * removed, g))
-        return torch.maximum(vn, v * _column(lower, g), out=vn)
+        vn = torch.addcmul(v, s, _column(-removed, g))
+        return torch.maximum(vn, v * _column(1 - others, g), out=vn)
 
     def forget(self) -> None:
         """Forget the counts and the noise, because moments begin anew."""

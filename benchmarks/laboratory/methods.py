@@ -23,7 +23,7 @@ from torch import Tensor
 
 from espnet_distopt.algorithms.block.options import BlockRule
 from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
-from laboratory.learners import Learners, Rows, put, take
+from laboratory.learners import Adam, Learners, Rows, put, take
 from laboratory.schedules import Wave
 
 # All-reduce, and gradients that come one step late
@@ -173,6 +173,9 @@ class Blocks:
 
         m <- mbar + kappa (mbar - m_0)     kappa = b^tau (1 - b^k) / (1 - b^tau)
 
+    A block goes g = zeta / (1 - eta) times as far as its mean, and Adam's second moment
+    is that of N / g batches together if the rule says so.
+
     All symbols but the replicas are one number or row for each training.
 
     Args:
@@ -196,6 +199,7 @@ class Blocks:
         self._moments = {
             name: torch.zeros_like(self.theta) for name in optimizer.moments
         }
+        self._correct()
 
     def train(self) -> Tensor:
         """Train to the end."""
@@ -223,7 +227,11 @@ class Blocks:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
         mean = x.mean(1)
         change = mean - self._start()
-        eta, zeta = self._strength(change, tau)
+        if rule.warmup is None:
+            agrees = (change * self.delta).sum(1) > 0
+            self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
+        eta, zeta = self._strength()
+        self._taken += tau
         plain = (eta == 0) & (zeta == 1)
         if rule.follows_lr:
             known = (self._last > 0) & ~plain
@@ -237,18 +245,24 @@ class Blocks:
         x.copy_(self._start()[:, None].expand_as(x))
         k = eta * (self._rho if rule.nesterov else before) + (zeta - 1) * tau
         self._end_moments(tau, torch.where(plain, 0.0, k.clamp(min=0)))
+        self._correct()
 
-    def _strength(self, change: Tensor, tau: int) -> tuple[Tensor, Tensor]:
-        """Return eta and zeta of this block."""
+    def _strength(self) -> tuple[Tensor, Tensor]:
+        """Return eta and zeta, by what is known of the blocks so far."""
         rule = self._rule
         if rule.warmup is None:
-            agrees = (change * self.delta).sum(1) > 0
-            self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
             part = -torch.expm1(-self._agreeing / self.HORIZON)
         else:
             part = torch.full_like(self._rho, float(self._taken >= rule.warmup))
-        self._taken += tau
         return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+
+    def _correct(self) -> None:
+        """Correct Adam's second moment for as many batches as the next block is for."""
+        optimizer = self._learners.optimizer
+        if self._rule.corrected_workers > 1 and isinstance(optimizer, Adam):
+            eta, zeta = self._strength()
+            batches = (self._rule.corrected_workers * (1 - eta) / zeta).clamp(min=1)
+            optimizer.batches = batches.repeat_interleave(self._learners.size)
 
     def _end_moments(self, tau: int, k: Tensor) -> None:
         """End the block of the optimizer's moments; see the class.
