@@ -19,7 +19,7 @@ from espnet_distopt.algorithms.block import filter as block_filter
 from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
 from tests.replicas import Point
-from tests.virtual import Stops
+from tests.virtual import Stops, started
 
 NAMES = ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"]
 SIZES = [5, 1, 300, 2]
@@ -83,8 +83,7 @@ def begun(name: str, size: int, make: Any, **options: Any) -> Simulation:
         )
         learners.append(learner)
     network = Network(between=Link(latency=0.3))
-    simulation = Simulation(learners, Compute(spread=2.0), network)
-    simulation.start()
+    simulation = started(learners, Compute(spread=2.0), network)
     return simulation
 
 
@@ -224,8 +223,7 @@ def speed(name: str, size: int, batches: float = 1.0, **options: Any) -> float:
         optimizer = Adam(model.parameters(), lr=0.01, betas=(0.9, 0.995))
         return VirtualLearner(model, optimizer, gradient, name, rank, size, **options)
 
-    simulation = Simulation([make(rank) for rank in range(size)])
-    simulation.start()
+    simulation = started([make(rank) for rank in range(size)])
     ends = []
     for _ in range(2):
         simulation.epoch(STEPS // 2)
