@@ -79,7 +79,9 @@ def along(model: Point, gradients: Sequence[float]) -> Callable[[int], float]:
     return gradient
 
 
-def along_each(of: Callable[[int, int], Tensor]) -> Callable[[Any, int], Any]:
+def along_each(
+    of: Callable[[int, int], Tensor | float],
+) -> Callable[[Any, int], Any]:
     """Gradients `of(rank, step)`, whatever the parameters are."""
 
     def gradient(model: Point, rank: int) -> Callable[[int], float]:
