@@ -95,6 +95,20 @@ class Replica:
         yield from self.algorithm.finish(self.learner)
 
 
+def several(
+    name: str,
+    model: Callable[[], nn.Module],
+    make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+    size: int,
+    **options: Any,
+) -> list[Replica]:
+    """Started learners, each of which has its own model and optimizer."""
+    ranks = range(size)
+    found = [Replica.of(name, model(), make, rank, size, **options) for rank in ranks]
+    run(*(r.algorithm.start(r.learner) for r in found))
+    return found
+
+
 def run(*programs: Generator[Effect, Any, Any]) -> list[Any]:
     """Run programs of the training side to their ends; returns their values.
 

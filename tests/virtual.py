@@ -1,10 +1,11 @@
 """Virtual learners of a model that is one vector, for tests of the simulation."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD
 
 from espnet_distopt.algorithms import Algorithm
@@ -78,29 +79,70 @@ def along(model: Point, gradients: Sequence[float]) -> Callable[[int], float]:
     return gradient
 
 
+def along_each(
+    of: Callable[[int, int], Tensor | float],
+) -> Callable[[Any, int], Any]:
+    """Gradients `of(rank, step)`, whatever the parameters are."""
+
+    def gradient(model: Point, rank: int) -> Callable[[int], float]:
+        def descend(step: int) -> float:
+            (model.x * of(rank, step)).sum().backward()  # type: ignore[no-untyped-call]
+            return 0.0
+
+        return descend
+
+    return gradient
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+
+def bowls(
+    *shapes: tuple[float, float],
+) -> Callable[[Point, int], Callable[[int], float]]:
+    """Gradients of a quadratic for each learner: its curvature, and its bottom."""
+
+    def gradient(model: Point, rank: int) -> Callable[[int], float]:
+        curvature, bottom = shapes[rank]
+
+        def descend(_: int) -> float:
+            loss = curvature * (model.x - bottom).square().sum() / 2
+            loss.backward()  # type: ignore[no-untyped-call]
+            return float(loss.detach())
+
+        return descend
+
+    return gradient
+
+
 def points(
     name: str,
     size: int,
     gradient: Callable[[Point, int], Callable[[int], float]],
     make: Any = SGD,
+    at: Sequence[float] = (0.25, -0.5),
     **options: Any,
 ) -> list[VirtualLearner]:
-    learners = []
+    """Learners at one point; `make` has a learning rate of 0.1 unless it says so."""
     options = (NEEDED.get(name, {}) if size > 1 else {}) | options
+    if "lr" not in getattr(make, "keywords", {}):
+        make = partial(make, lr=0.1)
+    learners = []
     for rank in range(size):
-        model = Point([0.25, -0.5])
+        model = Point(at)
+        made, descend = make(model.parameters()), gradient(model, rank)
         learners.append(
-            VirtualLearner(
-                model,
-                make(model.parameters(), lr=0.1),
-                gradient(model, rank),
-                name,
-                rank,
-                size,
-                **options,
-            )
+            VirtualLearner(model, made, descend, name, rank, size, **options)
         )
     return learners
+
+
+def started(learners: Sequence[VirtualLearner], *parts: Any, **more: Any) -> Simulation:
+    simulation = Simulation(learners, *parts, **more)
+    simulation.start()
+    return simulation
 
 
 def towards_rank(model: Point, rank: int) -> Callable[[int], float]:

@@ -114,23 +114,13 @@ def coefficients(matrices: Tensor) -> Tensor:
 
 
 def _own_coefficient(projection: Tensor) -> Tensor:
-    """Return a vector's coefficient: 1 less half the other's projection on it.
-
-    Args:
-        projection: a.b / |a|^2, for each pair of vectors.
-    """
+    """Return a vector's coefficient: 1 less half the other's projection on it."""
     equal = (projection - 1).abs() <= EQUAL
     return 1 - projection.masked_fill(equal, 1) / 2
 
 
 def _square(rows: Tensor, matrices: Tensor, magnitudes: Tensor) -> Tensor:
-    """Return the squared lengths (L, n, 1) of partial results; infinite for zeros.
-
-    Args:
-        rows: the coefficients (L, n, N) of the n partial results.
-        matrices: the Gram matrices (L, N, N).
-        magnitudes: the absolute values of their entries.
-    """
+    """Return the squared lengths (L, n, 1) of partial results; infinite for zeros."""
     square = (rows @ matrices * rows).sum(-1, keepdim=True)
     terms = (rows.abs() @ magnitudes * rows.abs()).sum(-1, keepdim=True)
     zero = (square < TINY) | (square < CANCELLED * terms)
@@ -215,11 +205,6 @@ class Shard:
     Attributes:
         block: the array (N, S), with a row for each vector.
         matrices: the Gram matrices (L, N, N) of the columns seen so far, float64.
-
-    Args:
-        block: the array (N, S), which receives the columns.
-        chunks: the chunks of the columns, in order.
-        tensors: number of parameter tensors, L.
     """
 
     def __init__(self, block: Tensor, chunks: Sequence[Chunk], tensors: int) -> None:
@@ -392,10 +377,6 @@ class AdasumExchange:
         """Receive the shard of `part` from every node, and its Gram matrices.
 
         Returns False if a learner has died.
-
-        Args:
-            shard: the shard of `part` that this learner computes.
-            part: the vector, or its rest.
         """
         shard.begin()
         if not len(part):
@@ -410,11 +391,6 @@ class AdasumExchange:
         """Combine this learner's shard, receive all others, and return the result.
 
         Returns None if a learner has died.
-
-        Args:
-            shard: the shard of `part` that this learner computes.
-            part: the vector, or its rest.
-            c: the coefficients (L, K).
         """
         if not len(part):
             return part

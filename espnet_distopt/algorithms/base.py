@@ -57,10 +57,6 @@ class Algorithm:
             ends with a `PeerLostError`, which names the learner.
         advice: what a user who comes from DDP has to change beside the algorithm's
             name, in words that learner 0 logs when a training begins; "" for nothing.
-
-    Args:
-        config: the algorithm's options, of the dataclass in its registration.
-        learner: the learner that it serves.
     """
 
     wants_gradients = False
@@ -76,12 +72,7 @@ class Algorithm:
 
     @classmethod
     def check_size(cls, config: Any, size: int) -> None:
-        """Raise InputError if the algorithm cannot run on `size` learners.
-
-        Args:
-            config: the algorithm's options.
-            size: number of learners, N.
-        """
+        """Raise InputError if the algorithm cannot run on `size` learners."""
 
     def start(self, learner: Learner) -> Program:
         """Prepare the training; it is called once, before the first step.

@@ -46,11 +46,6 @@ from espnet_distopt.optimizers.consistent import correct
 class Lifecycle:
     """The programs of one learner's training, in their order.
 
-    Args:
-        model: the module that is trained.
-        learner: one replica of it.
-        algorithm: what the learner runs.
-
     Attributes:
         epoch_start: the attempted steps that the learner had made when the epoch began.
         epochs: the number of epochs that have ended.

@@ -129,12 +129,5 @@ class SessionConfig:
 
 
 def algorithm_options(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the algorithm; check those of the session, and drop them.
-
-    Args:
-        conf: options of the algorithm, and of the session.
-
-    Raises:
-        InputError: an option of the session is impossible.
-    """
+    """Return the options of the algorithm, and check those of the session."""
     return SessionConfig.split(conf)[1]

@@ -63,9 +63,6 @@ def load_plugins(taken: frozenset[str]) -> Plugins:
 
     A package that does not load must not keep others from training, so a failure is
     logged, and whoever asks for the algorithm by its name is told the reason.
-
-    Args:
-        taken: the names that packages may not use.
     """
     plugins = Plugins()
     for point in sorted(entry_points(group=GROUP), key=_order):

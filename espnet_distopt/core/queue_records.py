@@ -328,10 +328,8 @@ class Records:
     ) -> int | None:
         """Change a record; return how many more items are begun then.
 
-        Args:
-            place: the number of the record.
-            change: takes what the record is and returns what it is to be, or None. It
-                is called again if others were faster.
+        `change` takes what the record is and returns what it is to be, or None. It is
+        called again if others were faster.
 
         Returns:
             The number: -1 if an item is to be repeated. None if nothing was changed.

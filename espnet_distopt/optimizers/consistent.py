@@ -345,14 +345,7 @@ def to_lend(
 
 
 def after_average(step: float, b1: float, shared: Shared, workers: int) -> float:
-    """Return the share of s in the first moment after an average, q_a.
-
-    Args:
-        step: the number of updates before the average, a.
-        b1: Adam's decay rate of the first moment.
-        shared: the average before.
-        workers: W.
-    """
+    """Return the share of s in the first moment after an average, q_a."""
     common, own = _shares(step, b1, shared)
     return common + own / workers
 

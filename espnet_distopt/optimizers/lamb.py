@@ -59,11 +59,7 @@ class Lamb(Optimizer):
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
     ) -> float | None:
-        """Make an update, and return the loss of `closure` if it is given.
-
-        Args:
-            closure: computes the gradients anew and returns the loss.
-        """
+        """Make an update, and return the loss of `closure` if it is given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

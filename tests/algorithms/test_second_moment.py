@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,11 +17,10 @@ from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
 from espnet_distopt.simulation import (
     Compute,
     Fault,
-    Simulation,
-    VirtualLearner,
 )
 from tests.processes import launch
 from tests.replicas import Point
+from tests.virtual import along_each, drawn, points, started
 
 AVERAGING: dict[str, tuple[dict[str, Any], int]] = {
     "adpsgd": ({}, 8),
@@ -94,7 +94,7 @@ GRADIENTS = torch.randn(
 """Of three learners in eight steps."""
 
 
-def updates(model: Point, optimizer: Optimizer, found: list[torch.Tensor]) -> None:
+def follow(model: Point, optimizer: Optimizer, found: list[torch.Tensor]) -> None:
     """Add what each step adds to the parameters, whatever averages do meanwhile."""
 
     def before(*_: Any) -> None:
@@ -112,25 +112,15 @@ def test_steps_after_a_death_are_those_of_one_batch_less(
     name: str, of_three: int
 ) -> None:
     """Learner 2 dies in the third step; local_sgd learns it when the block ends."""
-    learners, found = [], []
-    for rank in range(3):
-        model = Point([0.0, 0.0])
-        optimizer = Adam(model.parameters(), lr=0.1)
-
-        def gradient(step: int, model: Point = model, rank: int = rank) -> float:
-            (model.x * GRADIENTS[rank, step]).sum().backward()
-            return 0.0
-
-        options = {"period": 2} if name == "local_sgd" else {}
-        found.append([])
-        updates(model, optimizer, found[-1])
-        learners.append(
-            VirtualLearner(model, optimizer, gradient, name, rank, 3, **options)
-        )
-    simulation = Simulation(
+    options = {"period": 2} if name == "local_sgd" else {}
+    gradients = along_each(lambda rank, step: GRADIENTS[rank, step])
+    learners = points(name, 3, gradients, Adam, [0.0, 0.0], **options)
+    found: list[list[torch.Tensor]] = [[] for _ in learners]
+    for each, steps in zip(learners, found, strict=True):
+        follow(each.model, each.optimizer, steps)  # type: ignore[arg-type]
+    simulation = started(
         learners, Compute(seconds=1), faults=[Fault(at=2.5, rank=2, kind="crash")]
     )
-    simulation.start()
     simulation.epoch(8)
     for rank in range(2):
         wanted = torch.stack(expected(rank, of_three))
@@ -143,7 +133,7 @@ def expected(rank: int, of_three: int) -> list[torch.Tensor]:
     optimizer = Adam(model.parameters(), lr=0.1)
     found: list[torch.Tensor] = []
     moment = ConsistentSecondMoment(optimizer, 3)
-    updates(model, optimizer, found)
+    follow(model, optimizer, found)
     for step in range(8):
         if step == of_three:
             moment.close()
@@ -164,26 +154,13 @@ def distance_gone(name: str, moment: str | None) -> float:
 
     The moments look back on 200 steps, and the training has 400.
     """
-    size, steps = 8, 400
     options = dict(AVERAGING[name][0]) if name in AVERAGING else {}
     if moment is not None:
         options["second_moment"] = moment
-
-    def make(rank: int) -> VirtualLearner:
-        model = Point([0.0] * 100)
-
-        def gradient(step: int) -> float:
-            seed = torch.Generator().manual_seed(1000 * step + rank)
-            noise = torch.randn(100, generator=seed, dtype=torch.float64)
-            (model.x * (0.2 + noise)).sum().backward()
-            return 0.0
-
-        optimizer = AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.995))
-        return VirtualLearner(model, optimizer, gradient, name, rank, size, **options)
-
-    simulation = Simulation([make(rank) for rank in range(size)])
-    simulation.start()
-    simulation.epoch(steps)
+    gradients = along_each(lambda rank, step: 0.2 + drawn(1000 * step + rank, 100))
+    make = partial(AdamW, lr=0.01, betas=(0.9, 0.995))
+    simulation = started(points(name, 8, gradients, make, [0.0] * 100, **options))
+    simulation.epoch(400)
     return -float(simulation.consensus().mean())
 
 
@@ -229,23 +206,10 @@ def warnings_of(make: type[Optimizer]) -> tuple[bool, list[str]]:
 @pytest.mark.parametrize("delay", [0, 1])
 def test_moments_that_are_reset_take_the_noise_with_them(delay: int) -> None:
     """Or the noise of many updates would be held against a moment of one."""
-
-    def make(rank: int) -> VirtualLearner:
-        model = Point([0.0] * 8)
-
-        def gradient(step: int) -> float:
-            model.x.grad = torch.full((8,), 1.0 + step % 2, dtype=torch.float64)
-            return 0.0
-
-        optimizer = Adam(model.parameters(), lr=0.1)
-        options = {"period": 3, "delay": delay, "moments": "reset"}
-        return VirtualLearner(
-            model, optimizer, gradient, "local_sgd", rank, 2, **options
-        )
-
-    learners = [make(rank) for rank in range(2)]
-    simulation = Simulation(learners)
-    simulation.start()
+    gradients = along_each(lambda _, step: 1.0 + step % 2)
+    options = {"period": 3, "delay": delay, "moments": "reset"}
+    learners = points("local_sgd", 2, gradients, Adam, [0.0] * 8, **options)
+    simulation = started(learners)
     largest = 0.0
     for _ in range(4):
         simulation.epoch(3 + delay)
@@ -260,29 +224,18 @@ def test_a_late_reset_leaves_an_estimate_of_the_noise() -> None:
     """Of noise with variance 1 the estimate is 1, whatever weight the reset leaves."""
     found: list[tuple[float, float]] = []
 
-    def make(rank: int) -> VirtualLearner:
-        model = Point([0.0] * 2000)
-
-        def gradient(step: int) -> float:
-            state = optimizer.state.get(model.x, {})
+    def noise(rank: int, step: int) -> torch.Tensor:
+        for state in learners[rank].optimizer.state.values():
             if NOISE in state:
                 updates = float(state["step"])
                 weight = 1 - 0.999 ** (updates - 1)
                 found.append((updates, state[NOISE].mean().item() / weight))
-            seed = torch.Generator().manual_seed(1000 * step + rank)
-            model.x.grad = torch.randn(2000, generator=seed, dtype=torch.float64)
-            return 0.0
+        return drawn(1000 * step + rank, 2000)
 
-        optimizer = Adam(model.parameters(), lr=0.1)
-        options = {"period": 8, "delay": 4, "moments": "reset"}
-        return VirtualLearner(
-            model, optimizer, gradient, "local_sgd", rank, 2, **options
-        )
-
-    learners = [make(rank) for rank in range(2)]
-    simulation = Simulation(learners)
-    simulation.start()
-    simulation.epoch(40)
+    options = {"period": 8, "delay": 4, "moments": "reset"}
+    gradients, start = along_each(noise), [0.0] * 2000
+    learners = points("local_sgd", 2, gradients, Adam, start, **options)
+    started(learners).epoch(40)
     # A reset comes four steps late, and so leaves at most 4 of up to 12 updates.
     counts = {updates for updates, _ in found}
     assert counts == set(range(2, 12))
@@ -302,26 +255,11 @@ def test_the_noise_is_found_where_first_moments_are_averaged(
     options: dict[str, Any],
 ) -> None:
     """The mean of 16 learners' moments has less noise than the moment of one."""
-    size, steps = 16, 400
-
-    def make(rank: int) -> VirtualLearner:
-        model = Point([0.0] * 200)
-
-        def gradient(step: int) -> float:
-            seed = torch.Generator().manual_seed(1000 * step + rank)
-            model.x.grad = torch.randn(200, generator=seed, dtype=torch.float64)
-            return 0.0
-
-        optimizer = Adam(model.parameters(), lr=0.01, betas=(0.9, 0.995))
-        every = {"period": 4, "moments": "average", **options}
-        return VirtualLearner(
-            model, optimizer, gradient, "local_sgd", rank, size, **every
-        )
-
-    learners = [make(rank) for rank in range(size)]
-    simulation = Simulation(learners)
-    simulation.start()
-    simulation.epoch(steps)
+    gradients = along_each(lambda rank, step: drawn(1000 * step + rank, 200))
+    make = partial(Adam, lr=0.01, betas=(0.9, 0.995))
+    options = {"period": 4, "moments": "average", **options}
+    learners = points("local_sgd", 16, gradients, make, [0.0] * 200, **options)
+    started(learners).epoch(400)
     found = torch.stack(
         [each.optimizer.state_dict()["state"][0][NOISE] for each in learners]
     )

@@ -116,13 +116,7 @@ class Fragment:
         self.updates = learner.updates
 
     def message(self, learner: Learner, rule: BlockRule, ended: bool) -> Tensor:
-        """Return the numbers to average beside the parameters; count a new block.
-
-        Args:
-            learner: this learner.
-            rule: the rule by which the block ends.
-            ended: whether it has no more batches in this epoch.
-        """
+        """Return the numbers to average beside the parameters; count a new block."""
         updates = learner.updates - self.updates
         self.steps, self.updates = 0, learner.updates
         loaded, decays, steps = False, list[float](), list[float]()
@@ -158,24 +152,13 @@ class Fragment:
             yield AllReduceMean(self.params, self._ranks)
 
     def end_block(self, rule: BlockRule, summary: BlockSummary) -> Program:
-        """Filter the parameters' mean, and end the block of the moments.
-
-        Args:
-            rule: the rule for the workers that have taken part in the mean.
-            summary: what they know of the block.
-        """
+        """Filter the parameters' mean, and end the block of the moments."""
         k = self.filter.end_block(self.params, rule, summary)
         if self._moments:
             yield from self._moments.end_block(summary, k, rule.corrected_workers)
 
     def begin_late(self, late: LateAverage, message: Tensor, updates: int) -> Program:
-        """Begin the average of a block, which `end_late` takes.
-
-        Args:
-            late: where it is kept.
-            message: the numbers of `message`.
-            updates: number of updates that the optimizer has made.
-        """
+        """Begin the average of a block, which `end_late` takes."""
         tensors = {PARAMS: self.params}
         averaged = [PARAMS]
         if self._moments:
@@ -194,14 +177,7 @@ class Fragment:
     def end_late(
         self, late: LateAverage, rule: BlockRule, summary: BlockSummary, updates: int
     ) -> None:
-        """Take the average of the last block and filter it.
-
-        Args:
-            late: where it is kept.
-            rule: the rule for the workers that took part.
-            summary: what they know of the block.
-            updates: number of updates that the optimizer has made.
-        """
+        """Take the average of the last block and filter it."""
         k = 0.0
         if summary.tau > 0:
             snapshot, mean = late.pair(PARAMS)
@@ -223,10 +199,6 @@ class Fragment:
 
     def load_state_dict(self, state: dict[str, Any], within: bool) -> None:
         """Restore what `state_dict` has returned.
-
-        Args:
-            state: the state.
-            within: whether it was saved within a block.
 
         Raises:
             InputError: what the block has begun with is needed now, and is not in the

@@ -235,12 +235,7 @@ class CompressedAverage:
         self.error = self._chunks.view(-1)[:size]
 
     def average(self, params: Tensor, start: Start) -> Generator[Effect, Any, None]:
-        """Overwrite `params` (P,), which a block has led to, by their mean.
-
-        Args:
-            params: the parameters at the end of the block.
-            start: the block's start, equal on all learners.
-        """
+        """Overwrite `params` (P,), which a block has led to, by their mean."""
         self.error.add_(params - start())
         message = encode(self._chunks, self._kept, self._bits)
         decoded = torch.zeros_like(self._chunks)

@@ -57,9 +57,6 @@ class LearningRates:
     Attributes:
         last: for each group, its rate in the last block where that was not 0; 0 before
             any such block.
-
-    Args:
-        part: the parameters of the update.
     """
 
     def __init__(self, part: Part) -> None:
@@ -108,10 +105,6 @@ class LearningRates:
 
         If a group's rate is 0, its part is set aside: it becomes zeros, and its former
         values are returned together with its slice.
-
-        Args:
-            rates: the learning rate of each group in the block.
-            update: the flat update (P,), which is changed in place.
         """
         held = []
         for group, (part, rate) in enumerate(zip(self._parts, rates, strict=True)):
@@ -203,11 +196,6 @@ class BlockFilter:
     def end_block(self, mean: Tensor, rule: BlockRule, summary: BlockSummary) -> float:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
-        Args:
-            mean: the mean of the workers' parameters.
-            rule: the rule for the workers that took part in it.
-            summary: what they know of the block.
-
         Returns:
             k, the number of minibatches equivalent to the way from the mean to the
             start point; 0 if a learner's moments were loaded.
@@ -241,11 +229,7 @@ class BlockFilter:
         return part * rule.momentum, 1 + part * (rule.block_lr - 1)
 
     def gain(self, rule: BlockRule) -> float:
-        """Return how many times as far as its mean a block goes with the present eta.
-
-        Args:
-            rule: the rule by which blocks end.
-        """
+        """Return how many times as far as its mean a block goes now."""
         eta, zeta = self._factors(rule)
         return zeta / (1 - eta)
 

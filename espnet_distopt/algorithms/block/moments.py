@@ -70,9 +70,6 @@ def countable(steps: Sequence[float]) -> list[float]:
 def moment_decays(optimizer: Optimizer) -> dict[str, list[float]]:
     """Return the decay rates of an optimizer's moments: name -> rate in each group.
 
-    Args:
-        optimizer: Adam, AdamW or SGD.
-
     Raises:
         InputError: it is another optimizer, or AMSGrad, whose maximum is no moving
             average.
@@ -102,12 +99,6 @@ class Moments:
         flat: the moments, name -> tensor (P,). It has those of `decays`, and is up to
             date after `adopt`.
         counted: the number of parameters if the optimizer counts their steps, or 0.
-
-    Args:
-        part: the parameters whose moments they are.
-
-    Raises:
-        InputError: the optimizer's moments are not known.
     """
 
     def __init__(self, part: Part) -> None:
@@ -144,11 +135,7 @@ class Moments:
         ]
 
     def named(self, numbers: Sequence[float]) -> dict[str, list[float]]:
-        """Return decays as `decays` has them.
-
-        Args:
-            numbers: decays as `numbers` has them.
-        """
+        """Return decays as `decays` has them."""
         firsts = range(0, len(numbers), self._groups)
         parts = [list(numbers[first : first + self._groups]) for first in firsts]
         return dict(zip(self._names, parts, strict=True))
@@ -167,12 +154,7 @@ class Moments:
             self._adopt_steps()
 
     def _adopt(self, name: str, flat: Tensor) -> None:
-        """Move one moment to `flat`; its old memory is free before the next one moves.
-
-        Args:
-            name: the moment's name in the optimizer's state.
-            flat: the tensor (P,) that the state becomes views of.
-        """
+        """Move one moment to `flat`, and free its old memory before the next one."""
         part = self._part
         for parameter, slot in zip(part.parameters, part.slots, strict=True):
             state = part.optimizer.state[parameter]
@@ -208,9 +190,6 @@ class Moments:
         The estimate s of t updates has the weight 1 - b2^(t-1), by which the correction
         divides it. A reset that comes late leaves a parameter with j updates, and with
         the noise that all t have seen.
-
-        Args:
-            updates: j of each parameter; none of an optimizer that counts no steps.
         """
         part, squares = self._part, self.decays.get(SQUARES, [])
         for parameter, slot, j in zip(
@@ -251,11 +230,7 @@ class Moments:
         return [float(state.get(p, {}).get("step", 0.0)) for p in self._part.parameters]
 
     def set_steps(self, steps: list[float]) -> None:
-        """Write step counts; Adam's bias correction accepts fractional ones.
-
-        Args:
-            steps: the step count of each parameter, see `countable`.
-        """
+        """Write step counts; Adam's bias correction accepts fractional ones."""
         if not self._counts_steps:
             return
         for parameter, count in zip(self._part.parameters, steps, strict=True):
@@ -266,9 +241,6 @@ class Moments:
 
         Returns (slice, group, value) for each run of them. Usually all parameters have
         one value, and each group is one slice.
-
-        Args:
-            values: a value for each parameter.
         """
         merged: list[tuple[slice, int, T]] = []
         for slot, value in zip(self._part.slots, values, strict=True):
@@ -333,11 +305,7 @@ class BlockMoments:
         part.optimizer_loaded.append(self._begin_with_loaded)
 
     def _begin(self, kept: bool) -> None:
-        """Begin a block, and remember the moments and step counts at its start.
-
-        Args:
-            kept: whether the optimizer has a state whose moments are to be remembered.
-        """
+        """Begin a block, and remember the moments and step counts at its start."""
         self._steps = self.moments.steps()
         self._starts: dict[str, Tensor] = {}
         if self._policy == "extrapolate" and kept and not self._rounds:
@@ -523,12 +491,8 @@ class BlockMoments:
     ) -> Tensor:
         """Start the next block at m_init, and return it.
 
-        Args:
-            name: the moment's name.
-            mean: a piece of the averaged moment, which may be overwritten or returned.
-            place: its place.
-            group: the number of its parameters' group.
-            counts: their number of updates in the block, and k.
+        `mean` is a piece of the averaged moment, which may be overwritten or returned;
+        `counts` are its number of updates in the block, and k.
         """
         if self._policy == "reset":
             return mean.zero_()
@@ -553,13 +517,7 @@ class BlockMoments:
     def _next_steps(
         self, summary: BlockSummary, taus: Sequence[float], ahead: float
     ) -> list[float]:
-        """Return the counts at the next start point; empty if there are none.
-
-        Args:
-            summary: what the learners know of the block.
-            taus: what `_updates` has returned.
-            ahead: by how many of their updates the moments are extrapolated.
-        """
+        """Return the counts at the next start point; empty if there are none."""
         if self._policy == "reset":
             return [0.0] * len(summary.steps)
         # Without step counts there are still as many taus as parameters.
@@ -599,11 +557,6 @@ def extrapolation_gain(decay: float, tau: float, k: float) -> float:
 
     As the decay tends to 1, kappa tends to k / tau, by which the parameters are
     extrapolated.
-
-    Args:
-        decay: the moment's decay b, in [0, 1].
-        tau: number of updates in the block.
-        k: equivalent minibatches between the mean and the next start point.
     """
     if tau <= 0 or k <= 0 or decay <= 0:
         return 0.0

@@ -48,10 +48,6 @@ def cut(learner: Learner, fragments: int) -> list[Part]:
     A parameter is never divided. Each boundary is the one between two parameters that
     is nearest to where fragments of equal size would have it.
 
-    Args:
-        learner: the learner.
-        fragments: their number.
-
     Raises:
         InputError: the model has fewer parameters.
     """

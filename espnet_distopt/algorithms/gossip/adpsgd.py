@@ -119,12 +119,6 @@ class Colours:
         neighbours: ranks of the living learners that this one may exchange with; none
             if this learner does not gossip, or all of the other colour have died.
         turn: how often this learner has chosen a neighbour in turn.
-
-    Args:
-        topology: `ring`, `random` or `randomized_ring`, see `adpsgd`.
-        rank: the rank of this learner.
-        living: the ranks that gossip, in the order of the ring.
-        seed: the seed of the orders of the randomized ring.
     """
 
     def __init__(
@@ -159,11 +153,7 @@ class Colours:
         )
 
     def choose(self, source: random.Random) -> int:
-        """Return the neighbour to invite: at random, or in turn.
-
-        Args:
-            source: what draws the neighbour where it is not this one's turn.
-        """
+        """Return the neighbour to invite: at random, or in turn."""
         if not self._shuffled:
             return source.choice(self.neighbours)
         self.turn += 1

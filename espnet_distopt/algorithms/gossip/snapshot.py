@@ -141,10 +141,7 @@ class Snapshot:
         return self._copy
 
     def _pop_pending(self) -> Tensor:
-        """Return the pending difference and count its staleness.
-
-        After that no difference is pending.
-        """
+        """Return the pending difference and count its staleness."""
         assert self._pending is not None
         difference, self._pending = self._pending, None
         steps = self._learner.steps

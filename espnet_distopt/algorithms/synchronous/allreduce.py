@@ -84,10 +84,6 @@ class GradientMean:
 
         Cost: 2n(N-1)/N bytes for n bytes of gradients and N learners.
 
-        Args:
-            learner: this learner.
-            ended: whether this learner has no more batches in this epoch.
-
         Raises:
             UnequalStepsError: some learners have ended their epoch, and others have
                 not.
@@ -121,12 +117,7 @@ class GradientMean:
 
 
 def pack(learner: Learner, ended: bool = False) -> Tensor:
-    """Write the numbers to `learner.gradient_buffer` and return it, to be averaged.
-
-    Args:
-        learner: the learner whose gradients are sent, times its number of samples.
-        ended: whether the learner has no more batches in this epoch.
-    """
+    """Write the numbers to `learner.gradient_buffer` and return it, to be averaged."""
     _write_numbers(learner, learner.gradient_buffer, ended)
     return learner.gradient_buffer
 

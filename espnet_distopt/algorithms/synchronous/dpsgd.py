@@ -213,10 +213,7 @@ class Dpsgd(Algorithm):
     def _begin(self, k: int, anew: bool = False) -> Program:
         """Begin mixing number `k`; `sent` must stay as it is until it is received.
 
-        Args:
-            k: the number.
-            anew: whether new memory receives the messages, so that those of the last
-                mixing stay as they are. Otherwise they are overwritten.
+        With `anew`, those of the last mixing stay as they are, too.
         """
         takes_mean = self.topology in ("complete", "alternating")
         # A mean is one message, of all who take it together.

@@ -56,10 +56,6 @@ class Node:
 
         Cost: 2n(m-1)/m bytes for n bytes of gradients and m learners on the node.
 
-        Args:
-            learner: this learner.
-            ended: whether this learner has no more batches in this epoch.
-
         Raises:
             UnequalStepsError: some learners of the node have ended their epoch, and
                 others have not.

@@ -50,15 +50,7 @@ def _curves(
     y_label: str,
     of: Callable[[Point], tuple[float, float]],
 ) -> None:
-    """Plot one curve for each outcome, on a logarithmic axis, which cannot show y = 0.
-
-    Args:
-        outcomes: the outcomes to plot.
-        path: the path of the PNG file.
-        x_label: the label of the x axis.
-        y_label: the label of the y axis.
-        of: a function that returns the (x, y) of a point of an outcome's history.
-    """
+    """Plot one curve for each outcome; a logarithmic axis cannot show y = 0."""
     figure, axes = _axes(x_label, y_label)
     names = list(dict.fromkeys(outcome.method.name for outcome in outcomes))
     sizes = list(dict.fromkeys(outcome.learners for outcome in outcomes))

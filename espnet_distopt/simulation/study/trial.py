@@ -200,10 +200,6 @@ class Trial:
 
         It is not slowed, and trains on whole batches: its steps are as many as those of
         all `learners`, divided by their number.
-
-        Args:
-            steps: the number of steps of all learners together.
-            learners: the number of learners that share a batch.
         """
         even = replace(self._compute(learners), slowdown={})
         seconds = sum(even.of(0, step) for step in range(steps))

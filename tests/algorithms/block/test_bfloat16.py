@@ -18,10 +18,10 @@ from espnet_distopt.simulation import (
     Fault,
     Link,
     Network,
-    Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, filter_of, load, run, saved
+from tests.replicas import Point, Replica, filter_of, load, run, saved, several
+from tests.virtual import along_each, drawn, points, started
 
 SIZE = 300
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "keep")]
@@ -29,11 +29,7 @@ FLOAT = torch.float64
 PLAIN = partial(SGD, lr=0.1)
 MOMENTUM = partial(SGD, lr=0.1, momentum=0.9)
 ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99))
-
-
-def drawn(seed: int, *shape: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=source, dtype=FLOAT)
+GIVEN = along_each(lambda rank, step: drawn(1000 * rank + step, SIZE))
 
 
 def rounded(tensor: Tensor) -> Tensor:
@@ -42,12 +38,8 @@ def rounded(tensor: Tensor) -> Tensor:
 
 def replicas(name: str, size: int, make: Any = PLAIN, **options: Any) -> list[Replica]:
     options = {"period": 3, "exchange": "bfloat16", **options}
-    found = [
-        Replica.of(name, Point(drawn(99, SIZE).tolist()), make, rank, size, **options)
-        for rank in range(size)
-    ]
-    run(*(r.algorithm.start(r.learner) for r in found))
-    return found
+    start = drawn(99, SIZE).tolist()
+    return several(name, lambda: Point(start), make, size, **options)
 
 
 def gradients(rank: int, count: int, start: int = 0) -> list[list[float]]:
@@ -179,19 +171,10 @@ def test_bh6_a_training_is_close_to_that_in_float32(name: str, delay: int) -> No
 @pytest.mark.parametrize("name", ["local_sgd", "bmuf_adam"])
 def test_bh6_changes_far_below_the_weights_precision_add_up(name: str) -> None:
     """A weight of 100 has steps of 0.5 in bfloat16; 200 changes of 3e-3 are 0.6."""
-    found = [
-        Replica.of(
-            name,
-            Point([100.0]),
-            partial(SGD, lr=1e-3),
-            rank,
-            2,
-            period=3,
-            exchange="bfloat16",
-            **({"momentum": 0.0} if name == "bmuf_adam" else {}),
-        )
-        for rank in (0, 1)
-    ]
+    options: dict[str, Any] = {"period": 3, "exchange": "bfloat16"}
+    options |= {"momentum": 0.0} if name == "bmuf_adam" else {}
+    make = partial(SGD, lr=1e-3)
+    found = several(name, lambda: Point([100.0]), make, 2, **options)
     run(*(r.epoch([-1.0] * 600) for r in found))
     assert found[0].x[0] == pytest.approx(100.6, abs=0.003)
 
@@ -271,17 +254,9 @@ def test_optimizers_with_unequal_states_at_first_become_equal(
         optimizer.load_state_dict(copy.deepcopy(before.optimizer.state_dict()))
         return optimizer
 
+    options = {"period": 3, "delay": delay, "exchange": exchange}
     found = [
-        Replica.of(
-            "bmuf_adam",
-            Point([0.0] * SIZE),
-            make,
-            rank,
-            2,
-            period=3,
-            delay=delay,
-            exchange=exchange,
-        )
+        Replica.of("bmuf_adam", Point([0.0] * SIZE), make, rank, 2, **options)
         for rank, make in enumerate([ADAM, begun])
     ]
     run(*(r.algorithm.start(r.learner) for r in found))
@@ -298,10 +273,7 @@ def test_second_moments_of_gradients_that_vanish_stay_positive(
     """Where v falls to a ten-thousandth in a block, its change rounds to all of v."""
     make = partial(Adam, lr=1e-3, betas=(0.5, 0.4))
     options = {"period": 12, "delay": delay, "exchange": "bfloat16"}
-    found = [
-        Replica.of(name, Point([0.0] * 50, torch.float32), make, rank, 2, **options)
-        for rank in (0, 1)
-    ]
+    found = several(name, lambda: Point([0.0] * 50, torch.float32), make, 2, **options)
     source = torch.Generator().manual_seed(0)
 
     def steps(replica: Replica) -> Any:
@@ -317,18 +289,26 @@ def test_second_moments_of_gradients_that_vanish_stay_positive(
     run(*(steps(r) for r in found))
 
 
-@pytest.mark.parametrize("name", ["local_sgd", "bmuf_adam"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("local_sgd", {"exchange": "bfloat16"}),
+        ("bmuf_adam", {"exchange": "bfloat16"}),
+        ("local_sgd", {"keep": 0.02}),
+    ],
+)
 @pytest.mark.parametrize("at", [0.5, 1.5, 2.5, 3.5, 6.0, 9.0])
-def test_survivors_average_what_they_have_sent(name: str, at: float) -> None:
+def test_survivors_average_what_they_have_sent(
+    name: str, options: dict[str, Any], at: float
+) -> None:
     """Learner 2 dies in a step or in a collective, each of which takes seconds."""
-    learners = virtual(name, 3)
-    simulation = Simulation(
+    learners = virtual(name, 3, **options)
+    simulation = started(
         learners,
         Compute(seconds=1),
         Network(between=Link(latency=1)),
         faults=[Fault(at=2.0 + at, rank=2, kind="crash")],
     )
-    simulation.start()
     simulation.epoch(8)
     one, other = (v.learner for v in learners[:2])
     assert one.steps == other.steps == 8
@@ -343,8 +323,7 @@ def test_half_the_bytes_are_sent(name: str, delay: int) -> None:
     sent = []
     for exchange in ("float32", "bfloat16"):
         learners = virtual(name, 2, exchange=exchange, delay=delay)
-        simulation = Simulation(learners)
-        simulation.start()
+        simulation = started(learners)
         before = learners[0].bytes_sent
         simulation.epoch(2)
         sent.append(learners[0].bytes_sent - before)
@@ -354,21 +333,8 @@ def test_half_the_bytes_are_sent(name: str, delay: int) -> None:
 
 
 def virtual(name: str, size: int, **options: Any) -> list[VirtualLearner]:
-    found = []
-    for rank in range(size):
-        model = Point(drawn(99, SIZE).tolist())
-
-        def gradient(step: int, model: Point = model, rank: int = rank) -> float:
-            loss = (model.x * drawn(1000 * rank + step, SIZE)).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
-
-        options = {"period": 2, "exchange": "bfloat16", **options}
-        optimizer = ADAM(model.parameters())
-        found.append(
-            VirtualLearner(model, optimizer, gradient, name, rank, size, **options)
-        )
-    return found
+    start = drawn(99, SIZE).tolist()
+    return points(name, size, GIVEN, ADAM, at=start, period=2, **options)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -15,22 +15,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from espnet_distopt.algorithms.block.moments import Moments, extrapolation_gain
-from espnet_distopt.core.learner import Learner
-from espnet_distopt.simulation import Simulation, VirtualLearner
-from tests.replicas import Point, Replica, end, filter_of, run
+from espnet_distopt.algorithms.block.moments import extrapolation_gain
+from espnet_distopt.simulation import VirtualLearner
+from tests.replicas import Point, Replica, end, filter_of, run, several
+from tests.virtual import started
 
 ADAM = partial(Adam, lr=0.1, betas=(0.9, 0.99), eps=0.0)
 
 
-def points(size: int, make: Any = ADAM, **options: Any) -> list[Replica]:
-    name = options.pop("name", "bmuf_adam")
-    replicas = [
-        Replica.of(name, Point([0.0]), make, rank, size, **options)
-        for rank in range(size)
-    ]
-    run(*(r.algorithm.start(r.learner) for r in replicas))
-    return replicas
+def points(
+    size: int, make: Any = ADAM, name: str = "bmuf_adam", **options: Any
+) -> list[Replica]:
+    return several(name, lambda: Point([0.0]), make, size, **options)
 
 
 def moments(replica: Replica) -> tuple[float, float, float]:
@@ -55,14 +51,6 @@ def test_ba1_gain(k: float, first: float, second: float, carried: float) -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("decay", "gain"),
-    [(0.5, 0.00392156862745), (0.9, 0.755825156265), (0.999, 49.2828527656)],
-)
-def test_gain_of_64_learners(decay: float, gain: float) -> None:
-    assert extrapolation_gain(decay, 8, 504) == pytest.approx(gain, rel=1e-11)
-
-
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.999, 0.999999, 1 - 1e-12])
 def test_gain_has_no_cancellation(decay: float) -> None:
     """Whole k: the literal continuation b^tau (1 + b + ... ) / (1 + b + ...)."""
@@ -76,9 +64,6 @@ def test_gain_at_the_edges() -> None:
     assert extrapolation_gain(0.9, 0, 8) == 0
     assert extrapolation_gain(0.0, 8, 8) == 0
     assert extrapolation_gain(1 - 1e-15, 8, 56) == pytest.approx(7, rel=1e-6)
-
-
-def test_gain_of_a_sum_that_does_not_decay() -> None:
     assert extrapolation_gain(1.0, 8, 56) == 7
 
 
@@ -245,10 +230,7 @@ def blocks_of_two(replicas: list[Replica], late: int, blocks: int) -> None:
 
 
 def two(size: int = 2, **options: Any) -> list[Replica]:
-    return [
-        Replica.of("bmuf_adam", Two(), ADAM, r, size, period=2, **options)
-        for r in range(size)
-    ]
+    return several("bmuf_adam", Two, ADAM, size, period=2, **options)
 
 
 def estimate(replica: Replica, parameter: Tensor, decay: float = 0.9) -> float:
@@ -290,9 +272,7 @@ def test_each_group_has_its_own_decays() -> None:
         groups = zip(parameters, decays, strict=True)
         return Adam([{"params": [p], "betas": b} for p, b in groups], eps=0.0)
 
-    replicas = [
-        Replica.of("bmuf_adam", Two(), make, rank, 2, period=2) for rank in (0, 1)
-    ]
+    replicas = several("bmuf_adam", Two, make, 2, period=2)
     blocks_of_two(replicas, late=0, blocks=3)
     model = replicas[0].model
     for parameter, first, second in ((model.a, 0.9, 0.99), (model.b, 0.5, 0.8)):
@@ -301,19 +281,14 @@ def test_each_group_has_its_own_decays() -> None:
         assert v / (1 - second**10.25) == pytest.approx(4, rel=1e-6)
 
 
-def test_a_parameter_never_used_has_zero_moments() -> None:
-    replicas = two()
-    blocks_of_two(replicas, late=9, blocks=3)
-    state = replicas[0].optimizer.state[replicas[0].model.b]
-    assert state["exp_avg"].item() == 0
-    assert estimate(replicas[0], replicas[0].model.a) == pytest.approx(2, rel=1e-6)
-
-
-def test_a_parameter_used_late_starts_with_a_fresh_step_count() -> None:
+def test_a_parameter_used_late_or_never_has_a_step_count_of_its_own() -> None:
     """m / (1 - b^s) must be the gradient, whenever the parameter came into use."""
-    replicas = two()
-    blocks_of_two(replicas, late=1, blocks=3)
-    assert estimate(replicas[0], replicas[0].model.b) == pytest.approx(2, rel=1e-6)
+    late, never = two(), two()
+    blocks_of_two(late, late=1, blocks=3)
+    blocks_of_two(never, late=9, blocks=3)
+    assert estimate(late[0], late[0].model.b) == pytest.approx(2, rel=1e-6)
+    assert never[0].optimizer.state[never[0].model.b]["exp_avg"].item() == 0
+    assert estimate(never[0], never[0].model.a) == pytest.approx(2, rel=1e-6)
 
 
 def excess_loss(seed: int, **options: Any) -> float:
@@ -333,8 +308,7 @@ def excess_loss(seed: int, **options: Any) -> float:
             model, adam, gradient, "bmuf", rank, 8, warmup=0, **options
         )
 
-    simulation = Simulation([learner(rank) for rank in range(8)], seed=seed)
-    simulation.start()
+    simulation = started([learner(rank) for rank in range(8)], seed=seed)
     simulation.epoch(1024 // 8)
     return float(curvature @ simulation.consensus().square() / 2)
 
@@ -369,22 +343,6 @@ def test_extrapolation_in_long_runs(start: float) -> None:
             run(*(r.step([g]) for r, g in zip(replicas, (1.0, 3.0), strict=True)))
         assert moments(replicas[0])[0] == pytest.approx(m, rel=1e-9)
         assert moments(replicas[0])[2] < 2**24
-
-
-def test_moments_are_views_into_flat_buffers() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    learner = Learner(model, Adam(model.parameters()))
-    flat = Moments(learner)
-    flat.adopt()
-    model(torch.ones(1, 3)).sum().backward()
-    learner.optimizer.step()
-    for name, buffer in flat.flat.items():
-        for parameter, slot in zip(learner.parameters, learner.slots, strict=True):
-            assert torch.equal(
-                learner.optimizer.state[parameter][name], slot.of(buffer)
-            )
-        assert buffer.abs().sum() > 0
 
 
 @pytest.mark.parametrize("exchange", ["float32", "bfloat16"])

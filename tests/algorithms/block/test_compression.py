@@ -25,14 +25,10 @@ from espnet_distopt.algorithms.block.compression import (
 )
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
-    Compute,
-    Fault,
-    Link,
-    Network,
-    Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, load, run, saved
+from tests.replicas import Point, Replica, load, run, saved, several
+from tests.virtual import along_each, drawn, points, started
 
 SIZE = 600
 """Elements of the models here: two whole chunks and a part of one."""
@@ -42,11 +38,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "diloco": {},
     "bmuf": {"moments": "local"},
 }
-
-
-def drawn(seed: int, *shape: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def oracle(chunk: Sequence[float], kept: int, bits: int = 8) -> list[float]:
@@ -87,12 +78,7 @@ def decoded(message: Tensor, kept: int, chunks: int, bits: int = 8) -> Tensor:
 def replicas(name: str, size: int, **options: Any) -> list[Replica]:
     make = options.pop("make", partial(SGD, lr=0.1))
     start = drawn(99, SIZE).tolist()
-    found = [
-        Replica.of(name, Point(start), make, rank, size, **METHODS[name], **options)
-        for rank in range(size)
-    ]
-    run(*(r.algorithm.start(r.learner) for r in found))
-    return found
+    return several(name, lambda: Point(start), make, size, **METHODS[name], **options)
 
 
 def gradients(rank: int, count: int, start: int = 0) -> list[list[float]]:
@@ -237,38 +223,20 @@ def virtual(
     name: str, size: int, share: int = 1, **options: Any
 ) -> list[VirtualLearner]:
     """Return learners; each has the mean of the gradients of `share` ranks."""
-    found = []
-    for rank in range(size):
-        model = Point(drawn(99, SIZE).tolist())
 
-        def gradient(step: int, model: Point = model, rank: int = rank) -> float:
-            ranks = range(rank * share, (rank + 1) * share)
-            mean = torch.stack([drawn(1000 * r + step, SIZE) for r in ranks]).mean(0)
-            loss = (model.x * mean).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
+    def mean(rank: int, step: int) -> Tensor:
+        ranks = range(rank * share, (rank + 1) * share)
+        return torch.stack([drawn(1000 * r + step, SIZE) for r in ranks]).mean(0)
 
-        found.append(
-            VirtualLearner(
-                model,
-                SGD(model.parameters(), lr=0.1),
-                gradient,
-                name,
-                rank,
-                size,
-                **METHODS[name],
-                **options,
-            )
-        )
-    return found
+    start, options = drawn(99, SIZE).tolist(), METHODS[name] | options
+    return points(name, size, along_each(mean), at=start, **options)
 
 
 @pytest.mark.parametrize(("bits", "message"), [(8, 3 * 12), (2, math.ceil(3 * 10.25))])
 def test_cb7_the_bytes_of_a_block(bits: int, message: int) -> None:
     assert math.ceil(SIZE / CHUNK) == 3
     learners = virtual("local_sgd", 4, period=2, keep=0.02, bits=bits)
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     before = [learner.bytes_sent for learner in learners]
     simulation.epoch(6)
     numbers = 4
@@ -282,32 +250,13 @@ def test_a_node_is_one_worker() -> None:
     nodes = virtual("local_sgd", 4, period=2, keep=0.02, per_node=2)
     workers = virtual("local_sgd", 2, share=2, period=2, keep=0.02)
     for learners in (nodes, workers):
-        simulation = Simulation(learners)
-        simulation.start()
+        simulation = started(learners)
         simulation.epoch(6)
     for learner in nodes:
         assert torch.equal(learner.learner.params, nodes[0].learner.params)
     torch.testing.assert_close(
         nodes[0].learner.params, workers[0].learner.params, rtol=1e-9, atol=1e-9
     )
-
-
-@pytest.mark.parametrize("at", [0.5, 1.5, 2.5, 3.5, 6.0, 9.0])
-def test_survivors_average_what_they_have_sent(at: float) -> None:
-    """Learner 2 dies in a step or in a collective, each of which takes seconds."""
-    learners = virtual("local_sgd", 3, period=2, keep=0.02)
-    simulation = Simulation(
-        learners,
-        Compute(seconds=1),
-        Network(between=Link(latency=1)),
-        faults=[Fault(at=2.0 + at, rank=2, kind="crash")],
-    )
-    simulation.start()
-    simulation.epoch(8)
-    one, other = (v.learner for v in learners[:2])
-    assert one.steps == other.steps == 8
-    assert torch.equal(one.params, other.params)
-    assert one.params.isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from espnet_distopt.simulation import (
     Compute,
     Link,
     Network,
-    Simulation,
     VirtualLearner,
 )
-from tests.replicas import Point, Replica, run
-from tests.virtual import along, noisy, points, x
+from tests.replicas import Point, Replica, run, several
+from tests.virtual import along, noisy, points, started, x
 
 NAMES = [name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "delay")]
 SIZE, PERIOD, STEPS = 3, 4, 11
@@ -44,8 +43,7 @@ def trained(
         make,
         **{"period": PERIOD, "delay": delay, **options},
     )
-    simulation = Simulation(learners, Compute(spread=1))
-    simulation.start()
+    simulation = started(learners, Compute(spread=1))
     for epoch in epochs:
         simulation.epoch(epoch)
     return learners
@@ -53,16 +51,13 @@ def trained(
 
 def test_a_trace() -> None:
     """Blocks of 2 steps, 1 late: means 4 and 8, the last block 1 step long."""
-    replicas = [
-        Replica.of("local_sgd", Point([0.0]), SGD, r, 2, period=2, delay=1)
-        for r in (0, 1)
-    ]
+    replicas = several(
+        "local_sgd", lambda: Point([0.0]), partial(SGD, lr=1.0), 2, period=2, delay=1
+    )
     trace: list[Any] = [[], []]
 
     def steps(replica: Replica) -> Any:
         rank = replica.learner.rank
-        for group in replica.optimizer.param_groups:
-            group["lr"] = 1.0
         for _ in range(5):
             yield from replica.step([-1.0 - 2 * rank])
             trace[rank].append(replica.x[0])
@@ -109,18 +104,9 @@ def test_moments_are_those_of_a_replacement_at_once(
 
 def test_the_second_moment_never_falls_below_zero() -> None:
     """Gradients of very different sizes in float32, and then none."""
-    replicas = [
-        Replica.of(
-            "bmuf_adam",
-            Point([0.0] * 50, torch.float32),
-            partial(Adam, lr=1e-3, betas=(0.9, 0.95)),
-            rank,
-            2,
-            period=3,
-            delay=2,
-        )
-        for rank in (0, 1)
-    ]
+    make = partial(Adam, lr=1e-3, betas=(0.9, 0.95))
+    start = partial(Point, [0.0] * 50, torch.float32)
+    replicas = several("bmuf_adam", start, make, 2, period=3, delay=2)
     source = torch.Generator().manual_seed(0)
 
     def steps(replica: Replica) -> Any:
@@ -139,10 +125,8 @@ def test_skipped_updates_while_an_average_is_under_way() -> None:
     """A moment decays by updates, not by steps; nobody stepped in the first window."""
     ends = []
     for delay in (0, 2):
-        replicas = [
-            Replica.of("bmuf", Point([0.0]), ADAM, r, 2, period=3, delay=delay)
-            for r in (0, 1)
-        ]
+        start = partial(Point, [0.0])
+        replicas = several("bmuf", start, ADAM, 2, period=3, delay=delay)
         run(
             replicas[0].epoch([1.0, 2.0, 3.0, None, None, 1.0, None, 2.0, 4.0]),
             replicas[1].epoch([3.0, None, 1.0, None, None, 2.0, 1.0, None, 2.0]),
@@ -155,22 +139,6 @@ def test_skipped_updates_while_an_average_is_under_way() -> None:
     assert ends[3] == pytest.approx(ends[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["bmuf", "bmuf_adam", "local_sgd"])
-def test_one_learner_is_the_plain_optimizer_bit_for_bit(name: str) -> None:
-    plain = Point([-0.0, 1.0, float("inf")])
-    optimizer = ADAM(plain.parameters())
-    replica = Replica.of(
-        name, Point([-0.0, 1.0, float("inf")]), ADAM, period=3, delay=2
-    )
-    given = [[0.0, 0.1 * step, 0.0] for step in range(8)]
-    run(replica.epoch(given))
-    for gradient in given:
-        plain.x.grad = torch.tensor(gradient, dtype=torch.float64)
-        optimizer.step()
-    found = replica.learner.params
-    assert bytes(found.numpy().data) == bytes(plain.x.detach().numpy().data)
-
-
 def test_the_next_steps_hide_the_communication() -> None:
     """All-reduces of 1.5 steps: late, only the last one of the epoch is waited for."""
     seconds = []
@@ -179,8 +147,7 @@ def test_the_next_steps_hide_the_communication() -> None:
             "local_sgd", SIZE, lambda m, _: noisy(m), period=PERIOD, delay=delay
         )
         network = Network(between=Link(latency=1.5 / (2 * (SIZE - 1))))
-        simulation = Simulation(learners, Compute(seconds=1), network)
-        simulation.start()
+        simulation = started(learners, Compute(seconds=1), network)
         begun = simulation.seconds
         simulation.epoch(5 * PERIOD + 2)
         seconds.append(simulation.seconds - begun)

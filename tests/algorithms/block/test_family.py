@@ -18,8 +18,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.block import filter as block_filter
 from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
-from tests.replicas import Point
-from tests.virtual import Stops
+from tests.virtual import Stops, along_each, drawn, points, started
 
 NAMES = ["bmuf", "bmuf_adam", "local_sgd", "slowmo", "diloco"]
 SIZES = [5, 1, 300, 2]
@@ -83,8 +82,7 @@ def begun(name: str, size: int, make: Any, **options: Any) -> Simulation:
         )
         learners.append(learner)
     network = Network(between=Link(latency=0.3))
-    simulation = Simulation(learners, Compute(spread=2.0), network)
-    simulation.start()
+    simulation = started(learners, Compute(spread=2.0), network)
     return simulation
 
 
@@ -211,21 +209,11 @@ def speed(name: str, size: int, batches: float = 1.0, **options: Any) -> float:
         batches: the number of batches whose mean each gradient is.
         options: the algorithm's options.
     """
-
-    def make(rank: int) -> VirtualLearner:
-        model = Point([0.0] * 1000)
-
-        def gradient(step: int) -> float:
-            seed = torch.Generator().manual_seed(1000 * step + rank)
-            noise = torch.randn(1000, generator=seed, dtype=torch.float64)
-            (model.x * (0.2 + noise / batches**0.5)).sum().backward()
-            return 0.0
-
-        optimizer = Adam(model.parameters(), lr=0.01, betas=(0.9, 0.995))
-        return VirtualLearner(model, optimizer, gradient, name, rank, size, **options)
-
-    simulation = Simulation([make(rank) for rank in range(size)])
-    simulation.start()
+    gradients = along_each(
+        lambda rank, step: 0.2 + drawn(1000 * step + rank, 1000) / batches**0.5
+    )
+    make = partial(Adam, lr=0.01, betas=(0.9, 0.995))
+    simulation = started(points(name, size, gradients, make, [0.0] * 1000, **options))
     ends = []
     for _ in range(2):
         simulation.epoch(STEPS // 2)

@@ -15,7 +15,7 @@ from espnet_distopt.algorithms.block.bmuf import Bmuf
 from espnet_distopt.algorithms.block.part import cut
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-from tests.replicas import Replica, end, run
+from tests.replicas import Replica, end, run, several
 
 NAMES = [
     name for name, entry in ALGORITHMS.items() if hasattr(entry.config, "fragments")
@@ -50,10 +50,7 @@ def replicas(
     **options: Any,
 ) -> list[Replica]:
     first = place.start or 0
-    return [
-        Replica.of(name, Several(sizes, first), make, rank, LEARNERS, **options)
-        for rank in range(LEARNERS)
-    ]
+    return several(name, lambda: Several(sizes, first), make, LEARNERS, **options)
 
 
 def train(

@@ -12,9 +12,9 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import check
 from espnet_distopt.errors import InputError
-from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
+from espnet_distopt.simulation import Compute, VirtualLearner
 from tests.replicas import Point
-from tests.virtual import along, points, x
+from tests.virtual import along, points, started, x
 
 
 def test_ls1_a_block_ends_at_the_mean_and_moments_stay() -> None:
@@ -28,8 +28,7 @@ def test_ls1_a_block_ends_at_the_mean_and_moments_stay() -> None:
         period=3,
         second_moment="local",
     )
-    simulation = Simulation(learners, Compute(spread=1))
-    simulation.start()
+    simulation = started(learners, Compute(spread=1))
     simulation.epoch(7)
     oracle = [Point([0.25, -0.5]) for _ in steps]
     optimizers = [Adam(model.parameters(), lr=0.1) for model in oracle]
@@ -99,8 +98,7 @@ def test_ls4_every_element_is_averaged_once(groups: list[list[int]], size: int) 
                 period=1,
             )
         )
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     for virtual, model in zip(learners, own, strict=True):
         whole(virtual.model, model)  # type: ignore[arg-type]
     simulation.epoch(1)

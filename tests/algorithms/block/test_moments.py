@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adam, AdamW
 
-from espnet_distopt.algorithms.block.moments import Moments, moment_decays
+from espnet_distopt.algorithms.block.moments import moment_decays
 from espnet_distopt.core.effects import Program
-from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
-from tests.replicas import Replica, end, filter_of, run
+from tests.replicas import Replica, end, filter_of, run, several
 
 
 def net() -> nn.Module:
@@ -32,7 +31,7 @@ def descend(replica: Replica, seed: int, steps: int = 4) -> Any:
 
 def replicas(make: Any, **options: Any) -> list[Replica]:
     options = {"period": 4, "momentum": 0.5, **options}
-    return [Replica.of("bmuf_adam", net(), make, r, 2, **options) for r in (0, 1)]
+    return several("bmuf_adam", net, make, 2, **options)
 
 
 def epoch(found: list[Replica], seed: int, steps: int = 4) -> None:
@@ -166,10 +165,7 @@ def test_learners_with_unequal_updates_have_equal_moments_after_an_epoch(
 ) -> None:
     """A difference of the last bit would grow by kappa in each block."""
     make = partial(Adam, lr=1e-3)
-    found = [
-        Replica.of("bmuf_adam", Layers(), make, rank, 4, period=8, delay=delay)
-        for rank in range(4)
-    ]
+    found = several("bmuf_adam", Layers, make, 4, period=8, delay=delay)
     for replica in found if start else ():
         for parameter in replica.learner.parameters:
             moments = {"exp_avg": torch.zeros(2), "exp_avg_sq": torch.ones(2)}
@@ -177,7 +173,6 @@ def test_learners_with_unequal_updates_have_equal_moments_after_an_epoch(
                 "step": torch.tensor(start),
                 **moments,
             }
-    run(*(r.algorithm.start(r.learner) for r in found))
     for _ in range(3):
         run(*(drop_layers(r, 64) for r in found))
         for name in ("step", "exp_avg", "exp_avg_sq"):
@@ -236,12 +231,6 @@ def test_a_sparse_momentum_becomes_a_dense_one() -> None:
     torch.testing.assert_close(model.weight, plain.weight)
 
 
-def test_moments_that_are_unknown_are_still_refused() -> None:
-    model = net()
-    with pytest.raises(InputError, match="AMSGrad"):
-        Session(model, Adam(model.parameters(), amsgrad=True), "bmuf_adam")
-
-
 @pytest.mark.parametrize("delay", [0, 2])
 @pytest.mark.parametrize("which", ["all", "one"])
 def test_a_state_that_is_cleared_counts_as_loaded(which: str, delay: int) -> None:
@@ -274,13 +263,6 @@ def layers() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
 
 
-def train(model: nn.Module, optimizer: Optimizer, steps: int = 1) -> None:
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(torch.full((1, 3), 1.0 + step)).square().sum().backward()
-        optimizer.step()
-
-
 def groups(model: Any) -> list[dict[str, Any]]:
     return [
         {"params": model[0].parameters(), "betas": (0.8, 0.9), "momentum": 0.5},
@@ -295,104 +277,6 @@ def test_decays_are_those_of_each_group() -> None:
         "momentum_buffer": [0.5, 0.0]
     }
     assert moment_decays(SGD(layers().parameters(), lr=1.0)) == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "words"),
-    [
-        (Adagrad, {}, "moments of Adagrad are not known .* use moments: local"),
-        (RMSprop, {}, "moments of RMSprop"),
-        (AdamW, {"amsgrad": True}, "use amsgrad: false"),
-    ],
-)
-def test_other_optimizers_are_refused(
-    kind: Any, options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        moment_decays(kind(layers().parameters(), **options))
-
-
-@pytest.mark.parametrize("kind", [Adam, AdamW])
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("before", [0, 2])
-def test_adopted_state_changes_no_bit(kind: Any, foreach: bool, before: int) -> None:
-    model, plain = layers(), layers()
-    optimizer = kind(model.parameters(), lr=0.1, foreach=foreach)
-    other = kind(plain.parameters(), lr=0.1, foreach=foreach)
-    train(model, optimizer, before)
-    train(plain, other, before + 3)
-    moments = Moments(Learner(model, optimizer))
-    moments.adopt()
-    for step in range(before, before + 3):
-        optimizer.zero_grad()
-        model(torch.full((1, 3), 1.0 + step)).square().sum().backward()
-        optimizer.step()
-        moments.adopt()
-    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-        for key, value in other.state[theirs].items():
-            assert torch.equal(optimizer.state[mine][key], value)
-    assert moments.steps() == [before + 3.0] * 4
-
-
-def test_state_is_a_view_of_the_flat_buffer() -> None:
-    model = layers()
-    learner = Learner(model, Adam(model.parameters()))
-    moments = Moments(learner)
-    train(model, learner.optimizer)
-    moments.adopt()
-    moments.flat["exp_avg"].copy_(torch.arange(26.0))
-    state = [
-        learner.optimizer.state[p]["exp_avg"].flatten() for p in model.parameters()
-    ]
-    assert torch.cat(state).tolist() == list(range(26))
-
-
-def test_loaded_state_is_adopted_again() -> None:
-    model = layers()
-    learner = Learner(model, Adam(model.parameters()))
-    moments = Moments(learner)
-    train(model, learner.optimizer, 2)
-    moments.adopt()
-    state = learner.optimizer.state_dict()
-    kept = moments.flat["exp_avg_sq"].clone()
-    learner.optimizer.load_state_dict(state)
-    moments.flat["exp_avg_sq"].zero_()
-    learner.optimizer.load_state_dict(
-        {
-            **state,
-            "state": {
-                i: {**s, "exp_avg_sq": torch.ones_like(s["exp_avg_sq"])}
-                for i, s in state["state"].items()
-            },
-        }
-    )
-    moments.adopt()
-    assert (moments.flat["exp_avg_sq"] == 1).all()
-    assert kept.abs().sum() > 0
-
-
-def test_parameters_without_state_get_zeros() -> None:
-    model = layers()
-    learner = Learner(model, Adam(model.parameters()))
-    moments = Moments(learner)
-    moments.adopt()
-    moments.flat["exp_avg"].fill_(5)
-    learner.optimizer.state.clear()
-    moments.adopt()
-    assert (moments.flat["exp_avg"] == 0).all()
-    assert moments.steps() == [0.0] * 4
-
-
-def test_step_counts_may_be_fractions() -> None:
-    model = layers()
-    learner = Learner(model, Adam(model.parameters()))
-    moments = Moments(learner)
-    moments.adopt()
-    moments.set_steps([1.5, 2.25, 0.0, 3.0])
-    assert moments.steps() == [1.5, 2.25, 0.0, 3.0]
-    train(model, learner.optimizer)
-    assert moments.steps() == [2.5, 3.25, 1.0, 4.0]
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])
@@ -413,18 +297,3 @@ def test_adam_corrects_bias_by_fractions_of_steps(
     corrected = m / (1 - 0.9**7.3) / (v / (1 - 0.999**7.3)).sqrt()
     expected = torch.tensor([1.0, -2.0], dtype=torch.float64) - 0.1 * corrected
     torch.testing.assert_close(parameter.detach(), expected, rtol=1e-7, atol=0)
-
-
-def test_runs_merge_equal_neighbours_within_a_group() -> None:
-    model = layers()
-    moments = Moments(Learner(model, Adam(groups(model))))
-    first, second = 12 + 4, 26
-    assert moments.runs([8.0] * 4) == [
-        (slice(0, first), 0, 8.0),
-        (slice(first, second), 1, 8.0),
-    ]
-    assert moments.runs([8.0, 7.0, 7.0, 7.0]) == [
-        (slice(0, 12), 0, 8.0),
-        (slice(12, first), 0, 7.0),
-        (slice(first, second), 1, 7.0),
-    ]

@@ -1,12 +1,12 @@
 """Block methods whose workers are nodes: learners that average their gradients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam
+from torch.optim import Adam
 
 from espnet_distopt.algorithms import build, check
 from espnet_distopt.algorithms.base import UnequalStepsError
@@ -21,18 +21,10 @@ SAMPLES = [3.0, 1.0, 2.0, 5.0, 1.0, 4.0, 2.0, 2.0]
 
 
 def noise(rank: int, step: int) -> Tensor:
-    data = torch.Generator().manual_seed(1000 * rank + step)
-    return torch.randn(2, generator=data, dtype=torch.float64) + 0.5
+    return virtual.drawn(1000 * rank + step, 2) + 0.5
 
 
-def seeded(model: Point, rank: int) -> Callable[[int], float]:
-    """Gradients that depend on the learner and the step alone."""
-
-    def gradient(step: int) -> float:
-        (model.x * noise(rank, step)).sum().backward()  # type: ignore[no-untyped-call]
-        return 0.0
-
-    return gradient
+seeded = virtual.along_each(noise)
 
 
 def started(
@@ -41,25 +33,12 @@ def started(
     learners = virtual.points(name, size, gradient, make, **options)
     for virtual_, samples in zip(learners, SAMPLES, strict=False):
         virtual_.learner.samples = samples
-    simulation = Simulation(learners, Compute(spread=0.5), Network(per_node=2))
-    simulation.start()
-    return simulation
+    return virtual.started(learners, Compute(spread=0.5), Network(per_node=2))
 
 
 def models(simulation: Simulation) -> Tensor:
     params = [v.learner.params for v in simulation.learners]
     return torch.stack([simulation.consensus(), *params])
-
-
-def of_node(number: int, per_node: int) -> Callable[[int], Tensor]:
-    """The weighted mean of a node's gradients, in each step."""
-    ranks = range(number * per_node, (number + 1) * per_node)
-
-    def gradient(step: int) -> Tensor:
-        weighted = [SAMPLES[rank] * noise(rank, step) for rank in ranks]
-        return torch.stack(weighted).sum(0) / sum(SAMPLES[rank] for rank in ranks)
-
-    return gradient
 
 
 @pytest.mark.parametrize("delay", [0, 2])
@@ -87,16 +66,13 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
     options = {"period": 3, "delay": delay}
     nodes = started(name, size, per_node=per_node, **options)
 
-    def mean(model: Point, number: int) -> Callable[[int], float]:
-        weighted = of_node(number, per_node)
+    def mean(number: int, step: int) -> Tensor:
+        ranks = range(number * per_node, (number + 1) * per_node)
+        weighted = [SAMPLES[rank] * noise(rank, step) for rank in ranks]
+        return torch.stack(weighted).sum(0) / sum(SAMPLES[rank] for rank in ranks)
 
-        def gradient(step: int) -> float:
-            (model.x * weighted(step)).sum().backward()  # type: ignore[no-untyped-call]
-            return 0.0
-
-        return gradient
-
-    workers = started(name, size // per_node, gradient=mean, **options)
+    by_node = virtual.along_each(mean)
+    workers = started(name, size // per_node, gradient=by_node, **options)
     for steps in (7, 5):
         nodes.epoch(steps)
         workers.epoch(steps)
@@ -110,28 +86,6 @@ def test_a_node_is_one_learner_with_the_batch_of_all(
         filter_of(other).rho,
         filter_of(other).taken,
     )
-
-
-@pytest.mark.parametrize("nesterov", [True, False])
-def test_is_block_momentum_over_the_nodes(nesterov: bool) -> None:
-    """Written out: two nodes of two, eta = 1/2; rho counts a node's batch once."""
-    options = {"period": 3, "nesterov": nesterov, "warmup": 0}
-    simulation = started("bmuf", 4, SGD, per_node=2, **options)
-    simulation.epoch(9)
-    theta = init = torch.tensor([0.25, -0.5], dtype=torch.float64)
-    delta, rho = torch.zeros(2, dtype=torch.float64), 0.0
-    gradients = [of_node(number, 2) for number in range(2)]
-    for block in range(3):
-        steps = range(3 * block, 3 * block + 3)
-        ends = [init - 0.1 * sum(g(step) for step in steps) for g in gradients]
-        delta = delta / 2 + (ends[0] + ends[1]) / 2 - init
-        rho = rho / 2 + 3
-        theta = theta + delta
-        init = theta + delta / 2 if nesterov else theta
-    expected = torch.stack([theta, *[init] * 4])
-    torch.testing.assert_close(models(simulation), expected, rtol=0, atol=1e-12)
-    algorithm: Any = simulation.learners[3].algorithm
-    assert (algorithm.rule.momentum, filter_of(algorithm).rho) == (0.5, rho)
 
 
 def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:
@@ -159,18 +113,6 @@ def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:
         assert v.algorithm.equal_replicas(v.learner) == (
             (0, 1, 2) if v.learner.rank < 3 else (3, 4, 5)
         )
-
-
-@pytest.mark.parametrize("delay", [0, 2])
-@pytest.mark.parametrize("steps", [[9, 9, 4, 4], [0, 0, 7, 7], [3, 3, 8, 8]])
-def test_nodes_may_have_different_numbers_of_steps(
-    steps: Sequence[int], delay: int
-) -> None:
-    simulation = started("bmuf_adam", 4, per_node=2, period=3, delay=delay)
-    simulation.epoch(steps)
-    found = models(simulation)
-    assert torch.equal(found[1:], found[1].expand(4, 2))
-    assert not simulation.in_flight
 
 
 @pytest.mark.parametrize("late", [0, 1])

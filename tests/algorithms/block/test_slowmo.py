@@ -16,7 +16,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from espnet_distopt.algorithms.block.options import DilocoConfig
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from tests.replicas import Point
-from tests.virtual import along, points, x
+from tests.virtual import along, points, started, x
 
 Rates = Callable[[int, int], float]
 """Learning rate of (step, group)."""
@@ -50,8 +50,7 @@ def pairs(
         learners.append(
             VirtualLearner(model, optimizer, descend, name, rank, size, **options)
         )
-    simulation = Simulation(learners, Compute(spread=1))
-    simulation.start()
+    simulation = started(learners, Compute(spread=1))
     return simulation
 
 
@@ -152,14 +151,12 @@ def test_a_constant_rate_is_classical_block_momentum_bit_for_bit() -> None:
     assert torch.equal(*found)
 
 
-def test_resume_within_a_block_knows_its_rates() -> None:
-    whole = pairs(2, restarts, period=8)
-    whole.epoch(21, pausing=True)
-    resumed = pairs(2, restarts, period=8)
-    for new, old in zip(resumed.learners, whole.learners, strict=True):
-        state = copy.deepcopy(old.algorithm.state_dict())
-        new.learner.load_state_dict(old.learner.state_dict())
-        new.algorithm.load_state_dict(state)
+@pytest.mark.parametrize("pausing", [True, False])
+def test_a_run_that_is_resumed_knows_the_rates(pausing: bool) -> None:
+    """Those of the last block, and those of the block within which it was stopped."""
+    whole, resumed = (pairs(2, restarts, Adam, period=8) for _ in range(2))
+    whole.epoch(21, pausing=pausing)
+    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
     for simulation in (whole, resumed):
         simulation.epoch(9)
     assert torch.equal(whole.consensus(), resumed.consensus())
@@ -244,39 +241,24 @@ def test_learners_whose_rates_differ_get_the_same_bits() -> None:
     assert all(torch.equal(first, other) for other in others)
 
 
-def test_resume_between_epochs_knows_the_last_rates() -> None:
-    rates = blockwise([0.1, 0.2, 0.05, 0.3], [1.0, 0.3, 0.6, 2.0], 3)
-    whole = pairs(2, rates, Adam, period=3)
-    whole.epoch(6)
-    resumed = pairs(2, rates, Adam, period=3)
-    for new, old in zip(resumed.learners, whole.learners, strict=True):
-        new.optimizer.load_state_dict(copy.deepcopy(old.optimizer.state_dict()))
-        new.learner.load_state_dict(old.learner.state_dict())
-        new.algorithm.load_state_dict(copy.deepcopy(old.algorithm.state_dict()))
-    for simulation in (whole, resumed):
-        simulation.epoch(6)
-    assert torch.equal(whole.consensus(), resumed.consensus())
-
-
 @pytest.mark.parametrize(
-    ("moments", "steps", "equal"),
-    [("reset", 0.0, True), ("local", 4.0, False), ("average", 4.0, True)],
+    ("options", "steps", "equal"),
+    [
+        ({}, 0.0, True),
+        ({"moments": "local"}, 4.0, False),
+        ({"moments": "average"}, 4.0, True),
+    ],
 )
-def test_moments_at_the_end_of_a_block(moments: str, steps: float, equal: bool) -> None:
-    simulation = pairs(2, constant, Adam, period=4, moments=moments)
+def test_moments_at_the_end_of_a_block(
+    options: dict[str, str], steps: float, equal: bool
+) -> None:
+    """They are reset unless told otherwise."""
+    simulation = pairs(2, constant, Adam, period=4, **options)
     simulation.epoch(4)
     states = [v.optimizer.state[v.learner.parameters[0]] for v in simulation.learners]
     assert [state["step"].item() for state in states] == [steps, steps]
     assert torch.equal(states[0]["exp_avg"], states[1]["exp_avg"]) == equal
-    assert (states[0]["exp_avg"].abs().sum() == 0) == (moments == "reset")
-
-
-def test_moments_are_reset_unless_told_otherwise() -> None:
-    simulation = pairs(2, constant, Adam, period=4)
-    simulation.epoch(4)
-    for virtual in simulation.learners:
-        for parameter in virtual.learner.parameters:
-            assert virtual.optimizer.state[parameter]["step"] == 0
+    assert (states[0]["exp_avg"].abs().sum() == 0) == (steps == 0)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +275,7 @@ def test_ls3_is_torch_nesterov_sgd_over_adamw(
     make = partial(AdamW, weight_decay=0.1)
     options = {"period": 3, "warmup": 0, **options}
     learners = points("diloco", size, lambda m, r: along(m, steps[r]), make, **options)
-    simulation = Simulation(learners, Compute(spread=1))
-    simulation.start()
+    simulation = started(learners, Compute(spread=1))
     outer = nn.Parameter(torch.tensor([0.25, -0.5], dtype=torch.float64))
     sgd = SGD([outer], lr=lr, momentum=momentum, nesterov=True)
     inner = [Point([0.25, -0.5]) for _ in range(size)]
@@ -317,27 +298,12 @@ def test_ls3_is_torch_nesterov_sgd_over_adamw(
             assert simulation.consensus().tolist() == x(learners[0])
 
 
-def test_steady_progress_is_sevenfold() -> None:
-    """zeta / (1 - eta) = 7 blocks a block, for a block that moves by 1."""
-    constant = partial(along, gradients=[-1.0] * 800)
-    learners = points("diloco", 2, lambda m, _: constant(m), SGD, period=4, warmup=0)
-    for virtual in learners:
-        virtual.optimizer.param_groups[0]["lr"] = 0.25
-    simulation = Simulation(learners)
-    simulation.start()
-    simulation.epoch(796)
-    before = simulation.consensus()
-    simulation.epoch(4)
-    assert (simulation.consensus() - before).tolist() == pytest.approx([7, 7], rel=1e-6)
-
-
 def test_blocks_of_the_warmup_are_plain_averages() -> None:
     steps = [[-1.0] * 6, [-3.0] * 6]
     learners = points(
         "diloco", 2, lambda m, r: along(m, steps[r]), SGD, period=2, warmup=4
     )
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     seen = []
     for _ in range(3):
         simulation.epoch(2)

@@ -15,7 +15,6 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.algorithms.synchronous import allreduce
-from espnet_distopt.session import Session
 from tests.replicas import Point, Replica, run
 
 
@@ -73,22 +72,6 @@ def test_sc1_replicas_stay_bitwise_equal() -> None:
             assert torch.equal(replica.learner.params, learners[0].learner.params)
 
 
-def test_sc2_one_learner_is_the_plain_optimizer_bit_for_bit() -> None:
-    model, plain = Net(), Net()
-    optimizer = Adam(model.parameters(), lr=0.01)
-    other = Adam(plain.parameters(), lr=0.01)
-    session = Session(model, optimizer, "allreduce")
-    for step in range(5):
-        x = torch.full((2, 3), step / 3)
-        for net, owner in ((model, optimizer), (plain, other)):
-            owner.zero_grad()
-            net(x).square().sum().backward()
-            owner.step()
-        session.step()
-    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-
-
 def test_sc4_two_quadratics() -> None:
     learners = replicas(2, partial(SGD, lr=0.1), lambda: Point([0.0]))
     trace = []
@@ -122,19 +105,6 @@ def test_r2_uneven_batches_give_the_gradient_of_the_whole_batch() -> None:
     )
     for replica in learners:
         torch.testing.assert_close(grads(replica), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_r2_vector() -> None:
-    """Losses (10, 1 | 1) are 4.0 in the mean over samples, 3.25 over learners."""
-    learners = replicas(2, partial(SGD, lr=0.1), lambda: Point([1.0]))
-    slopes = ([10.0, 1.0], [1.0])
-    run(
-        *(
-            backward(r, (r.model.x * torch.tensor(s)).mean(), len(s))
-            for r, s in zip(learners, slopes, strict=True)
-        )
-    )
-    assert grads(learners[0]).item() == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("samples", [(1, 1), (3, 1)])

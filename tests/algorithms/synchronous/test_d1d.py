@@ -17,19 +17,9 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
-from tests.replicas import Point
-from tests.virtual import along, points, x
+from tests.virtual import along, bowls, points, started, x
 
 BOTH = ["d1d_model", "d1d_grad"]
-
-
-def bowl(model: Point, curvature: float, bottom: float) -> Callable[[int], float]:
-    def gradient(_: int) -> float:
-        loss = curvature * (model.x - bottom).square().sum() / 2
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    return gradient
 
 
 def descend(
@@ -37,15 +27,11 @@ def descend(
     steps: Sequence[int],
     lr: float = 0.1,
     start: float = 0.0,
-    bowls: Sequence[tuple[float, float]] = ((1, 0), (3, 1)),
+    shapes: Sequence[tuple[float, float]] = ((1, 0), (3, 1)),
 ) -> list[list[float]]:
     """Return the learners' places after each epoch."""
-    learners = points(name, len(bowls), lambda model, rank: bowl(model, *bowls[rank]))
-    for virtual in learners:
-        virtual.optimizer.param_groups[0]["lr"] = lr
-    learners[0].learner.params.fill_(start)
-    simulation = Simulation(learners)
-    simulation.start()
+    learners = points(name, len(shapes), bowls(*shapes), partial(SGD, lr=lr), [start])
+    simulation = started(learners)
     trace = []
     for count in steps:
         simulation.epoch(count)
@@ -74,8 +60,7 @@ def test_d3_mean(name: str) -> None:
     source = np.random.default_rng(0)
     gradients = source.uniform(-1, 1, (3, 6))
     learners = points(name, 3, lambda model, rank: along(model, gradients[rank]))
-    simulation = Simulation(learners, Compute(spread=1))
-    simulation.start()
+    simulation = started(learners, Compute(spread=1))
     simulation.epoch(6)
     used = gradients[:, : 6 - BOTH.index(name)]
     mean = np.mean([x(virtual) for virtual in learners], axis=0)
@@ -87,7 +72,7 @@ def test_stability_bound_of_delayed_gradients() -> None:
     """lr h < 1, half of plain SGD's: z^2 - z + lr h has roots of modulus sqrt(lr h)."""
     sizes = []
     for lr in (0.96, 1.04):
-        trace = descend("d1d_grad", [119, 1], lr, start=1.0, bowls=[(1, 0)] * 2)
+        trace = descend("d1d_grad", [119, 1], lr, start=1.0, shapes=[(1, 0)] * 2)
         sizes.append(np.abs(trace).max())
     assert sizes[0] < 0.2
     assert sizes[1] > 5
@@ -135,31 +120,19 @@ def nets(make: Any) -> list[VirtualLearner]:
 
     for rank in range(3):
         model = Net()
-        learners.append(
-            VirtualLearner(
-                model,
-                make(model.parameters()),
-                gradient_of(model, rank),
-                "d1d_grad",
-                rank,
-                3,
-            )
-        )
+        parts = model, make(model.parameters()), gradient_of(model, rank)
+        learners.append(VirtualLearner(*parts, "d1d_grad", rank, 3))
     return learners
 
 
 @pytest.mark.parametrize(
     "make",
-    [
-        partial(Adam, lr=0.01, weight_decay=0.1),
-        partial(SGD, lr=0.1, momentum=0.9),
-    ],
+    [partial(Adam, lr=0.01, weight_decay=0.1), partial(SGD, lr=0.1, momentum=0.9)],
 )
 def test_d4_replicas_stay_bitwise_equal(make: Any) -> None:
     """Also where a step uses parameters whose gradient comes one step later."""
     learners = nets(make)
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     for _ in range(9):
         simulation.epoch(1)
         for virtual in learners[1:]:
@@ -170,8 +143,7 @@ def test_the_gradient_is_that_of_the_whole_batch_one_step_late() -> None:
     """Batches count by their samples; a parameter is stepped when its turn comes."""
     make = partial(Adam, lr=0.01, weight_decay=0.1)
     learners = nets(make)
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     whole = Net()
     optimizer = make(whole.parameters())
     late: list[Tensor | None] = [torch.zeros_like(p) for p in whole.parameters()]
@@ -196,8 +168,7 @@ def test_the_gradient_is_that_of_the_whole_batch_one_step_late() -> None:
 
 def test_the_first_step_stays_and_adam_counts_it() -> None:
     learners = points("d1d_grad", 2, lambda model, _: along(model, [1.0]), Adam)
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     simulation.epoch(1)
     for virtual in learners:
         assert x(virtual) == [0.25, -0.5]
@@ -208,8 +179,7 @@ def test_the_first_step_stays_and_adam_counts_it() -> None:
 def test_an_epochs_end_leaves_no_gradient_for_the_next_to_add_to() -> None:
     """ESPnet's loop zeroes gradients after the step, and not before the next one."""
     learners = points("d1d_grad", 2, lambda model, _: along(model, [1.0] * 3))
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     for virtual in learners:
         virtual.optimizer.register_step_post_hook(lambda o, *_: o.zero_grad())
     simulation.epoch(3)
@@ -228,8 +198,7 @@ def test_a_gradient_that_is_not_finite_makes_all_skip_one_step_later() -> None:
 
     for virtual in learners:
         virtual.optimizer.register_step_pre_hook(look)
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     simulation.epoch(3)
     assert seen == [True] * 4 + [False] * 2
 
@@ -244,8 +213,7 @@ def test_accumulated_gradients_are_refused() -> None:
             yield from once(learner)
 
         virtual.algorithm.after_backward = twice  # type: ignore[method-assign]
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     with pytest.raises(InputError, match="step 0: d1d_grad takes one backward pass"):
         simulation.epoch(1)
 
@@ -254,8 +222,7 @@ def test_the_state_of_one_learner_alone_is_no_obstacle_to_two() -> None:
     alone = points("d1d_grad", 1, lambda model, _: along(model, [1.0] * 2))
     Simulation(alone).start()
     learners = points("d1d_grad", 2, lambda model, _: along(model, [1.0] * 2))
-    simulation = Simulation(learners)
-    simulation.start()
+    simulation = started(learners)
     learners[0].algorithm.load_state_dict(alone[0].algorithm.state_dict())
     simulation.epoch(2)
     assert x(learners[0]) == pytest.approx([0.15, -0.6])
